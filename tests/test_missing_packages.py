@@ -12,7 +12,6 @@ from uncone import InputError, report
 from uncone.errors import without_package
 from uncone.model.files import token_labels
 from uncone.model.hugging_face import cached_snapshot, open_tokenizer
-from uncone.model.vocabulary import _read
 from uncone.saturation.contexts.context_rank import _tokenizer
 
 PIP = "needs tokenizers, got none: pip install tokenizers"
@@ -35,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_missing_tokenizers_is_answered_with_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _hide(monkeypatch, "tokenizers")
     file = folder / "tokenizer.json"
-    for read in (lambda: open_tokenizer(folder), lambda: _read(file), lambda: _tokenizer(file)):
+    for read in (lambda: open_tokenizer(folder), lambda: open_tokenizer(file), lambda: _tokenizer(file)):
         with pytest.raises(InputError, match=f"reading a tokenizer {PIP}"):
             read()
     assert PIP in (token_labels(folder, 4).note or "")

@@ -1,6 +1,6 @@
 """uncone measures, explains, repairs and prevents representation degeneration in language models.
 
-Public names (`uncone.questions`) are loaded when they are first used: importing `uncone` loads neither torch nor numpy.
+Public names load when they are first used: importing `uncone` loads neither torch nor numpy.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Arguments of public functions, checked once at the edge: each comes back as the number that it is."""
+"""Arguments of public functions, checked once at the edge."""
 
 import math
 from numbers import Integral, Real
@@ -6,53 +6,51 @@ from typing import Any
 
 from uncone.errors import InputError
 
-_SHOWN = 40
-
 MOST_SEED = 2_000_000_000  # seeds of Faiss are signed and of 32 bits
 
 
 def whole_number(value: Any, name: str, least: int | None = None, most: int | None = None) -> int:
-    """`value` as an int, from `least` to `most` where there are such ends."""
     up = "" if least is None else f" from {least:,}" + (" up" if most is None else f" to {most:,}")
     is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_whole or (least is not None and value < least) or (most is not None and value > most):
-        raise InputError(f"expected {name} to be a whole number{up}, got {shown(value)}: choose another")
+        raise _other(name, f"a whole number{up}", value)
     return int(value)
 
 
 def finite_number(value: Any, name: str) -> float:
-    """`value` as a float that is neither NaN nor infinite."""
     try:
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InputError(f"expected {name} to be a finite number, got {shown(value)}: choose another")
+        raise _other(name, "a finite number", value)
     return number
 
 
 def share(value: Any, name: str) -> float:
-    """`value` as a float from 0 to 1."""
     number = finite_number(value, name)
     if not 0 <= number <= 1:
-        raise InputError(f"expected {name} to be a number from 0 to 1, got {shown(value)}: choose another")
+        raise _other(name, "a number from 0 to 1", value)
     return number
 
 
 def flag(value: Any, name: str) -> bool:
-    """`value` as a bool: 0 and 1 are, but no text, whatever it says, and no array."""
+    """0 and 1 are bools too, but no text is, whatever it says, and no array."""
     is_number = isinstance(value, Real) or type(value).__name__ in ("bool", "bool_")  # NumPy's two names of one
     if not is_number or value not in (0, 1):
-        raise InputError(f"expected {name} to be True or False, got {shown(value)}: choose one of them")
+        raise _other(name, "True or False", value, "one of them")
     return bool(value)
 
 
 def one_of(value: Any, name: str, choices: tuple[str, ...]) -> str:
-    """`value`, which is one of the `choices`."""
     if not isinstance(value, str) or value not in choices:
         known = " or ".join(map(repr, choices))
         raise InputError(f"expected {name} {known}, got {shown(value)}: choose one of them")
     return value
+
+
+def _other(name: str, expected: str, value: Any, which: str = "another") -> InputError:
+    return InputError(f"expected {name} to be {expected}, got {shown(value)}: choose {which}")
 
 
 def check_seed(seed: Any) -> None:
@@ -62,10 +60,10 @@ def check_seed(seed: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it: what is no number or text by its type, and by its shape where it has one."""
+    """What is no number or text by its type, and by its shape where it has one."""
     if value is None or isinstance(value, str | bytes | Real):
         try:
-            return repr(value)[:_SHOWN]
+            return repr(value)[:40]
         except ValueError:  # Python prints no whole number of thousands of digits
             return "a whole number of thousands of digits"
     shape = getattr(value, "shape", None)

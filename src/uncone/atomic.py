@@ -1,7 +1,8 @@
-"""Files written whole or not at all: a kill leaves the old content or the new, never half of it.
+"""Files written whole or not at all: a kill leaves the old content or the new.
 
-It is filled under a temporary name beside its target and moved there. The name holds a digest of the target's, and its
-writer keeps it locked: so the next writer removes what a killed one left."""
+The temporary name beside a target holds a digest of the target's name, and its writer keeps it locked: so the next
+writer removes what a killed one left.
+"""
 
 import hashlib
 import os
@@ -18,15 +19,13 @@ from uncone.roles import Path_
 
 try:
     import fcntl
-except ImportError:  # a system without locks of this kind: what a killed writer left stays
+except ImportError:  # no locks of this kind: what a killed writer left stays
     fcntl = None  # type: ignore[assignment]
-
-_RESULTS = (".json", ".html")
 
 
 @contextmanager
 def replacing(path: Path_) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`; on a clean exit flush it to disk and move it over `path`. Or InputError."""
+    """A temporary file to fill; a clean exit flushes it to disk and moves it over `path`."""
     try:
         target = writable(path)
         with _moved_to(target, partial(Path.touch, exist_ok=False), "write") as temporary:
@@ -42,18 +41,16 @@ def replacing(path: Path_) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path_, content: bytes | memoryview) -> None:
-    """Write `content`, as `replacing` does."""
     with replacing(path) as handle:
         handle.write(content)
 
 
 def write_text(path: Path_, text: str) -> None:
-    """Write `text` as UTF-8, as `replacing` does."""
-    write_bytes(path, text.encode("utf-8"))
+    write_bytes(path, text.encode())
 
 
 def writable(path: Path_) -> Path:
-    """The file that `path` names, links followed. InputError: it is none, or its folder is not there or read-only."""
+    """The file that `path` names, links followed. InputError: it or its folder cannot be written."""
     target = resolved(path)
     if target.is_dir():
         raise InputError(f"expected a file to write, got the folder {path}: give a file name in it")
@@ -64,7 +61,6 @@ def writable(path: Path_) -> Path:
 
 
 def unused(path: Path_, *, overwrite: bool) -> Path:
-    """`writable`, of a file that is not there yet, or that may be replaced."""
     target = writable(path)
     if os.path.lexists(path) and not overwrite:
         way_out = "choose another name, or say --overwrite (overwrite=True)"
@@ -80,16 +76,14 @@ def _check_folder(folder: Path, failure: str) -> None:
 
 
 def resolved(path: Path_) -> Path:
-    """The absolute path, links followed."""
     try:
         return Path(path).resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a loop is a RuntimeError before Python 3.13
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError before Python 3.13: a loop
         got = f"{os.fspath(path)!r}, which leads to none ({error})"
         raise InputError(f"expected a file name, got {got}: give another") from error
 
 
 def creatable(path: Path_, *, outside: Path_ | None = None) -> Path:
-    """The new folder that `path` names. InputError: it exists or lies in `outside`, or no folder to make it in."""
     target = Path(path)
     if os.path.lexists(target):
         raise InputError(f"expected a new folder, got {target} which exists: choose another or remove it")
@@ -101,7 +95,7 @@ def creatable(path: Path_, *, outside: Path_ | None = None) -> Path:
 
 @contextmanager
 def new_directory(path: Path_) -> Iterator[Path]:
-    """Fill a temporary folder beside `path`; on a clean exit it becomes `path`, which must not exist yet."""
+    """A temporary folder to fill; a clean exit makes it `path`, which must not exist yet."""
     with _moved_to(creatable(path), Path.mkdir, "create") as temporary:
         yield temporary
         for file in temporary.rglob("*"):
@@ -111,7 +105,7 @@ def new_directory(path: Path_) -> Iterator[Path]:
 
 @contextmanager
 def _moved_to(target: Path, make: Callable[[Path], object], verb: str) -> Iterator[Path]:
-    """A temporary file or folder that `make` makes: moved to `target` on a clean exit, removed otherwise."""
+    """What `make` makes beside `target`: moved there by a clean exit, else removed."""
     try:
         temporary, lock = _beside(target, make)
     except OSError as error:
@@ -128,7 +122,7 @@ def _moved_to(target: Path, make: Callable[[Path], object], verb: str) -> Iterat
 
 
 def _beside(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | None]:
-    """A new file or folder beside `target`, and its lock; the rests of killed writers of it are removed."""
+    """A new file or folder and its lock; what killed writers of `target` left is removed."""
     stem = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}"
     for left in target.parent.glob(f"{stem}.*.tmp"):
         with suppress(BlockingIOError):  # its writer is still there
@@ -139,7 +133,7 @@ def _beside(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | N
     while True:
         temporary = target.with_name(f"{stem}.{secrets.token_hex(8)}.tmp")
         make(temporary)
-        with suppress(BlockingIOError):  # another writer found it before it was locked, and removes it
+        with suppress(BlockingIOError):  # another writer found it first, and removes it
             lock = _locked(temporary)
             if temporary.exists():
                 return temporary, lock
@@ -153,7 +147,7 @@ def _remove(path: Path) -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of `path`; None without a file or without locks. Or BlockingIOError."""
+    """A descriptor with the lock; None without a file or locks. BlockingIOError: another has it."""
     descriptor = None
     try:
         if fcntl is not None:
@@ -173,11 +167,10 @@ def _release(lock: int | None) -> None:
 
 
 def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iterable[Path_] = ()) -> None:
-    """Refuse to write what is read, by any name, and to write two files as one. Nothing is written into `models` at
-    all. Files of a folder of `sources` are read, but one that ends in `.json` or `.html` is not: an earlier run wrote
-    it."""
+    """Refuse to write what is read, by any name, two files as one, or anything into `models`. In a folder of `sources`
+    results may be replaced: an earlier run wrote them."""
     named, read, folders = [*map(Path, targets)], [*map(Path, sources)], [*map(Path, models)]
-    cased = [str(resolved(target)).casefold() for target in named]  # some file systems take another case for the same
+    cased = [str(resolved(target)).casefold() for target in named]  # some file systems ignore case
     for i, target in enumerate(named):
         if cased[i] in cased[:i] or any(_is_same(target, other) for other in named[:i]):
             raise InputError(f"expected two files to write, got {target.name} twice: name another")
@@ -196,11 +189,11 @@ def _check_outside(target: Path, model: Path_) -> None:
 
 
 def is_new_result(target: Path) -> bool:
-    """A name that results have and data have not, of a file that has no other name."""
+    """It has a name that results have and data have not, and no other name."""
     with suppress(OSError):  # nothing is there
         if target.stat().st_nlink != 1:
             return False
-    return resolved(target).name.endswith(_RESULTS)
+    return resolved(target).name.endswith((".json", ".html"))
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -210,7 +203,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _lies_among_files(target: Path, folders: Iterable[Path]) -> bool:
-    seen = set[str]()
+    seen = set()
     for folder in folders if target.exists() else ():
         for place, inner, files in os.walk(folder, followlinks=True):
             seen.add(os.path.realpath(place))

@@ -6,14 +6,13 @@ from importlib import import_module
 from typing import Any
 
 _LONGEST, _LONGEST_WORD = 1000, 200
-_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
 def bounded(message: str) -> str:
-    """`message` in at most 1,000 characters, without the middle of long words, then of the whole: its ends say most."""
+    """At most 1,000 characters, without the middle of long words, then of the whole: its ends say most."""
     if len(message) <= _LONGEST:
         return message
-    return _cut(_LONG_WORD.sub(lambda word: _cut(word[0], _LONGEST_WORD), message), _LONGEST)
+    return _cut(re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda word: _cut(word[0], _LONGEST_WORD), message), _LONGEST)
 
 
 def _cut(text: str, longest: int) -> str:
@@ -21,14 +20,14 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - tail - 1]}…{text[-tail:]}"
 
 
-def first_line(error: BaseException) -> str:
-    """What another library's error says, cut to fit into a sentence of ours."""
+def first_line(error: BaseException | None) -> str:
+    """What another library's error says, to fit into a sentence of ours."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
 def nearest(name: object, known: Iterable[str], otherwise: str) -> str:
-    """What to do about a name that is not `known`: the names most like it, or `otherwise`."""
+    """What to do about an unknown name: the names most like it, or `otherwise`."""
     import difflib
 
     folded = {one.casefold(): one for one in known}
@@ -68,11 +67,11 @@ class StepWarning(UserWarning):
 _EXTRAS = {name: name for name in ("torch", "faiss", "gguf", "triton")}
 _EXTRAS |= {"transformers": "hf", "sentence_transformers": "sentence", "pyarrow": "parquet", "sklearn": "cluster"}
 _EXTRAS |= {"numba": "topology", "zstandard": "zst", "matplotlib": "plot", "ir_measures": "evaluate"}
-"""The extra that brings a package; pip installs any other by its own name."""
+"""The extra that brings a package; pip installs others by their own names."""
 
 
 def without_package(error: BaseException, what: str) -> InputError | None:
-    """The error to tell where a package is not installed and `what` needs it; None for any other error."""
+    """The error to raise where a package that `what` needs is not installed; None for any other error."""
     name = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else "uncone"
     if name == "uncone":
         return None
@@ -81,7 +80,6 @@ def without_package(error: BaseException, what: str) -> InputError | None:
 
 
 def needed(module: str, message: str, kind: type[UnconeError] = InputError) -> Any:
-    """An optional package or a module of it; an error of this kind where it is not installed."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -89,5 +87,4 @@ def needed(module: str, message: str, kind: type[UnconeError] = InputError) -> A
 
 
 def need_torch(what: str) -> None:
-    """Refuse where torch is not installed and `what` needs it."""
     needed("torch", f"{what} needs torch, got none: pip install 'uncone[torch]'")

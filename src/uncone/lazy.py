@@ -8,14 +8,13 @@ from uncone.errors import without_package
 
 
 def open_room(package: str) -> None:
-    """Let a room find its own rooms and files. A name that its `__init__` binds goes before a file of that name."""
+    """Let a room find its own rooms and files; names that its `__init__` binds go before those of files."""
     room = vars(sys.modules[package])
     room["__getattr__"] = lambda name: load_part(package, name)
     room["__dir__"] = lambda: sorted({*room, *parts(package)})
 
 
 def parts(package: str) -> list[str]:
-    """The names of a package's rooms and files."""
     from pkgutil import iter_modules
 
     names = (module.name for module in iter_modules(sys.modules[package].__path__))
@@ -23,7 +22,7 @@ def parts(package: str) -> list[str]:
 
 
 def load_part(package: str, name: str) -> ModuleType:
-    """The room or file `name` of a package. InputError: it needs torch, and torch is not installed."""
+    """The room or file `name`. InputError: a package that it needs is not installed."""
     if name.startswith("_") or name not in parts(package):
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     try:

@@ -18,10 +18,8 @@ from uncone.errors import InputError
 
 _CACHE_LINE, _LARGE, _SMALL = 64, 4 * 2**20, 8 * 2**20
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-_MOST_MAPPINGS = 8
 RECYCLED_BYTES = 512 * 2**20
-MEMORY_GB = "UNCONE_MEMORY_GB"  # an environment variable: so many GB may be taken at once, whatever is free
-_UNASKED_BYTES = 512 * 2**20
+MEMORY_GB = "UNCONE_MEMORY_GB"  # of the environment
 _CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -30,7 +28,7 @@ _CGROUPS = (
 
 def check_memory(size: int, what: str, way_out: str) -> None:
     """Refuse work of more than 512 MiB that takes more than UNCONE_MEMORY_GB allows or, unset, is free."""
-    if size <= _UNASKED_BYTES:
+    if size <= 512 * 2**20:
         return
     told = os.environ.get(MEMORY_GB, "")
     try:
@@ -44,8 +42,8 @@ def check_memory(size: int, what: str, way_out: str) -> None:
 
 
 def free_bytes() -> int | None:
-    """Memory to be taken without swapping, within the control group's limits; None where it is not known."""
-    free = list[int]()
+    """Memory to be taken without swapping, within the control group's limits; None: not known."""
+    free = []
     with suppress(OSError, ValueError, IndexError):
         free.append(int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) * 1024)
     for folder, limit, used in _CGROUPS:
@@ -57,7 +55,7 @@ def free_bytes() -> int | None:
 
 
 def give_back() -> None:
-    """Hand freed memory that glibc keeps back to the system: arrays of many sizes leave holes in it that add up."""
+    """Return what glibc keeps to the system: arrays of many sizes leave holes that add up."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -65,12 +63,11 @@ def give_back() -> None:
 def uninitialised(
     shape: tuple[int, ...], dtype: npt.DTypeLike = np.float64, *, most_recycled: int = _SMALL
 ) -> npt.NDArray[Any]:
-    """An array with nothing written to it yet. Up to `most_recycled` bytes, freed memory is used again. From 4 MiB on
-    it goes back to the system when it is freed: the C library would keep it, and leave holes that no matrix fits
-    into."""
+    """Up to `most_recycled` bytes, freed memory is used again. From 4 MiB on it goes back to the system when it is
+    freed: the C library would keep it, and leave holes that no matrix fits into."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size < _LARGE:
-        # Kernels are fastest on whole cache lines, and round alike only where they find the same alignment.
+        # Kernels are fastest on whole cache lines, and round alike on equal alignment.
         content = np.empty(size + _CACHE_LINE, np.uint8)
         content = content[-content.ctypes.data % _CACHE_LINE :][:size]
     elif size > most_recycled:
@@ -84,18 +81,17 @@ def uninitialised(
 
 
 def recycled(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """As `uninitialised`, in memory of any size that another array of this module has freed, if some fits: in a
-    training the first touch of fresh memory can take as long as the work in it."""
+    """`uninitialised`, in memory of any size that is free again: the first touch of fresh memory can take as long as
+    the work in it."""
     return uninitialised(shape, dtype, most_recycled=RECYCLED_BYTES)
 
 
 def clear_recycled() -> None:
-    """Give what `recycled` keeps to the system."""
     _freed.kept.clear()
 
 
 class Buffer:
-    """Memory for two blocks, each used again once nobody else holds it: fresh arrays cost a page fault every 4 KiB."""
+    """Two blocks, each used again once nobody else holds it: fresh arrays cost a page fault every 4 KiB."""
 
     def __init__(self, rows: int, d: int, dtype: npt.DTypeLike) -> None:
         self._shape, self._dtype = (rows, d), dtype
@@ -117,7 +113,7 @@ class _Freed:
 
     def put(self, mapping: mmap.mmap) -> None:
         self.kept.append(mapping)
-        while len(self.kept) > _MOST_MAPPINGS or sum(map(len, tuple(self.kept))) > RECYCLED_BYTES:
+        while len(self.kept) > 8 or sum(map(len, tuple(self.kept))) > RECYCLED_BYTES:
             with suppress(IndexError):  # another thread has them
                 self.kept.popleft()
 
@@ -134,7 +130,6 @@ _freed = _Freed()
 
 
 def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-    """`uninitialised`, with zeros."""
     array = uninitialised(shape, dtype)
     if array.nbytes <= _SMALL:  # else just mapped by the system, which gives zeros
         array.fill(0)

@@ -1,6 +1,6 @@
 """Every public name of `uncone`, and of a question the record that answers it and its command.
 
-This table imports nothing. The package, the loader of saved records, the command line, the documents and the tests read it.
+It imports nothing: the package, the loader of records, the command line, documents and tests read it.
 """
 
 QUESTIONS = {
@@ -96,66 +96,50 @@ QUESTIONS = {
         "List all measures with range and direction, or describe one.",
     ),
 }
-"""The function: its file, its record, its command with what it is asked of, and the command's line in the list."""
+"""The function: its file, record, command with what it is asked of, and the command's line in the list."""
 
 GROUPS = {"saturation": "Say whether training stops to help, and what the rank of a head costs."}
 """Commands that hold commands."""
 
-OBJECTS = {
-    "AnisotropyTrack": "training.cloud",
-    "Attached": "training.attach",
-    "AttachedStates": "training.attach_states",
-    "CrossEntropyOptions": "training.loss.options",
-    "Finding": "records.parts",
-    "GradientMonitor": "training.gradient_monitor",
-    "InputError": "errors",
-    "Measurement": "records.parts",
-    "Moments": "moments",
-    "OwnVectors": "evaluation.own_vectors",
-    "PairSet": "evaluation.pairs",
-    "PersistentEntropy": "training.persistent_entropy",
-    "RareTokenGate": "training.gate",
-    "Record": "records.record",
-    "Rows": "rows",
-    "States": "model.last_states",
-    "StepWarning": "errors",
-    "Subject": "diagnosis.record",
-    "UnconeError": "errors",
-    "UndefinedMeasure": "errors",
-    "UnsupportedModel": "errors",
-    "anisotropy_scores": "training.cloud",
-    "attach": "training.attach",
-    "attach_states": "training.attach_states",
-    "barcode": "training.bars.barcode",
-    "correlation": "evaluation.bootstrap",
-    "correlation_bootstrap": "evaluation.bootstrap",
-    "correlation_bootstraps": "evaluation.bootstrap",
-    "drift": "calibration.drift",
-    "encoded_texts": "evaluation.encoding",
-    "fit_zipf": "tokens.zipf",
-    "gated_linear_cross_entropy": "training.loss.loss",
-    "gradient_ledger": "diagnosis.why.gradients.gradients",
-    "linear_cross_entropy": "training.loss.loss",
-    "load_record": "records.load",
-    "margin_claim": "diagnosis.why.margins.margins",
-    "open_rows": "model.open",
-    "paired_bootstrap": "evaluation.bootstrap",
-    "paired_bootstraps": "evaluation.bootstrap",
-    "persistent_entropy": "training.bars.bars",
-    "place_value": "diagnosis.known.known",
-    "prominent_bars": "training.bars.bars",
-    "prominent_counts": "training.bars.bars",
-    "prominent_mask": "training.bars.bars",
-    "rank_curve": "saturation.head.rank.rank_curve",
-    "read_sts": "evaluation.pairs",
-    "read_word_sets": "evaluation.pairs",
-    "settable_tokens": "diagnosis.why.reach.settable",
-    "token_frequencies": "tokens.token_frequencies",
-    "uniformly_negative_direction": "diagnosis.why.direction.negative_direction",
-    "unreachable_tokens": "diagnosis.why.reach.unreachable",
-    "vocabulary_of": "evaluation.word_vocabulary",
-    "word_similarity": "evaluation.wordsim",
+_FILES = {
+    "calibration.drift": "drift",
+    "diagnosis.known.known": "place_value",
+    "diagnosis.record": "Subject",
+    "diagnosis.why.direction.negative_direction": "uniformly_negative_direction",
+    "diagnosis.why.gradients.gradients": "gradient_ledger",
+    "diagnosis.why.margins.margins": "margin_claim",
+    "diagnosis.why.reach.settable": "settable_tokens",
+    "diagnosis.why.reach.unreachable": "unreachable_tokens",
+    "errors": "InputError StepWarning UnconeError UndefinedMeasure UnsupportedModel",
+    "evaluation.bootstrap": "correlation correlation_bootstrap correlation_bootstraps "
+    "paired_bootstrap paired_bootstraps",
+    "evaluation.encoding": "encoded_texts",
+    "evaluation.own_vectors": "OwnVectors",
+    "evaluation.pairs": "PairSet read_sts read_word_sets",
+    "evaluation.word_vocabulary": "vocabulary_of",
+    "evaluation.wordsim": "word_similarity",
+    "model.last_states": "States",
+    "model.open": "open_rows",
+    "moments": "Moments",
+    "records.load": "load_record",
+    "records.parts": "Finding Measurement",
+    "records.record": "Record",
+    "rows": "Rows",
+    "saturation.head.rank.rank_curve": "rank_curve",
+    "tokens.token_frequencies": "token_frequencies",
+    "tokens.zipf": "fit_zipf",
+    "training.attach": "Attached attach",
+    "training.attach_states": "AttachedStates attach_states",
+    "training.bars.barcode": "barcode",
+    "training.bars.bars": "persistent_entropy prominent_bars prominent_counts prominent_mask",
+    "training.cloud": "AnisotropyTrack anisotropy_scores",
+    "training.gate": "RareTokenGate",
+    "training.gradient_monitor": "GradientMonitor",
+    "training.loss.loss": "gated_linear_cross_entropy linear_cross_entropy",
+    "training.loss.options": "CrossEntropyOptions",
+    "training.persistent_entropy": "PersistentEntropy",
 }
+OBJECTS = dict(sorted((name, file) for file, names in _FILES.items() for name in names.split()))
 """Every other public object, and its file."""
 
-ROOMS = ("measure", "model", "report", "rows", "transforms")  # folders whose own names are public too
+ROOMS = ("measure", "model", "report", "rows", "transforms")  # their own names are public too

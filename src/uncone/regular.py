@@ -1,4 +1,4 @@
-"""Opening a file to read it: a regular file and nothing else, at once."""
+"""Opening a regular file, and nothing else, to read it."""
 
 import gzip
 import io
@@ -16,13 +16,10 @@ from uncone.errors import InputError, nearest, needed
 from uncone.roles import Path_
 
 LONGEST_LINE = 64 * 2**20
-_MOST_NAMES = 10_000
-_PACKED_BYTES = 4096  # unpacked, they are at most some 100 MB
-PACKED = (".gz", ".xz", ".zst")  # the endings of files that `open_unpacked` unpacks
 
 
 class _Unzstd(io.RawIOBase):
-    """The bytes of a .zst file. zstandard's own reader ends without a word where a file was cut."""
+    """A .zst file as bytes: zstandard's own reader ends without a word where a file was cut."""
 
     def __init__(self, file: BinaryIO) -> None:
         how = "reading .zst needs zstandard, got none: pip install 'uncone[zst]'"
@@ -35,7 +32,7 @@ class _Unzstd(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._rest:
-            self._packed = self._packed or self._file.read(_PACKED_BYTES)
+            self._packed = self._packed or self._file.read(4096)  # at most some 100 MB, unpacked
             if not self._packed:
                 if not self._whole:
                     raise EOFError("the file ends within its data")
@@ -56,28 +53,29 @@ class _Unzstd(io.RawIOBase):
 
 _UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNPACKED[".zst"] = lambda file: io.BufferedReader(_Unzstd(file), 2**20)
+PACKED = tuple(_UNPACKED)
 
 
 def misspelt(path: Path_) -> str:
-    """ "did you mean 'docs.npy'? " of a file that is not there, by the names beside it; else ""."""
+    """ "did you mean 'docs.npy'? " of a file that is not there; "" where no name beside it is like it."""
     folder, name = os.path.split(os.fspath(path))
-    names = list[str]()
+    names = []
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
-        names += [entry.name for entry in itertools.islice(entries, _MOST_NAMES)]
+        names += [entry.name for entry in itertools.islice(entries, 10_000)]
     meant = "" if not name or name in names else nearest(name, names, "")
     return f"{meant} " if meant else ""
 
 
 def open_regular(path: Path_, *, how: str = "give a file that exists and can be read") -> BinaryIO:
-    """Open the regular file `path` for reading; `how` ends the message of each error: what to give instead. A named
-    pipe is refused without waiting for a writer, a device without a read."""
+    """`how` ends each message: what to give instead. A pipe is refused without waiting for a writer, a device without a
+    read."""
     try:
-        # Without O_NONBLOCK, to open a named pipe waits for its writer. A regular file is read as without it.
+        # Without O_NONBLOCK a named pipe waits for its writer; regular files do not mind it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         meant = misspelt(path) if isinstance(error, FileNotFoundError) else ""
         raise InputError(f"cannot read {os.fspath(path)}: {error.strerror or error}: {meant}{how}") from error
-    except ValueError as error:  # a name with a NUL, or one that the file system's encoding has no bytes for
+    except ValueError as error:  # a name with a NUL, or that the file system cannot encode
         raise InputError(f"cannot read {os.fspath(path)!r}: {error}: {how}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -86,7 +84,7 @@ def open_regular(path: Path_, *, how: str = "give a file that exists and can be 
 
 
 def starts_with(path: Path_, mark: bytes) -> bool:
-    """Whether a file can be read and its first bytes that are no white space are `mark`."""
+    """A file can be read, and begins with `mark` after any white space."""
     with suppress(InputError), open_regular(path) as file:
         return file.read(4096).lstrip().startswith(mark)
     return False
@@ -94,7 +92,7 @@ def starts_with(path: Path_, mark: bytes) -> bool:
 
 @contextmanager
 def open_unpacked(path: Path_, *, how: str) -> Iterator[BufferedIOBase]:
-    """`open_regular`, with the bytes of a .gz, .xz or .zst unpacked as they are read; InputError where they do not."""
+    """`open_regular`, with the bytes of a .gz, .xz or .zst unpacked as they are read."""
     unpacked = _UNPACKED.get(os.path.splitext(os.fspath(path))[1].lower(), nullcontext)
     with open_regular(path, how=how) as file:
         try:
@@ -106,27 +104,27 @@ def open_unpacked(path: Path_, *, how: str) -> Iterator[BufferedIOBase]:
 
 
 def table_lines(path: Path_, *, how: str) -> Iterator[str]:
-    """The lines of a table of ids, of up to 512 MiB each; a carriage return alone ends one too."""
+    """Lines of up to 512 MiB; a carriage return alone ends one too."""
     return (part for _, line in lines_of(path, how=how, longest=2**29) for part in line.split("\r"))
 
 
 def number_in(field: str) -> float | None:
-    """The number that a field of a table holds; None where it holds none."""
     with suppress(ValueError):
         return float(field)
     return None
 
 
 def lines_of(path: Path_, *, how: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]]:
-    """(number from 1, text without its end) of each line of a file in UTF-8, plain or packed (.gz, .xz)."""
+    """(number from 1, text without its end) of each line in UTF-8, also of a packed file."""
     with open_unpacked(path, how=how) as file:
         for number in itertools.count(1):
             line = file.readline(longest + 1)
             if not line:
                 return
             if len(line) > longest:
-                most = f"lines of at most {longest} bytes in {path}"
-                raise InputError(f"expected {most}, got a longer line {number}: {how}")
+                raise InputError(
+                    f"expected lines of at most {longest} bytes in {path}, got a longer line {number}: {how}"
+                )
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""What a public function does with what an argument names; commands and their checks of files come from it."""
+"""What a public function does with what an argument names: commands check files by it."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What a stopped run goes on from, under checksums: a record that was changed since is never believed."""
+"""What a stopped run goes on from, under checksums."""
 
 import hashlib
 import itertools
@@ -12,11 +12,8 @@ from uncone.errors import InputError
 from uncone.regular import LONGEST_LINE, open_regular
 from uncone.roles import Path_
 
-_AFTER_FORM, _AFTER_SUM, _END = '", "sha256": "', '", "record": ', "}"
-
 
 def checksum(parts: Iterable[bytes | memoryview]) -> str:
-    """sha256 of the parts one after the other, in hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -24,14 +21,14 @@ def checksum(parts: Iterable[bytes | memoryview]) -> str:
 
 
 def sealed_line(form: str, record: dict[str, Any]) -> str:
-    """`record` as a line of JSON, after the name of its form and the checksum of both."""
+    """A line of JSON: the name of its form, the checksum of both, and the record."""
     text = json.dumps(record, allow_nan=False)
-    return f"{_begin(form)}{checksum((form.encode(), text.encode()))}{_AFTER_SUM}{text}{_END}"
+    return f'{_begin(form)}{checksum((form.encode(), text.encode()))}", "record": {text}}}'
 
 
 def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[Any]:
-    """The record of each line that `sealed_line` wrote. A last line that was cut, as by a kill, is left out.
-    InputError: a line was not written so, or changed since; it says `what` the line should hold, and `how` to go on."""
+    """The records of lines of `sealed_line`; a last line that was cut, as by a kill, is left out. InputError: a line is
+    no `what`, or was changed; `how` says how to go on."""
     begin = _begin(form).encode()
     with open_regular(path, how=how) as file:
         for number in itertools.count(1):
@@ -49,12 +46,11 @@ def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[A
 
 
 def _begin(form: str) -> str:
-    return f'{{"form": "{form}{_AFTER_FORM}'
+    return f'{{"form": "{form}", "sha256": "'
 
 
 def _record(form: str, line: bytes) -> Any:
-    begin, middle, end = (re.escape(part.encode()) for part in (_begin(form), _AFTER_SUM, _END))
-    parts = re.fullmatch(begin + b"([0-9a-f]{64})" + middle + b"(.*)" + end, line, re.DOTALL)
+    parts = re.fullmatch(re.escape(_begin(form)).encode() + rb'([0-9a-f]{64})", "record": (.*)}', line, re.DOTALL)
     if parts is None or parts[1].decode() != checksum((form.encode(), parts[2])):
         return None
     return json.loads(parts[2])

@@ -1,5 +1,7 @@
-"""Work shared out to threads, with the same bytes on any number of them: one thread computes each task from start to
-end, with a BLAS of one thread, since one that splits a product over its threads adds in another order for each number.
+"""Work shared out to threads, with the same bytes on any number of them.
+
+One thread computes each task, with a BLAS of one thread: one that splits a product adds in another order for each
+number of threads.
 """
 
 import os
@@ -8,10 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial, wraps
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
@@ -19,7 +20,7 @@ P = ParamSpec("P")
 
 
 class _Blas:
-    """The threads of NumPy's BLAS: one while any work of ours runs, and as many as before once the last has ended."""
+    """The threads of NumPy's BLAS: one while any work of ours runs, as many as before afterwards."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +37,7 @@ class _Blas:
                 for library in self._libraries:
                     _set_threads(library, 1)
             self._running += 1
-            # macOS tells only how many cores there are, and not which this process may use.
+            # macOS does not say which cores this process may use.
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
             return max(self._before, default=0) or cores or 1
 
@@ -58,19 +59,19 @@ def _set_threads(library: Any, threads: int) -> None:
         clear(force=True)
 
 
-class _Mine(threading.local):
-    threads = 0  # how many threads the work on this one may use; 0 outside `one_blas_thread`
+class Mine(threading.local):
+    threads = 0  # that the work on this one may use; 0 outside `one_blas_thread` or `tensors.alone`
 
 
 def available() -> int:
-    """How many threads work may use: as many as the BLAS of NumPy was given."""
+    """As many threads as the BLAS of NumPy was given."""
     with one_blas_thread():
         return _mine.threads
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Algebra on this thread takes one thread, and `share` the rest; afterwards all is as it was."""
+    """Algebra on this thread takes one thread, and `share` the rest."""
     if _mine.threads:
         yield
         return
@@ -84,17 +85,11 @@ def one_blas_thread() -> Iterator[None]:
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
     """`function`, whose algebra takes one thread: sums of whole matrices round as the number of threads is."""
-
-    @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with one_blas_thread():
-            return function(*args, **kwargs)
-
-    return run
+    return one_blas_thread()(function)
 
 
 def waited(job: Future[T]) -> T:
-    """The result of `job`, once it has ended; a signal is handled within a second, and not after an endless wait."""
+    """The result, once there is one; a signal is handled within a second."""
     while not job.done():
         with suppress(TimeoutError):
             job.result(timeout=1)
@@ -102,23 +97,22 @@ def waited(job: Future[T]) -> T:
 
 
 def interruptible(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`function`, which is in one long call, on another thread: signals are handled meanwhile."""
-    return waited(_pool(1).submit(function, *args, **kwargs))
+    """Run `function`, one long call, on another thread: signals are handled meanwhile."""
+    return waited(pool(_workers, 1).submit(function, *args, **kwargs))
 
 
 def pieces(work: Callable[..., object], *arrays: Any) -> Iterator[Callable[[], object]]:
-    """`work` on the rows of arrays or tensors of one length, 1,024 at once."""
+    """`work` on 1,024 rows of each array or tensor at once."""
     cuts = (slice(start, start + 1024) for start in range(0, len(arrays[0]), 1024))
     return (partial(work, *(array[cut] for array in arrays)) for cut in cuts)
 
 
-def share_rows(work: Callable[..., object], *arrays: npt.NDArray[Any]) -> None:
-    """Each of the `pieces` on one thread."""
+def share_rows(work: Callable[..., object], *arrays: Any) -> None:
     share(pieces(work, *arrays))
 
 
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
-    """Run the tasks, each on one thread; their results in order, or once all ended their first exception."""
+    """The results in order, each of a task on one thread; or the first exception, once all ended."""
     tasks = list(tasks)
     with one_blas_thread():
         return shared(tasks, _mine.threads, _help)
@@ -132,11 +126,11 @@ def _help(work: Callable[[], None]) -> Future[None]:
         finally:
             _mine.threads = 0
 
-    return _pool(_mine.threads).submit(run)
+    return pool(_workers, _mine.threads).submit(run)
 
 
 def shared(tasks: list[Callable[[], T]], threads: int, submit: Callable[[Callable[[], None]], Future[None]]) -> list[T]:
-    """The results of the tasks: `submit` gives work to another thread, of up to `threads` with this one."""
+    """`submit` gives work to another thread, of up to `threads` with this one."""
     results: list[Any] = [None] * len(tasks)
     waiting = deque(enumerate(tasks))
 
@@ -148,33 +142,35 @@ def shared(tasks: list[Callable[[], T]], threads: int, submit: Callable[[Callabl
                 return
             results[i] = task()
 
-    # One job a worker, which takes task after task: a future for each task would wake this thread for each.
+    # One job a worker: a future for each task would wake this thread each time.
     jobs = [submit(work) for _ in range(min(threads, len(tasks)) - 1)]
     try:
         work()
     finally:
         waiting.clear()
-        # A job that no worker has begun is not waited for: the workers may all be waiting, as this one is.
+        # A job that has not begun is not waited for: all workers may be waiting, as this one is.
         errors = [job.exception() for job in jobs if not job.cancel()]
     if failed := next(filter(None, errors), None):
         raise failed
     return results
 
 
-_blas, _mine = _Blas(), _Mine()
+_blas, _mine = _Blas(), Mine()
 _lock = threading.Lock()
-_pools: dict[int, ThreadPoolExecutor] = {}
+_pools: dict[Any, ThreadPoolExecutor] = {}
+_workers = partial(ThreadPoolExecutor, thread_name_prefix="uncone")
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
+def pool(make: Callable[[int], ThreadPoolExecutor], threads: int) -> ThreadPoolExecutor:
+    """What `make` made for so many threads, once in a process."""
     with _lock:
-        if threads not in _pools:
-            _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="uncone")
-        return _pools[threads]
+        if (make, threads) not in _pools:
+            _pools[make, threads] = make(threads)
+        return _pools[make, threads]
 
 
 def _forget() -> None:
-    """In a forked child: its parent's threads are not there, and one of them may have held a lock."""
+    """In a forked child there are no threads of its parent, and one may have held a lock."""
     global _lock, _blas
     _lock, _blas = threading.Lock(), _Blas()
     _mine.threads = 0

@@ -1,4 +1,4 @@
-"""The version of the package, and the versions that a record is made with."""
+"""The version of the package, and what a record is made with."""
 
 from contextlib import suppress
 
@@ -6,7 +6,6 @@ __version__ = "0.1.0"
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """The version of uncone, and of those of `packages` that are installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     installed = {"uncone": __version__}

@@ -110,7 +110,7 @@ def test_a_file_that_appears_meanwhile_is_kept(model: Path, tmp_path: Path, monk
         uncone.count(model, tmp_path / "a.txt", save=out, progress=late)
     assert out.read_bytes() == b"of another program"
     out.unlink()
-    monkeypatch.setattr("uncone.model.token_counts._encoded", None)
+    monkeypatch.setattr("uncone.model.token_counts.encoded", None)
     uncone.count(model, tmp_path / "a.txt", save=out)
     assert int(np.load(out).sum()) == 2_000
 

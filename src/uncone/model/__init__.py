@@ -1,4 +1,4 @@
-"""What a language model is to uncone: a token table, an output head, and what their rows stand for."""
+"""A language model: a token table, an output head, and what their rows stand for."""
 
 from uncone.lazy import open_room
 from uncone.model.files import ModelFiles, TokenLabels, open_model_files, rows_of, token_labels
@@ -8,17 +8,8 @@ from uncone.model.open import open_language_model
 from uncone.model.places import LanguageModel, Places, find_places
 
 __all__ = [
-    "LanguageModel",
-    "ModelFiles",
-    "Places",
-    "TokenLabels",
-    "cached_snapshot",
-    "find_places",
-    "is_model_file",
-    "open_language_model",
-    "open_model_files",
-    "rows_of",
-    "token_labels",
-]
+    "LanguageModel", "ModelFiles", "Places", "TokenLabels", "cached_snapshot", "find_places", "is_model_file",
+    "open_language_model", "open_model_files", "rows_of", "token_labels",
+]  # fmt: skip
 
 open_room(__name__)

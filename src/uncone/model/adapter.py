@@ -1,4 +1,4 @@
-"""An adapter of PEFT: which matrices its directory holds whole, and how to get at the others."""
+"""An adapter of PEFT: which matrices it holds whole, and how to get at the others."""
 
 import json
 import shlex
@@ -20,51 +20,41 @@ from uncone.rows.safetensors import matrices
 
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _KINDS = {"input": ("token table", TABLES), "head": ("output head", HEADS)}
-_OF_A_PART = ("lora_", "token_adapter", "base_layer")
-"""How the names begin that PEFT gives to modules under one that it changes in part."""
+_OF_A_PART = ("lora_", "token_adapter", "base_layer")  # how PEFT names modules under one that it changes in part
 _AUTO = {
-    "CAUSAL_LM": "ForCausalLM",
     "SEQ_2_SEQ_LM": "ForSeq2SeqLM",
     "SEQ_CLS": "ForSequenceClassification",
     "TOKEN_CLS": "ForTokenClassification",
     "FEATURE_EXTRACTION": "ForFeatureExtraction",
     "QUESTION_ANS": "ForQuestionAnswering",
 }
-"""What follows AutoPeftModel in the name of PEFT's class for a task."""
-_LONGEST_NAME, _SHOWN = 300, 2
+"""What follows AutoPeftModel in the class for a task, where that is not ForCausalLM."""
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter whose headers are read and whose tensors are not."""
-
-    files: ModelFiles  # its directory, adapter_config.json and tensors
-    base: str | None  # the base model as adapter_config.json names it, NAME@REVISION where it names a revision too
-    base_at: Path | None  # where the base is on this machine
+    files: ModelFiles
+    base: str | None  # as adapter_config.json names it, or NAME@REVISION
+    base_at: Path | None  # on this machine
 
     @property
     def tables(self) -> dict[str, str]:
-        """The tensors of the token table ("input") and the output head ("head") that are held whole."""
+        """The tensors of the "input" table and the "head" that are held whole."""
         found = {kind: self._whole(names) for kind, (_, names) in _KINDS.items()}
-        return {kind: tensor for kind, tensor in found.items() if tensor is not None}
+        return {kind: tensor for kind, tensor in found.items() if tensor}
 
     def matrix(self, part: str, *, by_kind: bool = False) -> tuple[str, Rows]:
-        """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is.
-
-        Raises:
-            InputError: a table that is not held whole, with where it is, or no such tensor.
-        """
+        """A tensor behind "input", "head" or "rows"; with `by_kind` a table's own name tells what it is."""
         if part in self.tables:
             return part, self._rows(self.tables[part])
         if part in _KINDS:
-            raise self._missing(f"the {_KINDS[part][0]}", "it", [part])
+            raise self._missing(f"the {_KINDS[part][0]}", "it", [_KINDS[part]])
         kind = next((kind for kind, tensor in self.tables.items() if tensor == part and by_kind), "rows")
         return kind, self._rows(part)
 
     def whole_tables(self) -> dict[str, Rows]:
-        """The table and the head, those of them that are held whole."""
         if not self.tables:
-            raise self._missing("a token table or an output head", "either", list(_KINDS))
+            raise self._missing("a token table or an output head", "either", list(_KINDS.values()))
         return {kind: self._rows(tensor) for kind, tensor in self.tables.items()}
 
     @property
@@ -81,14 +71,13 @@ class Adapter:
         return (*notes, f"Other matrices are opened by name, as ADAPTER#NAME: {self._others()}.")
 
     def _rows(self, tensor: str) -> Rows:
-        """The rows of one tensor; of a table with the tokens of the adapter or its base."""
         rows = rows_of(self.files, tensor)
         if tensor in self.tables.values():
             rows.load_labels = partial(_labels, rows.shape[0], self.files.path, self.base_at)
         return rows
 
     def _whole(self, names: tuple[str, ...]) -> str | None:
-        """The one matrix of a module of these names, if no other tensor of the adapter changes it."""
+        """The one matrix of a module of these names, if no other tensor changes it."""
         found = [name for name in matrices(self.files.entries) if ends_in(name, names)]
         return found[0] if len(found) == 1 and not self._in_part(names) else None
 
@@ -101,11 +90,10 @@ class Adapter:
         kind = str(self.files.config.get("peft_type"))[:40]
         return f"an adapter of PEFT ({kind}) for {base or 'a base that is not named'}"
 
-    def _missing(self, what: str, which: str, kinds: list[str]) -> InputError:
-        """That these are not held whole, and where they are, with commands."""
-        in_part = [_KINDS[kind][0] for kind in kinds if self._in_part(_KINDS[kind][1])]
-        of_base = [_KINDS[kind][0] for kind in kinds if _KINDS[kind][0] not in in_part]
-        ways = list[str]()
+    def _missing(self, what: str, which: str, kinds: list[tuple[str, tuple[str, ...]]]) -> InputError:
+        in_part = [table for table, names in kinds if self._in_part(names)]
+        of_base = [table for table, _ in kinds if table not in in_part]
+        ways = []
         if in_part:
             ways.append(f"it changes the {' and the '.join(in_part)} in part, so merge it: {self._merge()}")
         if of_base:
@@ -122,19 +110,16 @@ class Adapter:
         task, path = self.files.config.get("task_type"), str(self.files.path)
         is_mapped = task is None and isinstance(self.files.config.get("auto_mapping"), dict)
         kind = "AutoPeftModel" + ("" if is_mapped else _AUTO.get(str(task), "ForCausalLM"))
-        code = (
-            f"from peft import {kind} as M; M.from_pretrained({json.dumps(path)}).merge_and_unload()"
-            f".save_pretrained({json.dumps(path + '-merged')})"
-        )
+        merged = f"M.from_pretrained({json.dumps(path)}).merge_and_unload()"
+        code = f"from peft import {kind} as M; {merged}.save_pretrained({json.dumps(path + '-merged')})"
         return f"python -c {shlex.quote(code)}"
 
     def _others(self) -> str:
         names = sorted(name for name in matrices(self.files.entries) if name not in self.tables.values())
-        return listing(names, _SHOWN) or "there are none"
+        return listing(names, 2) or "there are none"
 
 
 def open_adapter(directory: Path) -> Adapter:
-    """Read adapter_config.json and the header of the weights; of a .bin torch unpickles only tensors."""
     config: Mapping[str, Any] = read_json(directory / ADAPTER, dict)
     weights = next((directory / name for name in _WEIGHTS if (directory / name).is_file()), None)
     if weights is None:
@@ -148,12 +133,9 @@ def open_adapter(directory: Path) -> Adapter:
 
 
 def _labels(n: int, *folders: Path | None) -> list[str | None] | None:
-    """The token strings in the first folder that has some."""
-    found = (token_labels(folder, n).labels for folder in folders if folder is not None)
-    return next((labels for labels in found if labels is not None), None)
+    return next(filter(None, (token_labels(folder, n).labels for folder in folders if folder is not None)), None)
 
 
 def _plain(name: object) -> str | None:
     """A name that may stand in a message; anyone may have written the file."""
-    is_name = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable()
-    return str(name) if is_name else None
+    return name if isinstance(name, str) and 0 < len(name) <= 300 and name.isprintable() else None

@@ -1,45 +1,38 @@
-"""How often each token occurs in some text: counts by id from a table of tokens or an array."""
+"""How often each token occurs in some text: counts by id from a table or an array."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.records.text import counted, plural
 from uncone.regular import lines_of
 from uncone.roles import Path_
-from uncone.rows import as_array
+from uncone.rows import Array, as_array
+from uncone.rows.base import Labels
 from uncone.rows.bytes import LocalFile
 from uncone.rows.npy import LONGEST_HEADER, array_header
 
 LARGEST_COUNT = 2**53  # beyond, a float64 no longer holds every whole number
-MOST_MISMATCHED = 0.01
-"""A table of another vocabulary differs in nearly every token; one of the same may spell some otherwise."""
 _HEADERS = {("id", "token", "count"), ("id", "count"), ("token", "count"), ("word", "count")}
 _HOW = "expected a first line `id<TAB>token<TAB>count`, `id<TAB>count` or `token<TAB>count`"
-_DOUBLED = "count is taken for the first row; give counts by id"
 
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """The counts of N rows, int64 (N,), and notes on them."""
-
-    counts: npt.NDArray[np.int64]
+    counts: Array  # int64 (N,)
     notes: tuple[str, ...] = ()
 
 
-def read_counts(path: Path_, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
-    """The counts of ids 0 to n - 1, from a table or a `.npy` file of n whole numbers.
+def read_counts(path: Path_, n: int, labels: Labels = None) -> TokenCounts:
+    """Of ids 0 to n - 1, from a table or a `.npy` file of n whole numbers.
 
-    A table in UTF-8 has columns separated by tabs under a line with their names: `id`, `token` (or `word`) and `count`,
-    or without one of the first two. A table by token needs `labels`, the tokens of the rows; one with ids too is
-    checked against them. Rows that the table does not name have 0. Of several rows with one token the first has the
-    count.
+    A table has columns `id`, `token` (or `word`) and `count`, or one of the first two. A table by token needs `labels`;
+    one with ids too is checked against them. Rows that it does not name have 0. Of several rows with one token the
+    first has the count.
     """
     path = Path(path)
     if path.suffix != ".npy":
@@ -53,7 +46,6 @@ def read_counts(path: Path_, n: int, labels: Sequence[str | None] | None = None)
 
 
 def is_counts(path: Path_) -> bool:
-    """Whether the file is one that `read_counts` takes, and no text: `.npy`, or `.tsv` under its first line."""
     path = Path(path)
     if path.suffix == ".npy":
         return True
@@ -63,15 +55,14 @@ def is_counts(path: Path_) -> bool:
     return tuple(columns) in _HEADERS
 
 
-def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
-    """`counts` of n rows: a path for `read_counts`, or a tensor or array (n,) of whole numbers from 0 up."""
+def as_counts(counts: Any, n: int, labels: Labels = None) -> TokenCounts:
+    """A path for `read_counts`, or a tensor or array (n,) of whole numbers from 0 up."""
     if isinstance(counts, str | os.PathLike):
         return read_counts(counts, n, labels)
     counts = as_array(counts)
     if not isinstance(counts, np.ndarray):
-        raise InputError(
-            f"expected a file, tensor or array of counts, got {type(counts).__name__}: give one number a row"
-        )
+        kind = type(counts).__name__
+        raise InputError(f"expected a file, tensor or array of counts, got {kind}: give one number a row")
     _check_vector(counts.shape, counts.dtype, n, "counts")
     return _whole(counts, "counts")
 
@@ -86,9 +77,8 @@ def _whole(stored: Any, name: str) -> TokenCounts:
     wrong = ~((values >= 0) & (values <= LARGEST_COUNT) & (values == np.floor(values)))
     if wrong.any():
         at = int(wrong.argmax())
-        raise InputError(
-            f"expected whole counts from 0 up, got {values[at]:g} at row {at} of {name}: count, do not weigh"
-        )
+        got = f"{values[at]:g} at row {at} of {name}"
+        raise InputError(f"expected whole counts from 0 up, got {got}: count, do not weigh")
     return _some(TokenCounts(values.astype(np.int64)), name)
 
 
@@ -98,7 +88,7 @@ def _some(read: TokenCounts, name: str) -> TokenCounts:
     return read
 
 
-def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> TokenCounts:
+def _from_table(path: Path, n: int, labels: Labels) -> TokenCounts:
     name, lines = path.name, lines_of(path, how="give a file of counts in UTF-8")
     columns = next(lines, (1, ""))[1].split("\t")
     kind = columns[0].lower()
@@ -106,11 +96,11 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
         raise InputError(f"{_HOW} in {name}, got {' '.join(columns)[:60]!r}: name the columns in line 1")
     if kind != "id" and labels is None:
         raise InputError(f"expected counts by id, as no tokenizer was found, got tokens in {name}: add a column `id`")
-    ids, shared = dict[str, int](), set[str]()  # the first row of each token, and the tokens of several rows
+    ids, shared = dict[str, int](), set[str]()  # the first row of each token; tokens of several rows
     for i, label in enumerate(labels or ()) if kind != "id" else ():
         if label is not None and ids.setdefault(label, i) != i:
             shared.add(label)
-    counts, differ = dict[int, int](), list[tuple[int, int, str]]()
+    counts, differ = {}, []
     unknown = doubled = read = 0
     for number, line in lines:
         if not line:
@@ -135,41 +125,34 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
     if not read:
         raise InputError(f"expected a line for each token, got only the first in {name}: count the tokens of a text")
     if unknown == read:
-        raise InputError(
-            f"expected tokens of this vocabulary, got none of them in {counted(read, 'line')} of {name}: "
-            "count with this tokenizer"
-        )
-    if labels is not None and len(differ) > MOST_MISMATCHED * read:
+        where = f"in {counted(read, 'line')} of {name}"
+        raise InputError(f"expected tokens of this vocabulary, got none of them {where}: count with this tokenizer")
+    if labels is not None and len(differ) > 0.01 * read:  # the same vocabulary may spell some otherwise
         at, index, token = differ[0]
         here = "which has no token" if labels[index] is None else f"which is {str(labels[index])[:40]!r}"
         more = f", and {len(differ) - 1:,} more" if len(differ) > 1 else ""
-        raise InputError(
-            f"expected tokens of this vocabulary, got {token[:40]!r} for id {index} in line {at} of {name}, "
-            f"{here}{more}: count with this tokenizer"
-        )
+        got = f"{token[:40]!r} for id {index} in line {at} of {name}, {here}{more}"
+        raise InputError(f"expected tokens of this vocabulary, got {got}: count with this tokenizer")
     vector = np.zeros(n, np.int64)
     vector[list(counts)] = list(counts.values())
-    notes = _notes(n - len(counts), unknown, len(differ), doubled, name)
-    return _some(TokenCounts(vector, notes), name)
+    return _some(TokenCounts(vector, _notes(n - len(counts), unknown, len(differ), doubled, name)), name)
 
 
 def _number(text: str, most: int, what: str, name: str, line: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= most):
-        raise InputError(
-            f"expected {what} from 0 to {most}, got {text[:40]!r} in line {line} of {name}: "
-            "the table belongs to other rows, or was cut"
-        )
+        got = f"{text[:40]!r} in line {line} of {name}: the table is of other rows, or was cut"
+        raise InputError(f"expected {what} from 0 to {most}, got {got}")
     return int(text)
 
 
 def _notes(missing: int, unknown: int, differ: int, doubled: int, name: str) -> tuple[str, ...]:
     unnamed = counted(missing, "row is", "rows are")
     rows = f"{unnamed} not named in {name}: {plural(missing, 'its', 'their')} count is taken as 0."
-    spelled = "spelled otherwise in this vocabulary"
+    spelled, first_row = "spelled otherwise in this vocabulary", "count is taken for the first row; give counts by id"
     of_tokens = (
         (unknown, "is not in this vocabulary and was", "are not in this vocabulary and were", "left out"),
         (differ, f"is {spelled}; it was", f"are {spelled}; they were", "placed by id"),
-        (doubled, "is that of several rows: its", "are those of several rows: each", _DOUBLED),
+        (doubled, "is that of several rows: its", "are those of several rows: each", first_row),
     )
     told = (f"{counted(n, 'token')} of {name} {plural(n, one, many)} {then}." for n, one, many, then in of_tokens if n)
     return (rows, *told) if missing else tuple(told)

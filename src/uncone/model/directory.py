@@ -29,15 +29,10 @@ from uncone.tensors import DTYPES
 _INDEX = "model.safetensors.index.json"
 _STALE = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite")
 _STALE_INDICES = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
-_OTHER_FORMATS = frozenset(("onnx", "openvino", "original", "coreml", ".git", ".cache"))
-_AT_ONCE = 2**22  # bytes
-_PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
 
 
 @dataclass(frozen=True)
 class NewTensor:
-    """A tensor to be written."""
-
     dtype: str
     shape: tuple[int, ...]
     blocks: Callable[[], Iterator[torch.Tensor]]
@@ -46,10 +41,10 @@ class NewTensor:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that is written and not yet published: read it, and leave the `with` block for it to appear."""
+    """It appears when the `with` block ends."""
 
     files: ModelFiles
-    left_out: tuple[str, ...]  # files that hold the same weights in another format, which would not be edited
+    left_out: tuple[str, ...]  # files of the same weights in another format
 
 
 def whole_model(spec: Path_) -> Path:
@@ -66,8 +61,8 @@ def open_directory(model: Path_) -> ModelFiles:
         gguf = next((file for file in inner if is_model_file(file)), None)
         if gguf is not None:
             raise InputError(
-                f"expected a directory of transformers to edit, got the GGUF file {gguf}, whose weights are "
-                "quantised or laid out for llama.cpp: edit the model that it was made of, and make it again"
+                f"expected a directory of transformers to edit, got the GGUF file {gguf}: edit the model that it "
+                "was made of, and make it again"
             )
     files = open_model_files(path)
     refuse_quantised(files)
@@ -83,11 +78,10 @@ def edited_copy(
     beside: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Iterator[Copy]:
-    """Write a copy of the directory of `files` in which `tensors` replace others by name, or are added.
+    """A copy of the directory of `files` in which `tensors` replace others by name, or are added.
 
-    Other files are copied as they are, but for weights in another format; a checkpoint of torch.save becomes
-    safetensors. If anything raises inside the `with` block, nothing is left. The file of the tensor `beside` takes the
-    added ones.
+    Other files are copied, but for weights in another format; a checkpoint of torch.save becomes safetensors. If the
+    `with` block raises, nothing is left. Added tensors go into the file of the tensor `beside`.
     """
     shards = {source.path: source for source, _ in files.tensors.values()}
     home = min(shards) if beside is None else files.tensors[beside][0].path
@@ -116,7 +110,7 @@ def copied_files(
 ) -> Iterator[tuple[Path, list[str]]]:
     """(a new folder with the files of `original`, the names that were skipped); it becomes `out` at the end.
 
-    Links to files are followed, as a cache has them. `skip` takes a path and whether it is a folder.
+    Links to files are followed. `skip` takes a path and whether it is a folder.
     """
     target = creatable(out, outside=original)
     try:
@@ -129,7 +123,7 @@ def copied_files(
 
 
 def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset[str]) -> int:
-    """Compare every tensor but those in `touched` byte by byte, and say how many."""
+    """Compare all tensors but `touched` byte by byte, and return how many."""
     untouched = [name for name in original.tensors if name not in touched]
     for name in untouched:
         (here, a), (there, b) = original.tensors[name], copy.tensors[name]
@@ -139,14 +133,14 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
             at += len(piece)
         if not same:
             raise InputError(
-                f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers in the copy: the "
-                "original was written to meanwhile, or the disk is faulty; nothing was written"
+                f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers: the original was "
+                "changed meanwhile, or the disk is faulty; nothing was written"
             )
     return len(untouched)
 
 
 def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]) -> list[str]:
-    skipped, waiting = list[str](), [Path()]
+    skipped, waiting = [], [Path()]
     while waiting:
         relative = waiting.pop()
         for entry in sorted(os.scandir(original / relative), key=lambda entry: entry.name):
@@ -165,7 +159,7 @@ def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]
 
 def _holds_weights(path: Path, is_folder: bool) -> bool:
     if is_folder:
-        return path.name in _OTHER_FORMATS
+        return path.name in ("onnx", "openvino", "original", "coreml", ".git", ".cache")
     return path == Path(path.name) and (path.suffix in _STALE or path.name.endswith(_STALE_INDICES))
 
 
@@ -173,8 +167,7 @@ def _write_index(old: Path, new: Path, placed: Mapping[str, str], size: int) -> 
     index = read_json(old, dict) if old.is_file() else {}
     said = index.get("metadata")
     metadata = {key: said[key] for key in said if key != "total_parameters"} if isinstance(said, dict) else {}
-    metadata["total_size"] = size
-    index |= {"metadata": metadata, "weight_map": dict(sorted(placed.items()))}
+    index |= {"metadata": {**metadata, "total_size": size}, "weight_map": dict(sorted(placed.items()))}
     new.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
@@ -187,18 +180,16 @@ def rows_at_once(d: int) -> int:
 
 
 def as_stored(source: LocalFile, entry: Entry, name: str) -> NewTensor:
-    """A second copy of a tensor, to be written under another name."""
     return NewTensor(_code(name, entry, source), entry.shape, lambda: stored_blocks(source, name, entry))
 
 
 def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.Tensor]:
-    """The numbers of a tensor as they are stored, some rows (n, ...) at a time."""
     if isinstance(entry, StoredTensor):
         yield from entry.pieces(source)
         return
     dtype = DTYPES[FLOATS[entry.dtype]]
     row = math.prod(entry.shape[1:]) * dtype.itemsize
-    step = row * max(1, _AT_ONCE // max(row, 1))
+    step = row * max(1, 2**22 // max(row, 1))
     for at in range(entry.start, entry.stop, max(step, 1)):
         content = bytearray(min(step, entry.stop - at))
         source.read_into(at, memoryview(content))
@@ -206,7 +197,7 @@ def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.
 
 
 def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """`x` in `dtype`, to the nearest: torch takes float64 to 16 bits by way of float32, which rounds twice.
+    """`x` to the nearest in `dtype`: torch takes float64 to 16 bits by way of float32, which rounds twice.
 
     float32 is rounded to odd: towards 0, the last bit set where anything was lost, so that no new tie arises.
     """
@@ -220,18 +211,21 @@ def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def shard_name(name: str) -> str:
-    """What a file of weights is called in the copy, which is in safetensors."""
-    numbered = _PICKLED.fullmatch(name)
+    numbered = re.fullmatch(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin", name)
     return f"model{numbered[1] or ''}.safetensors" if numbered else str(Path(name).with_suffix(".safetensors"))
 
 
 def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path) -> int:
-    """Write a file of weights as safetensors, in which `tensors` replace others or follow them; its bytes."""
+    """Write a file of weights in which `tensors` replace others or follow them; return its bytes."""
     metadata, names = {"format": "pt"}, list(entries)
     if path.suffix == source.path.suffix:
         _, metadata = read_header(source)
         names.sort(key=lambda name: (entries[name].start, entries[name].stop))
-    laid = {name: _laid(name, entries[name], source) for name in names}
+    laid = {}  # of which only sizes matter
+    for name in names:
+        entry = entries[name]
+        code = _code(name, entry, source) if isinstance(entry, StoredTensor) else entry.dtype
+        laid[name] = Entry(code, entry.shape, 0, entry.stop - entry.start)
     for name, x in tensors.items():
         laid.setdefault(name, Entry(x.dtype, x.shape, 0, math.prod(x.shape) * DTYPES[FLOATS[x.dtype]].itemsize))
     with open(path, "xb") as handle:
@@ -244,21 +238,14 @@ def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mappin
     return sum(entry.stop for entry in laid.values())
 
 
-def _laid(name: str, entry: Entry, source: LocalFile) -> Entry:
-    """The entry as it is written: only its size matters."""
-    code = _code(name, entry, source) if isinstance(entry, StoredTensor) else entry.dtype
-    return Entry(code, entry.shape, 0, entry.stop - entry.start)
-
-
 def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
-    """The numbers of `tensor`, rounded once."""
     dtype, written = DTYPES[FLOATS[tensor.dtype]], 0
     for block in tensor.blocks():
         rounded = rounded_once(block, dtype).contiguous()
         if not bool(torch.isfinite(rounded).all()) and bool(torch.isfinite(block).all()):
             raise InputError(
                 f"expected new numbers of {name[:200]!r} that fit {FLOATS[tensor.dtype]}, got larger ones: "
-                "save the model in bfloat16 or float32 first"
+                "save the model in bfloat16 or float32"
             )
         content = rounded.view(torch.uint8).numpy().reshape(-1)
         handle.write(content.data)
@@ -270,8 +257,7 @@ def _code(name: str, entry: Entry, source: LocalFile) -> str:
     code = entry.dtype if entry.dtype in FLOATS else CODES.get(entry.dtype)
     if code is None:
         raise InputError(
-            f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} and "
-            f"shape {list(entry.shape)}: load the model with transformers, call save_pretrained, and edit what it "
-            "writes"
+            f"expected tensors for safetensors in {source.name}, got {name[:80]!r} of {entry.dtype} and shape "
+            f"{list(entry.shape)}: load the model with transformers, call save_pretrained, and edit that"
         )
     return code

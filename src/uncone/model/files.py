@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,13 +22,9 @@ from uncone.rows.open import checkpoint_entries
 from uncone.rows.safetensors import Entry, read_header
 
 LARGEST_JSON = 64 * 2**20
-CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-"""What config classes of transformers 5.23 call the cap of the logits."""
-_NO_CAP = 1e6
-ADAPTER = "adapter_config.json"  # the config of an adapter of PEFT, which is no model by itself
-_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"))
-"""One file or an index of shards, in the order in which they are looked for, and how shards end."""
+ADAPTER = "adapter_config.json"  # of PEFT
+_SINGLE, _INDEX = "model.safetensors", ".index.json"
+_WEIGHTS = (_SINGLE, "pytorch_model.bin")  # in the order of the search; each may have an index of shards
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
 _OTHERS = (
     (
@@ -39,7 +35,7 @@ _OTHERS = (
     (("*.gguf",), "give the file, {}"),
     (("*.safetensors",), "open one tensor as {}#tensor.name"),
 )
-"""Other files of weights that a directory may hold, and what to do with one."""
+"""Other files of weights, and what to do with one."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class ModelFiles:
     path: Path
     config: Mapping[str, Any]
     tensors: Mapping[str, tuple[LocalFile, Entry]]
-    """By the name in the file: where the bytes are, and the checked header entry."""
+    """By the name in the file: where the bytes are, and the checked entry."""
 
     @property
     def entries(self) -> dict[str, Entry]:
@@ -57,36 +53,30 @@ class ModelFiles:
 
     @property
     def vocab_size(self) -> int | None:
-        """`vocab_size` of config.json or its `text_config`; None where it is missing or the two disagree."""
+        """Of config.json or its `text_config`; None where it is missing or the two disagree."""
         sizes = [part["vocab_size"] for part in text_parts(self.config) if part.get("vocab_size") is not None]
-        agreed = sizes and all(type(size) is int and size > 0 and size == sizes[0] for size in sizes)
-        return sizes[0] if agreed else None
+        return sizes[0] if sizes and all(type(size) is int and size == sizes[0] > 0 for size in sizes) else None
 
 
 def logit_cap(settings: Mapping[str, Any]) -> float | None:
-    """The cap c of a model whose logits z become c tanh(z / c), or None."""
-    values = (settings.get(name) for name in CAPS)
-    numbers = (v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
-    return next((float(v) for v in numbers if 0 < v < _NO_CAP), None)
+    """The c of logits c tanh(z / c), by its names in config classes of transformers 5.23."""
+    values = (settings.get(name, 0) for name in ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"))
+    return next((float(v) for v in values if type(v) in (int, float) and 0 < v < 1e6), None)
 
 
 def open_model_files(path: Path_) -> ModelFiles:
-    """Read config.json and the headers of the weights of a checkpoint directory."""
     directory = Path(path)
     if not directory.is_dir():
         raise InputError(f"expected a directory with config.json and {_SINGLE}, got {directory}: give one that exists")
     if is_adapter(directory):
-        raise InputError(
-            f"expected a model directory, got {directory}, an adapter of PEFT ({ADAPTER}) without its base: "
-            "merge it (merge_and_unload, then save_pretrained) and give the merged model"
-        )
+        got = f"{directory}, an adapter of PEFT ({ADAPTER}) without its base"
+        raise InputError(f"expected a model directory, got {got}: merge it (merge_and_unload, then save_pretrained)")
     config = directory / "config.json"
     if not config.is_file():
         _refuse_run(directory, "a model directory with config.json")
         raise InputError(
-            f"expected a model directory with config.json and {_SINGLE} (or modules.json, or one GGUF file), "
-            f"got {directory} without config.json: give what save_pretrained wrote, or open one tensor as "
-            "FILE.safetensors#tensor.name"
+            f"expected a model directory with config.json and {_SINGLE} (or modules.json, or one GGUF file), got "
+            f"{directory} without config.json: give what save_pretrained wrote, or a tensor as FILE.safetensors#NAME"
         )
     return ModelFiles(directory, read_json(config, dict), open_weights(directory))
 
@@ -96,28 +86,27 @@ def _refuse_run(run: Path, expected: str) -> None:
     if not names:
         return
     by_step = sorted(names, key=lambda name: ([int(n) for n in re.findall(r"[0-9]+", name)], name))
-    last, all_of_them = (shlex.quote(str(path)) for path in (run / by_step[-1], run))
+    last, every = (shlex.quote(str(path)) for path in (run / by_step[-1], run))
     raise InputError(
         f"expected {expected}, got {run}, which has no model of its own and {len(by_step)} inside "
-        f"({listing(by_step)}): give one of them, as in `uncone diagnose {last}`, or all, as in "
-        f"`uncone saturation checkpoints {all_of_them}`"
+        f"({listing(by_step)}): give one (`uncone diagnose {last}`) or all (`uncone saturation checkpoints {every}`)"
     )
 
 
 def is_adapter(directory: Path) -> bool:
-    """The directory is an adapter of PEFT, and holds no weights of a whole model."""
-    whole = (directory / name for single, index, _ in _WEIGHTS for name in (single, index))
+    """An adapter of PEFT, without weights of a whole model."""
+    whole = (directory / f"{name}{end}" for name in _WEIGHTS for end in ("", _INDEX))
     return (directory / ADAPTER).is_file() and not any(name.exists() for name in whole)
 
 
 def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
-    """Where each tensor of a directory lies; of a .bin torch unpickles only tensors and plain values."""
-    for single, index, ending in _WEIGHTS:
+    """Where each tensor is; of a .bin torch unpickles only tensors and plain values."""
+    for single in _WEIGHTS:
         if (directory / single).is_file():
             return open_single(directory / single)
-        if (directory / index).is_file():
-            return _open_sharded(directory / index, ending)
-    expected = f"expected {_SINGLE}, {_WEIGHTS[1][0]} or an index of shards in {directory}"
+        if (index := directory / f"{single}{_INDEX}").is_file():
+            return _open_sharded(index, Path(single).suffix)
+    expected = f"expected {_SINGLE}, {_WEIGHTS[1]} or an index of shards in {directory}"
     for patterns, advice in _OTHERS:
         names = sorted({file.name for pattern in patterns for file in directory.glob(pattern)})
         if names:
@@ -131,9 +120,9 @@ def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Row
     source, entry = named(files.tensors, tensor, files.path)
     rows = entry.rows(source, f"{files.path}#{tensor}")
     n, size = rows.shape[0], files.vocab_size
-    # Tables are padded for speed, by a thousand rows or so, and vocabularies grow by added tokens.
+    # Tables are padded, by a thousand rows or so, and vocabularies grow.
     if with_tokens and (size is None or 0.9 * size <= n <= 1.1 * size + 1024):
-        # Of n and not of rows: they would keep themselves, and their file, open.
+        # Of n: rows would keep themselves, and their file, open.
         rows.load_labels = lambda: token_labels(files.path, n).labels
     return rows
 
@@ -144,13 +133,12 @@ def text_parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def read_json(path: Path, kind: type) -> Any:
-    """The object (`dict`) or list in a JSON file of at most `LARGEST_JSON` bytes."""
     with open_regular(path, how="give a directory whose files can be read") as handle:
         text = handle.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
         raise InputError(f"expected at most {LARGEST_JSON} bytes in {path}, got more: copy it again")
     try:
-        value = json.loads(text.decode("utf-8"))
+        value = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
         raise InputError(f"expected JSON, got {path} that does not parse ({error}): copy it again") from error
     if not isinstance(value, kind):
@@ -160,7 +148,7 @@ def read_json(path: Path, kind: type) -> Any:
 
 
 def special_tokens(directory: Path, role: str) -> list[str]:
-    """The names for a `role` ("unk_token") in the files beside a tokenizer, of those that parse."""
+    """The names for a `role` ("unk_token") in the files beside a tokenizer."""
     names = []
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         with suppress(InputError):
@@ -183,7 +171,7 @@ def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]
         )
     shards = {}
     for shard in sorted(set(placed.values())):
-        # The name comes from the index, so it must not lead out of the directory.
+        # A name must not lead out of the directory.
         if not (_SHARD.fullmatch(shard) and shard.endswith(ending)):
             raise InputError(f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust it")
         if not index.with_name(shard).is_file():
@@ -197,17 +185,12 @@ def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]
 
 @dataclass(frozen=True)
 class TokenLabels:
-    """What the rows stand for, as the tokenizer spells them, or why that is not known."""
-
-    labels: list[str | None] | None  # None for a row without a token, or where nothing is known
-    note: str | None = None  # why there are no labels, or why a tokenizer file was passed over
+    labels: list[str | None] | None  # None: a row without a token, or nothing is known
+    note: str | None = None  # why there are none, or why a file was passed over
 
 
 def token_labels(path: Path, n: int) -> TokenLabels:
-    """The token strings of ids 0 to n - 1, of tokenizer.json, vocab.txt (one token a line) or vocab.json.
-
-    Never raises for what lies in the directory: `note` says what was wrong.
-    """
+    """Never raises for what is in the directory: `note` says what was wrong."""
     notes: list[str] = []
     for name, read in _READERS.items():
         file = path / name
@@ -223,11 +206,14 @@ def token_labels(path: Path, n: int) -> TokenLabels:
 def _labels_in(file: Path, read: Callable[[Path], dict[str, int]], n: int) -> list[str | None]:
     if (size := file.stat().st_size) > LARGEST_TOKENIZER:
         raise ValueError(f"expected at most {LARGEST_TOKENIZER} bytes, got {size}")
+    return labels_of(read(file).items(), n)
+
+
+def labels_of(ids: Iterable[tuple[str, Any]], n: int) -> list[str | None]:
     labels: list[str | None] = [None] * n
-    for token, index in read(file).items():
+    for token, index in ids:
         if type(index) is int and 0 <= index < n:
-            # JSON can spell half a surrogate pair.
-            labels[index] = token.encode("utf-8", "replace").decode("utf-8")
+            labels[index] = token.encode("utf-8", "replace").decode()  # JSON can spell half a surrogate pair
     return labels
 
 
@@ -235,12 +221,12 @@ def _from_tokenizer(file: Path) -> dict[str, int]:
     tokenizer = tokenizer_class().from_file(str(file))
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    # Of two tokens with one id the last stays: an added one, as in decoding. get_vocab has a random order.
+    # Of two tokens with one id an added one stays, as in decoding. get_vocab has a random order.
     return dict(sorted(ids.items(), key=lambda item: (item[0] in added, item[0])))
 
 
 def _from_lines(file: Path) -> dict[str, int]:
-    # As BERT's own reader: universal newlines, nothing else is stripped.
+    # As BERT's reader: nothing but newlines is stripped.
     with TextIOWrapper(open_regular(file), encoding="utf-8") as lines:
         return {line.rstrip("\n"): index for index, line in enumerate(lines)}
 

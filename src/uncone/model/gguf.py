@@ -1,7 +1,7 @@
 """A language model in GGUF, as llama.cpp reads it.
 
-`llama-gguf-split` cuts a model into parts, named `-00001-of-00003.gguf`. A part says which of how many it is
-(`split.no`, `split.count`) and how many tensors all hold (`split.tensors.count`); the first holds the metadata.
+`llama-gguf-split` cuts a model into parts. A part says which of how many it is (`split.no`, `split.count`) and how many
+tensors all hold (`split.tensors.count`); the first holds the metadata.
 """
 
 import re
@@ -20,26 +20,22 @@ from uncone.rows.gguf import MAGIC, GgufHeader, GgufTensor, StringArray, gguf_ro
 from uncone.rows.names import listing
 
 TABLE, HEAD = "token_embd.weight", "output.weight"
-_WITHOUT_HEAD = ("t5encoder", "gemma-embedding", "llama-embed", "clip")
-_TOKENS = "tokenizer.ggml.tokens"
 _NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
 _MIXED = "the parts belong to different models, copy them again"
-_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+_NUMBER, _COUNT = "split.no", "split.count"
 
 
 @dataclass(frozen=True)
 class _Gguf:
-    """The checked headers of all parts of a GGUF model."""
-
     path: Path  # the file that was given
-    source: LocalFile  # the file whose header holds the metadata: of a split model its first part
+    source: LocalFile  # whose header holds the metadata: the first part of a split model
     metadata: Mapping[str, Any]
     tensors: Mapping[str, GgufTensor]
-    parts: Mapping[str, LocalFile]  # the file in which each tensor lies, by the tensor's name
+    parts: Mapping[str, LocalFile]  # the file of each tensor
 
 
 def find_gguf(directory: Path) -> Path | None:
-    """The GGUF file in a directory, or a part of the one split model there."""
+    """The one GGUF file in a directory, or a part of the one split model."""
     files = sorted(directory.glob("*.gguf"))
     named = [(path, _NAME.fullmatch(path.name)) for path in files]
     if len({match.group(1, 3) if match else path.name for path, match in named}) > 1:
@@ -82,22 +78,20 @@ def _read(path: Path) -> _Gguf:
         parts |= dict.fromkeys(part.tensors, file)
         if number == 0:
             first, metadata = file, part.metadata
-    told = header.metadata.get(_TENSORS)
+    told = header.metadata.get("split.tensors.count")
     if type(told) is int and told != len(tensors):
         raise InputError(f"expected {told} tensors in {count} parts of {path}, got {len(tensors)}: {_MIXED}")
     return _Gguf(path, first, metadata, tensors, parts)
 
 
 def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
-    """All parts of the model that `path` is a part of, in order."""
     number, name = header.metadata.get(_NUMBER), _NAME.fullmatch(path.name)
     if type(number) is not int or not 0 <= number < count:
         raise InputError(f"the header of {path} lies: part {number!r} of {count} (counted from 0); copy it again")
     if name is None or (int(name[2]), int(name[3])) != (number + 1, count):
         raise InputError(
-            f"expected a name ending in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of a split "
-            f"model, got {path}: name it so, as the other parts are found by their names, or join them with "
-            "llama-gguf-split --merge"
+            f"expected a name ending in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of a split model, "
+            f"got {path}: name it so, or join the parts with llama-gguf-split --merge"
         )
     parts = [path.with_name(f"{name[1]}-{part:05}-of-{count:05}.gguf") for part in range(1, count + 1)]
     missing = [part.name for part in parts if not part.is_file()]
@@ -107,7 +101,7 @@ def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
 
 
 def is_model_file(path: Path) -> bool:
-    """A file that is a whole model: GGUF, by its name or first bytes."""
+    """GGUF, by its name or first bytes."""
     try:
         return path.is_file() and (path.name.endswith(".gguf") or LocalFile(path).head(4) == MAGIC)
     except InputError:
@@ -115,7 +109,7 @@ def is_model_file(path: Path) -> bool:
 
 
 def _places(model: _Gguf) -> Places:
-    """A language model without a tensor for a head uses the table, as in llama.cpp."""
+    """Without a tensor for a head llama.cpp uses the table."""
     if TABLE not in model.tensors:
         matrices = [name for name, tensor in model.tensors.items() if len(tensor.shape) == 2]
         raise UnsupportedModel(
@@ -126,7 +120,7 @@ def _places(model: _Gguf) -> Places:
         return Places(TABLE, HEAD, False, "the GGUF file holds a tensor for the output head")
     architecture = str(model.metadata.get("general.architecture", ""))[:80]
     kind, causal = architecture or "this model", model.metadata.get(f"{architecture}.attention.causal", True)
-    if causal is False or "bert" in kind or kind in _WITHOUT_HEAD:
+    if causal is False or "bert" in kind or kind in ("t5encoder", "gemma-embedding", "llama-embed", "clip"):
         why = f"{kind} is an encoder: the GGUF file holds no output head over the vocabulary"
         return Places(TABLE, None, False, why)
     why = f"the GGUF file holds no tensor for the output head of {kind}, so that llama.cpp uses the table"
@@ -135,10 +129,10 @@ def _places(model: _Gguf) -> Places:
 
 def _rows(model: _Gguf, tensor: str, *, with_tokens: bool = False) -> Rows:
     rows = gguf_rows(model.parts.get(tensor, model.source), model.tensors, tensor, where=f"{model.path}#{tensor}")
-    array, n, source = model.metadata.get(_TOKENS), rows.shape[0], model.source
+    array, n, source = model.metadata.get("tokenizer.ggml.tokens"), rows.shape[0], model.source
     if with_tokens and isinstance(array, StringArray):
 
-        def labels() -> list[str | None]:  # of `rows` it would keep the file open
+        def labels() -> list[str | None]:  # `rows` would keep the file open
             found = list[str | None](strings(source, StringArray(array.start, min(array.count, n))))
             return found + [None] * (n - len(found))
 

@@ -16,13 +16,12 @@ from uncone.errors import UnsupportedModel
 Tensor = torch.Tensor
 RESIDUAL = 1e-4
 IGNORED = -100
-_SHAPE = (2, 9)
-_SMALL, _HUGE = 1.0, 1e4
+_HUGE = 1e4
 
 
 @dataclass(frozen=True)
 class HeadMap:
-    """Logits are cap tanh((scale z + bias) / cap) of the head's output z; targets may be shifted."""
+    """z is the head's output; targets may be shifted."""
 
     scale: float
     bias: Tensor | None  # (V,), or None where it is 0
@@ -34,7 +33,6 @@ class HeadMap:
         return z if self.cap is None else self.cap * torch.tanh(z / self.cap)
 
     def align(self, labels: Tensor, ignored: int) -> Tensor:
-        """The target of each position: the label itself, or the next one."""
         if not self.shift:
             return labels
         aligned = torch.full_like(labels, ignored)
@@ -43,20 +41,20 @@ class HeadMap:
 
 
 def logit_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """How `model`, which is left as it was, makes logits of its head's output, but for `shift`."""
+    """How `model`, which is left as it was, makes logits; but for `shift`."""
     with undisturbed(model):
         return fit(*known_outputs(model, head, probe_batch(model)))
 
 
 def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """(outputs in the place of the head's, logits), (18, V); with gradients where a part between trains."""
-    outputs: list[Tensor] = []
+    """Outputs in the place of the head's and logits, (18, V); with gradients where a part between trains."""
+    outputs = []
 
     def known(hidden: Tensor) -> Tensor:
         rows, v = hidden.shape[:-1].numel(), head.weight.shape[0]
         z = torch.randn(rows, v, generator=torch.Generator().manual_seed(0))
         z *= torch.logspace(-1, 2, rows)[:, None]
-        for i, value in enumerate((0.0, _SMALL, _HUGE, -_HUGE)):
+        for i, value in enumerate((0.0, 1.0, _HUGE, -_HUGE)):
             z[i] = value
         outputs.append(z.to(hidden.device))
         return outputs[-1].view(*hidden.shape[:-1], v).requires_grad_(False)
@@ -66,8 +64,7 @@ def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -
     logits = getattr(result, "logits", None)
     if logits is None:
         raise UnsupportedModel(
-            f"expected a model that answers with logits, got {type(model).__name__} without: "
-            "load it as its class for language modelling"
+            f"expected a model with logits, got {type(model).__name__}: load its class for language modelling"
         )
     if len(outputs) != 1 or logits.numel() != outputs[0].numel():
         raise UnsupportedModel(
@@ -78,76 +75,70 @@ def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -
 
 
 def fit(z: Tensor, logits: Tensor) -> HeadMap:
-    """The map, but for its shift, of outputs and logits of `known_outputs`, checked on every row."""
+    """The map of `known_outputs`, but for its shift, checked on every row."""
     logits = logits.detach()
     at_zero, at_small, at_huge = logits[:3].double()
     cap = None
     slope, rise = (at_huge - at_zero) / _HUGE, at_small - at_zero
-    if float((rise - _SMALL * slope).abs().max()) > 1e-3 * float(rise.abs().max()):
+    if float((rise - slope).abs().max()) > 1e-3 * float(rise.abs().max()):
         cap = float(at_huge.abs().median())
         if not cap > 0 or not bool((at_zero.abs() < cap).all()):
-            raise UnsupportedModel(
-                "expected logits linear in the head's output or capped, got neither: use the loss itself"
-            )
+            raise UnsupportedModel("expected logits linear in the head's output or capped, got neither: use the loss")
         scaled = (torch.stack([at_zero, at_small]) / cap).clamp(-1 + 1e-12, 1 - 1e-12)
         at_zero, at_small = cap * torch.atanh(scaled)
-        slope = (at_small - at_zero) / _SMALL
+        slope = at_small - at_zero
     scale, bias = float(slope.median()), at_zero.float()
     measured = HeadMap(scale, bias if bool(bias.any()) else None, cap, False)
     expected = measured.logits(z)
     residual = float(((logits - expected).abs() / (1 + expected.abs())).max())
     if not residual <= RESIDUAL:
         raise UnsupportedModel(
-            f"expected logits of the form cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
+            f"expected logits cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
             f"(scale {scale:.4g}, cap {cap}): train this model with its own loss"
         )
     return replace(measured, scale=_rounded(scale), cap=None if cap is None else _rounded(cap))
 
 
 def _rounded(value: float) -> float:
-    """Without the digits that float32 does not have."""
     return float(f"{value:.6g}")
 
 
 def probe_batch(model: Any) -> dict[str, Tensor]:
-    """Random ids, a mask and labels of shape (2, 9): some labels are ignored, one position is masked."""
+    """Of shape (2, 9): some labels are ignored, one position is masked."""
     table = model.get_input_embeddings()
     v = min(table.num_embeddings, model.get_output_embeddings().weight.shape[0])
     random = torch.Generator().manual_seed(0)
     special = {i for i in (_config_id(model, name) for name in ("pad", "bos", "eos")) if i is not None}
     usable = torch.tensor([i for i in range(v) if i not in special])
-    ids, labels = (usable[torch.randint(0, len(usable), _SHAPE, generator=random)] for _ in range(2))
+    ids, labels = (usable[torch.randint(0, len(usable), (2, 9), generator=random)] for _ in range(2))
     labels[0, 3] = labels[1, 5] = IGNORED
     device = table.weight.device
     if not is_seq2seq(model):
-        labels = torch.where(labels == IGNORED, labels, ids)  # a causal model is asked for the ids themselves
+        labels = torch.where(labels == IGNORED, labels, ids)  # a causal model predicts the ids
     mask = torch.ones_like(ids)
-    mask[1, -1] = 0  # a loss that leaves out what is masked shows itself
+    mask[1, -1] = 0  # a loss without masked positions shows itself
     return {"input_ids": ids.to(device), "attention_mask": mask.to(device), "labels": labels.to(device)}
 
 
 def without_labels(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs of a batch, without its labels; those of a decoder are made of the labels."""
     return {name: value for name, value in batch.items() if name != "labels"} | decoder_inputs(model, batch["labels"])
 
 
 def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
-    """The input that a sequence-to-sequence model needs beside `input_ids`."""
     return {"decoder_input_ids": decoder_input_ids(model, labels)} if is_seq2seq(model) else {}
 
 
 def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
-    """The ids that a sequence-to-sequence model feeds its decoder when it is given `labels`."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
-        # So the classes say that their config names no start.
+        # The config may name no start.
         with suppress(ValueError, AttributeError, TypeError):
             ids: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
             return ids
     start, pad = _config_id(model, "decoder_start"), _config_id(model, "pad")
     if start is None or pad is None:
         raise UnsupportedModel(
-            f"expected a decoder_start_token_id and a pad_token_id in the config of {type(model).__name__}, "
-            "got none: pass decoder_input_ids to the model"
+            f"expected decoder_start_token_id and pad_token_id in the config of {type(model).__name__}, got none: "
+            "pass decoder_input_ids"
         )
     shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
     return shifted.masked_fill(shifted == IGNORED, pad)
@@ -163,14 +154,11 @@ def _config_id(model: Any, name: str) -> int | None:
 
 
 def run_model(model: Any, inputs: dict[str, Any]) -> Any:
-    """The model's outputs; an error of its forward becomes UnsupportedModel."""
     try:
         return model(**inputs, return_dict=True)
     except (TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
-        raise UnsupportedModel(
-            f"expected {type(model).__name__} to run on a probe batch of {', '.join(inputs)}, got "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        batch, got = ", ".join(inputs), f"{type(error).__name__}: {error}"
+        raise UnsupportedModel(f"expected {type(model).__name__} to run on {batch}, got {got}") from error
 
 
 @contextmanager
@@ -187,7 +175,7 @@ def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> It
 
 @contextmanager
 def undisturbed(model: Any) -> Iterator[None]:
-    """Evaluation without gradients; modes of modules, random numbers and shards of weights are restored."""
+    """Evaluation without gradients; modes of modules, random numbers and shards are restored."""
     parameters, training = list(model.parameters()), [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -197,7 +185,7 @@ def undisturbed(model: Any) -> Iterator[None]:
         for module in training:
             module.training = True
         if any(now is not before for now, before in zip(model.parameters(), parameters, strict=True)):
-            # FSDP2 leaves its root whole until a backward pass: an optimiser made now would train the copies.
+            # FSDP2 leaves its root whole until a backward pass: an optimiser would train the copies.
             for module in model.modules():
                 if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
                     module.reshard()

@@ -1,4 +1,4 @@
-"""The states of every layer of a language model on texts, summed as they come; only a bounded sample is kept."""
+"""The states of every layer of a language model on texts, summed as they come, and a bounded sample."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ import torch
 from uncone.errors import InputError, UndefinedMeasure, UnsupportedModel
 from uncone.memory import check_memory, give_back
 from uncone.model.head_map import undisturbed
-from uncone.model.last_states import States, described
+from uncone.model.last_states import States, described, padded
 from uncone.model.layer_states import LayerStates
 from uncone.model.layered_model import LayeredModel, open_layered
 from uncone.model.open import open_whole
@@ -24,15 +24,12 @@ from uncone.rows import GRID, Array
 from uncone.tensors import is_out_of_memory
 
 Tensor = torch.Tensor
-GIANT = 10.0  # a state so many times as long as the median of its layer is a sink, as massive activations make them
+GIANT = 10.0  # a state so many times as long as the median of its layer is a sink
 SAMPLE = 8192  # tokens of the sample, or fewer where the layers are wide
-_SAMPLE_BYTES, _STRETCH_BYTES = 2**29, 2**28
+_STRETCH_BYTES = 2**28
 _LEAST = 512
-_FEWEST = 2
-_PADDED = {"cpu": 4096, "cuda": 2**15}  # ids of a batch, padding counted
-_ENOUGH = 20  # tokens for each column, before a run may stop early: spectra need more than a mean cosine does
-_MOVED = 512  # rows that are moved at once
-_SAVED_EVERY = 4  # stretches between two writes of a run that can be resumed
+_ENOUGH = 20  # tokens a column before a run may stop: spectra need more than mean cosines
+_SAVED_EVERY = 4  # stretches between two writes of a file to resume from
 
 
 def hidden_states_of(
@@ -57,25 +54,17 @@ def hidden_states_of(
     decoder and giant states (sinks) are in no sum: they are counted apart.
 
     Args:
-        model: a directory of transformers or Sentence Transformers, or the name of a cached one.
-        most: tokens in the sums, at most.
+        most, sample, batch: tokens in the sums, tokens of the sample, and ids of a batch with padding, at most.
         width: the run stops once the 95% interval of each layer's mean cosine is narrower; None reads on.
-        resume: a file to keep the sums in, and to go on from where it is there.
-        batch: ids of a batch with padding; fewer are taken where a device has no memory for them.
-        sample, seed: tokens of the sample, fewer where the layers are wide, and the seed of their draw.
-        last: keep what the head of a causal model reads before each next token, as `states_of` gives it, N x D numbers.
-
-    Raises:
-        InputError: no such model or device, a tokenizer of another one, or a file to resume from of another run.
-        UndefinedMeasure: no passage of two tokens, states that are not finite, or no memory for one sequence.
-        UnsupportedModel: a model that does not run or does not tell of its hidden states.
+        resume: a file to keep the sums in, and to go on from.
+        last: keep what the head of a causal model reads before each next token, as `states_of` does.
     """
     opened = open_whole(model)
     if most < 2:
         raise InputError(f"expected at least 2 tokens to read, got {most}: 100,000 is usual")
     found = open_layered(opened, device=device, dtype=dtype)
     per_token = 4 * sum(found.widths)
-    kept = min(sample, max(_LEAST, _SAMPLE_BYTES // per_token))
+    kept = min(sample, max(_LEAST, 2**29 // per_token))
     stretch = max(_LEAST, min(GRID, 1 << (max(1, _STRETCH_BYTES // per_token).bit_length() - 1)))
     sums = StateSums(found.widths, found.rows, sample=kept, seed=seed)
     read = found.read if last and found.causal else None
@@ -85,15 +74,14 @@ def hidden_states_of(
     digest = _digest(found, sources, (stretch, kept, seed, str(dtype)))
     if resume is not None and Path(resume).exists():
         sums.load(resume, digest)
-    template = template_of(found.tokenizer)
-    source = Sequences(sources, found.tokenizer, template, found.longest, found.causal, found.rows)
-    run = _Run(found, sums, source, batch or _PADDED.get(found.device.type, 4096), stretch, read)
+    source = Sequences(sources, found.tokenizer, template_of(found.tokenizer), found.longest, found.causal, found.rows)
+    ids_at_once = batch or (2**15 if found.device.type == "cuda" else 4096)
+    run = _Run(found, sums, source, ids_at_once, stretch, read)
     save = None if resume is None else lambda: sums.save(resume, digest)
     stopped = run.over(most, width, save, progress)
     if sums.tokens < 2:
-        raise UndefinedMeasure(
-            f"expected at least two tokens beside those that stand apart, got {sums.tokens}: give a longer text"
-        )
+        few = f"got {sums.tokens}: give a longer text"
+        raise UndefinedMeasure(f"expected at least two tokens beside those that stand apart, {few}")
     with undisturbed(found.model):
         head = found.head()
         last_states, why_no_last = run.last(opened.name)
@@ -103,7 +91,7 @@ def hidden_states_of(
         name=opened.name,
         layers=found.names,
         moments=tuple(m.finish() for m in sums.moments),
-        intervals=tuple(sums.blocks.mean_cosine_interval(layer) for layer in range(len(found.names))),
+        intervals=tuple(map(sums.blocks.mean_cosine_interval, range(len(found.names)))),
         sample=sums.sample(),
         counts=sums.counts,
         apart=np.concatenate([sums.apart[:, :1], sums.apart[:, 1:] / number], axis=1),
@@ -126,13 +114,13 @@ class _Run:
     ) -> None:
         self.found, self.sums, self.source, self.batch, self.stretch = found, sums, source, batch, stretch
         self.kept, self.windows, self.states = kept, list[Tensor](), list[Tensor]()
-        # One buffer for all stretches: buffers of many sizes would leave holes in memory that add up.
+        # Buffers of many sizes would leave holes in memory that add up.
         self._room = [torch.empty((stretch + found.longest, d), device=found.device) for d in found.widths]
         self._special = np.array(sorted(source.template.special), np.int64)
 
     def over(self, most: int, width: float | None, save: Callable[[], None] | None, progress: Progress | None) -> bool:
         """Read until the texts end, `most` tokens are summed or the intervals are narrow (then True)."""
-        if self.kept is not None:  # of what an earlier run has summed there are no states
+        if self.kept is not None:  # an earlier run has left no states
             left, again = self.sums.sequences, self._stretches(0, most)
             while left > 0:
                 part, _ = next(again)
@@ -142,8 +130,7 @@ class _Run:
         if self.sums.sequences and self._is_narrow(width):  # a run that had ended is resumed
             return True
         saved, stop = 0, False
-        stretches = self._stretches(self.sums.sequences, most - self.sums.read)
-        for turn, (part, read) in enumerate(stretches, 1):
+        for turn, (part, read) in enumerate(self._stretches(self.sums.sequences, most - self.sums.read), 1):
             with undisturbed(self.found.model):
                 self._add(part)
             self.sums.read += read
@@ -161,9 +148,8 @@ class _Run:
         return stop
 
     def last(self, name: str) -> tuple[States | None, str]:
-        """What the head read, or None and why its logits do not follow."""
         windows, head = [window for window in self.windows if len(window) > 1], self.found.linear
-        if self.kept is None or head is None or sum(map(len, windows)) - len(windows) < _FEWEST:
+        if self.kept is None or head is None or sum(map(len, windows)) - len(windows) < 2:
             return None, ""
         states, self.states = torch.cat(self.states), []
         try:
@@ -172,12 +158,12 @@ class _Run:
             return None, str(error)
 
     def _stretches(self, begun: int, left: int) -> Iterator[tuple[list[Array], int]]:
-        """Runs of whole sequences of some `stretch` ids, each with the tokens of the text in it.
+        """Whole sequences of some `stretch` ids, and how many tokens of the text are in them.
 
         At most `left` tokens behind the first `begun` sequences; of the first sequence as many as fit.
         """
         before, after = self.source.template.before, self.source.template.after
-        part, size, read = list[Array](), 0, 0
+        part, size, read = [], 0, 0
         for number, ids in enumerate(self.source):
             if number < begun:
                 continue
@@ -199,11 +185,10 @@ class _Run:
     def _is_narrow(self, width: float | None) -> bool:
         if width is None or self.sums.tokens < _ENOUGH * max(self.found.widths):
             return False
-        ends = [self.sums.blocks.mean_cosine_interval(layer) for layer in range(len(self.found.widths))]
+        ends = map(self.sums.blocks.mean_cosine_interval, range(len(self.found.widths)))
         return all(one is not None and one[1] - one[0] < width for one in ends)
 
     def _run(self, sequences: list[Array]) -> list[Tensor]:
-        """The states (N, D) of each layer on whole sequences, in the order of the text."""
         lengths = np.array([len(ids) for ids in sequences])
         n, starts = lengths.sum(), np.append(0, lengths.cumsum())
         layers = [room[:n] for room in self._room]
@@ -226,37 +211,30 @@ class _Run:
         self.sums.sequences += len(sequences)
 
     def _batch(self, sequences: list[Array], starts: Array, order: list[int], layers: list[Tensor]) -> list[int]:
-        """Run the longest sequences that fit into a batch; the others are returned."""
+        """Run the longest sequences that fit; return the others."""
         device, size = self.found.device, max(1, self.batch // len(sequences[order[0]]))
         taken, left = order[:size], order[size:]
-        rows = [torch.from_numpy(sequences[i]) for i in taken]
-        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
-        mask = (
-            torch.arange(ids.shape[1], device=device) < torch.tensor([len(row) for row in rows], device=device)[:, None]
-        )
+        ids, mask = padded([torch.from_numpy(sequences[i]) for i in taken], device)
         try:
-            states = self.found.states(ids, mask.long())
+            states = self.found.states(ids, mask)
         except (UnsupportedModel, RuntimeError) as error:
             if not is_out_of_memory(error.__cause__ or error):
                 raise
             self._make_smaller(*ids.shape)
             return order
-        keep = slice(None) if bool(mask.all()) else mask.reshape(-1)
+        keep = slice(None) if bool(mask.all()) else mask.reshape(-1).bool()
         places = torch.from_numpy(np.concatenate([np.arange(starts[i], starts[i + 1]) for i in taken])).to(device)
         for into, x in zip(layers, states, strict=True):
             into.index_copy_(0, places, x.reshape(-1, x.shape[-1])[keep].float())
         return left
 
     def _make_smaller(self, n: int, length: int) -> None:
-        """Halve the batch, which the device had no memory for."""
         device = self.found.device
         if device.type == "cuda":
             torch.cuda.empty_cache()
         if n == 1:
-            raise UndefinedMeasure(
-                f"expected memory for a sequence of {length} ids, got none on {device}: choose another device, a "
-                "smaller dtype (bfloat16), or a shorter text"
-            )
+            got = f"got none on {device}: choose another device, a smaller dtype (bfloat16), or a shorter text"
+            raise UndefinedMeasure(f"expected memory for a sequence of {length} ids, {got}")
         self.batch = n * length // 2
         self.found.notes.append(f"{device} had no memory for a batch of {n} x {length} ids: smaller ones were run.")
 
@@ -286,17 +264,17 @@ class _Run:
 def _moved_up(x: Tensor, chosen: Tensor) -> Tensor:
     """The rows `chosen` (ascending) of `x`, moved to its beginning in place."""
     if len(chosen) < len(x):
-        for begin in range(0, len(chosen), _MOVED):
-            rows = chosen[begin : begin + _MOVED]
+        for begin in range(0, len(chosen), 512):
+            rows = chosen[begin : begin + 512]
             x[begin : begin + len(rows)] = x[rows]
     return x[: len(chosen)]
 
 
 def _digest(found: LayeredModel, sources: Sequence[TextSource], options: tuple[Any, ...]) -> str:
-    """Of what the sums depend on: the tokenizer, the options, and when the files of model and texts were written."""
+    """Of all that the sums depend on; files count by the time when they were written."""
     digest = hashlib.sha256(repr(options).encode())
     digest.update(found.tokenizer.to_str().encode())
     for path, part in [*((path, None) for path in found.files), *((one.path, one.part) for one in sources)]:
-        told = path.stat()
-        digest.update(f"{path.name}{part}{told.st_size}{told.st_mtime_ns}".encode())
+        stat = path.stat()
+        digest.update(f"{path.name}{part}{stat.st_size}{stat.st_mtime_ns}".encode())
     return digest.hexdigest()

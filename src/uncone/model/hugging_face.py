@@ -1,8 +1,8 @@
 """The libraries of Hugging Face on files of this machine: no network, no code of a model, no messages.
 
-Two locks on the door, as neither closes all of it. `LOCAL` goes with every call that opens a directory or
-looks into the cache. Within `asked`, huggingface_hub refuses every request before a socket is opened: it asks
-its constant at each request, and the environment variable only when it is imported.
+`LOCAL` goes with every call that opens a directory or looks into the cache. That is not enough: within `asked`,
+huggingface_hub refuses every request before a socket is opened. It reads its constant each time, and the environment
+variable only when it is imported.
 """
 
 import logging
@@ -11,7 +11,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,14 +22,12 @@ T = TypeVar("T")
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 LARGEST_TOKENIZER = 512 * 2**20
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
-_PREFERRED = ("model.safetensors", "model.safetensors.index.json")
-"""Where these are, the libraries read no weights of `torch.save`."""
-_LONGEST_TEXT = 512  # tokens of a text, where a model says no limit or a larger one
+_PREFERRED = ("model.safetensors", "model.safetensors.index.json")  # beside these, no weights of `torch.save` are read
+_LONGEST_TEXT = 512  # tokens of a text, at most
 _one_at_a_time = threading.RLock()  # the switches belong to the whole process
 
 
 def attempt(call: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """What `call` of a library returns, or the error that it raises."""
     try:
         return call(), None
     except BaseException as error:
@@ -77,21 +74,18 @@ def asked(what: str, library: str = "transformers") -> Iterator[None]:
 def need(
     what: str, library: str = "transformers 5", extra: str = "hf", module: str = "transformers.conversion_mapping"
 ) -> Any:
-    """The package of `module`; UnsupportedModel, "{what} needs {library}", where it is missing or older."""
-    try:
-        import_module(module)  # transformers 4 has no conversion_mapping
-    except ImportError as error:
-        raise UnsupportedModel(f"{what} needs {library}, got none: pip install 'uncone[{extra}]'") from error
+    """UnsupportedModel, "{what} needs {library}": the package of `module` is missing or older."""
+    # transformers 4 has no conversion_mapping
+    needed(module, f"{what} needs {library}, got none: pip install 'uncone[{extra}]'", UnsupportedModel)
     return sys.modules[module.partition(".")[0]]
 
 
 def from_pretrained(model_class: Any, directory: Path, **options: Any) -> Any:
-    """`model_class.from_pretrained` on this machine, within `asked`."""
     return model_class.from_pretrained(directory, **LOCAL, **options)
 
 
 def check_archives(directory: Path) -> None:
-    """Refuse damaged weights of `torch.save`: the libraries take what follows a short record for numbers."""
+    """Refuse damaged weights: the libraries take what follows a short record for numbers."""
     for file in sorted(directory.rglob("pytorch_model*.bin")):
         if not any(file.with_name(name).exists() for name in _PREFERRED):
             checkpoint_entries(LocalFile(file))
@@ -101,44 +95,49 @@ def tokenizer_class() -> Any:
     return needed("tokenizers", "reading a tokenizer needs tokenizers, got none: pip install tokenizers").Tokenizer
 
 
-def open_tokenizer(directory: Path) -> Any:
-    """The `tokenizers.Tokenizer` of a directory, which neither cuts nor pads; None where there is none."""
-    file = next((directory / name for name in TOKENIZER_FILES if (directory / name).is_file()), None)
+def open_tokenizer(path: Path) -> Any:
+    """The `tokenizers.Tokenizer` of a directory, or in a JSON file, which neither cuts nor pads; None without one."""
+    file = next((file for file in (path, *(path / name for name in TOKENIZER_FILES)) if file.is_file()), None)
     if file is None:
         return None
     of_json = tokenizer_class()
-    transformers = None if file.name == "tokenizer.json" else need(f"the tokenizer {file}")
-    if file.stat().st_size > LARGEST_TOKENIZER:
-        raise InputError(
-            f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {file.stat().st_size}: copy it again"
-        )
+    transformers = None if file in (path, path / "tokenizer.json") else need(f"the tokenizer {file}")
+    if (size := file.stat().st_size) > LARGEST_TOKENIZER:
+        raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {size}: give a tokenizer.json")
     try:
         with asked("open it"):
             tokenizer = (
                 of_json.from_file(str(file))
                 if transformers is None
-                else from_pretrained(transformers.AutoTokenizer, directory).backend_tokenizer
+                else from_pretrained(transformers.AutoTokenizer, path).backend_tokenizer
             )
             tokenizer.no_truncation()
             tokenizer.no_padding()
     except UnsupportedModel as error:
-        raise InputError(
-            f"expected a tokenizer in {file}, got none ({first_line(error.__cause__ or error)}): "
-            "save it as tokenizer.json"
-        ) from error
+        why = first_line(error.__cause__ or error)
+        raise InputError(f"expected a tokenizer in {file}, got none ({why}): save it as tokenizer.json") from error
     return tokenizer
 
 
+def encoded(tokenizer: Any, texts: list[str], where: str) -> Any:
+    """The encodings of texts, without special tokens."""
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    read, error = attempt(lambda: encode(texts, add_special_tokens=False))
+    if read is None:
+        why = first_line(error)
+        raise InputError(f"expected the tokenizer to read {where}, got an error ({why}): save it again") from error
+    return read
+
+
 def load_encoder(directory: Path) -> tuple[Any, Any, int]:
-    """A model (of an encoder-decoder its encoder), its tokenizer, and the most tokens of a text."""
+    """The encoder of an encoder-decoder, its tokenizer, and the most tokens of a text."""
     transformers = need(f"the encoder in {directory}")
     check_archives(directory)
     with asked(f"load the encoder in {directory}"):
         model = from_pretrained(transformers.AutoModel, directory).float().eval()
         tokenizer = from_pretrained(transformers.AutoTokenizer, directory)
         if tokenizer.pad_token is None:  # padding is masked, so any token will do
-            any_token = tokenizer.eos_token or tokenizer.unk_token
-            tokenizer.pad_token = any_token or tokenizer.convert_ids_to_tokens(0)
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
         tokenizer.padding_side = "right"
         positions = getattr(model.config, "max_position_embeddings", None) or _LONGEST_TEXT
         longest = min(_LONGEST_TEXT, tokenizer.model_max_length, positions)
@@ -146,18 +145,15 @@ def load_encoder(directory: Path) -> tuple[Any, Any, int]:
 
 
 def cached_snapshot(name: str) -> Path | None:
-    """The cached directory of a Hub model such as "gpt2" or "org/name@revision" (branch, tag or commit); else None."""
+    """The cached directory of a Hub model: "gpt2", or "org/name@revision" (branch, tag or commit)."""
     repo, at, revision = name.partition("@")
     if ".." in name or (at and not revision):
         return None
-    snapshot_download = needed(
-        "huggingface_hub",
-        f"expected a file or a folder that is there, got {name}: looking for a cached model of this name needs "
-        "huggingface_hub, pip install huggingface_hub",
-    ).snapshot_download
-    try:  # no pattern: a snapshot that lacks files is opened too, and its reader says which it needs
-        path = snapshot_download(repo, revision=revision or None, allow_patterns=[], local_files_only=True)
-    except Exception:  # not cached, not the name of a repository, or a cache that is damaged
+    missing = f"{name}: looking for a cached model of this name needs huggingface_hub, pip install huggingface_hub"
+    hub = needed("huggingface_hub", f"expected a file or a folder that is there, got {missing}")
+    try:  # no pattern: the reader of a snapshot says which files it lacks
+        path = hub.snapshot_download(repo, revision=revision or None, allow_patterns=[], local_files_only=True)
+    except Exception:  # not cached, no such name, or a damaged cache
         return None
     snapshot = Path(path)
     return snapshot if snapshot.is_dir() and snapshot.parent.name == "snapshots" else None

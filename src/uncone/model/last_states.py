@@ -1,4 +1,4 @@
-"""The states that a language model's head reads on a text, and the head itself, found by running the model."""
+"""The states that a language model's head reads on a text, and the head."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,8 @@ from uncone.roles import Path_, Progress
 from uncone.tensors import dtype_named, empty, moved, usable
 
 Tensor = torch.Tensor
-_CHECKED = 128  # ids of the first window, on which the model's own logits are compared
-CLOSE = 1e-3  # how far logits of states and head may lie from the model's own, of their largest
-_ROUNDINGS = 8  # of a dtype: logits of a model that runs in bfloat16 differ by some roundings
-_LONGEST, _AT_ONCE, _FEWEST = 2048, 4096, 2
-CENTRED = 1e-4  # how far the mean of a norm's output before gain and bias may lie from 0, of its root mean square
-_NORM_ROUNDINGS, _LARGEST = 4, 5.0  # of a dtype, in an output; and sizes that an entry that is not known may have
+CLOSE = 1e-3  # of the largest logit, between the model's logits and those of states and head
+CENTRED = 1e-4  # of the root mean square, the mean of a norm's output before gain and bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +52,7 @@ class States:
         return replace(self, states=self.states[at], labels=self.labels[at], windows=self.windows[at])
 
     def chunks(self, most: int = 2**24) -> Iterator[slice]:
-        """Slices of tokens whose logits together are at most so many numbers, one token at the least."""
+        """Tokens whose logits together are at most so many numbers, one token at the least."""
         size = max(1, most // len(self.head))
         for start in range(0, len(self.states), size):
             yield slice(start, min(start + size, len(self.states)))
@@ -74,41 +70,34 @@ def states_of(
     """Run a causal language model on a text, and keep what its head reads, in float32 on the CPU.
 
     Texts are cut into windows of the positions that the model has, at most 2,048. A window's last token is the first of
-    the next one, so that each token but a text's first is predicted once, `most` in all. Of a text file the first 2**20
-    characters are read; over the boundaries of a list of texts nothing is predicted.
-
-    Raises:
-        InputError: no such model, text, device or dtype, no tokenizer, or fewer than two tokens.
-        UndefinedMeasure: no memory for the model on the device.
-        UnsupportedModel: no causal model with one linear head, or logits that do not follow from its states.
+    the next one: each token but a text's first is predicted once, `most` in all. Of a text file the first 2**20
+    characters are read; nothing is predicted over the boundaries of a list of texts.
     """
     opened = open_whole(model)
-    if most < _FEWEST:
-        raise InputError(f"expected to predict at least {_FEWEST} tokens, got {most}: 200,000 is usual")
-    place, width = torch.device("cpu") if device is None else usable(device), dtype_named(dtype)
+    if most < 2:
+        raise InputError(f"expected to predict at least 2 tokens, got {most}: 200,000 is usual")
+    place, width = usable(device), dtype_named(dtype)
     tokenizer = tokenizer_for_text(opened)
     texts = read_texts(text) if isinstance(text, str | os.PathLike) else list(text)
     loaded = moved(load_model(opened.files, dtype=width, fast=True), place, width)
     head = getattr(loaded, "get_output_embeddings", lambda: None)()
     if not isinstance(head, torch.nn.Linear) or is_seq2seq(loaded):
         kind = "an encoder and a decoder" if is_seq2seq(loaded) else type(head).__name__
-        raise UnsupportedModel(
-            f"expected a causal model with one linear head, got {type(loaded).__name__} with {kind}: "
-            "the head's states are not known"
-        )
+        got = f"{type(loaded).__name__} with {kind}: the head's states are not known"
+        raise UnsupportedModel(f"expected a causal model with one linear head, got {got}")
     ids = [torch.tensor(one.ids, dtype=torch.int64) for one in tokenizer.encode_batch(texts)]
     n, top = loaded.get_input_embeddings().num_embeddings, max((int(i.max()) for i in ids if len(i)), default=0)
     if top >= min(n, len(head.weight)):
         raise InputError(f"expected ids below {n}, got {top}: the tokenizer belongs to another model")
-    windows = list(_windows(ids, longest_input(loaded, _LONGEST), most))
-    if sum(len(w) - 1 for w in windows) < _FEWEST:
+    windows = list(_windows(ids, longest_input(loaded, 2048), most))
+    if sum(len(w) - 1 for w in windows) < 2:
         raise InputError("expected texts of at least three tokens, got fewer: give a longer text")
     with undisturbed(loaded):
         return described(loaded, head, _run(loaded, head, windows, progress), windows, opened.name)
 
 
 def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[Tensor]:
-    """Runs of at most `length` ids, each but a text's first sharing one with the run before; `most` + 1 ids in all."""
+    """Each but a text's first shares an id with the window before; `most` + 1 ids in all."""
     left = most
     for text in ids:
         for start in range(0, len(text) - 1, length - 1):
@@ -119,11 +108,11 @@ def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[Tensor]:
 
 
 def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress: Progress | None) -> Tensor:
-    """The states (N, D) before each next token; the head's product, which is dear, is left out."""
+    """The states (N, D) before each next token, without the head's product, which is dear."""
     counts = [len(window) - 1 for window in windows]
     n, d, device = sum(counts), head.weight.shape[1], head.weight.device
     check_memory(2 * n * d * 4, f"states of {n} tokens and {d} columns", "ask for fewer tokens")
-    states, seen = empty((n, d), torch.float32), list[Tensor]()
+    states, seen = empty((n, d), torch.float32), []
     starts, done = torch.tensor([0, *counts]).cumsum(0).tolist(), 0
 
     def reads(hidden: Tensor) -> Tensor:
@@ -133,17 +122,14 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
     order = sorted(range(len(windows)), key=lambda i: -counts[i])
     with forward_of(head, reads):
         while order:
-            size = max(1, _AT_ONCE // len(windows[order[0]]))
+            size = max(1, 4096 // len(windows[order[0]]))
             batch, order = order[:size], order[size:]
-            both = [windows[i] for i in batch], [torch.ones_like(windows[i]) for i in batch]
-            padded, mask = (torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device) for rows in both)
+            ids, mask = padded([windows[i] for i in batch], device)
             seen.clear()
-            run_model(model, {"input_ids": padded, "attention_mask": mask})
-            if len(seen) != 1 or seen[0].shape[:2] != padded.shape:
-                raise UnsupportedModel(
-                    f"expected one use of the head, at every position, got {len(seen)}: "
-                    f"{type(model).__name__} makes its probabilities in another way"
-                )
+            run_model(model, {"input_ids": ids, "attention_mask": mask})
+            if len(seen) != 1 or seen[0].shape[:2] != ids.shape:
+                how = f"{type(model).__name__} makes its probabilities in another way"
+                raise UnsupportedModel(f"expected one use of the head, at every position, got {len(seen)}: {how}")
             for row, i in enumerate(batch):
                 states[starts[i] : starts[i + 1]] = seen[0][row, : counts[i]].float().cpu()
             done += sum(counts[i] for i in batch)
@@ -152,15 +138,21 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
     return states
 
 
+def padded(rows: list[Tensor], device: torch.device) -> list[Tensor]:
+    """Ids (B, T), and 1 for each that is no padding."""
+    both = rows, [torch.ones_like(row) for row in rows]
+    return [torch.nn.utils.rnn.pad_sequence(some, batch_first=True).to(device) for some in both]
+
+
 def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str) -> States:
-    """The states with the head and what follows it, checked against the model's own logits on the first window."""
+    """The logits are checked against the model's own on the first window."""
     if not bool(torch.isfinite(states).all()):
         raise UnsupportedModel(f"expected finite states of {name}, got NaN or inf: the model is damaged")
     found = logit_map(model, head)
     bias = None if head.bias is None else found.scale * head.bias.detach().float().cpu()
     if found.bias is not None:
         bias = found.bias.cpu() if bias is None else bias + found.bias.cpu()
-    first = windows[0][None, :_CHECKED].to(head.weight.device)
+    first = windows[0][None, :128].to(head.weight.device)
     counts = torch.tensor([len(window) - 1 for window in windows])
     result = States(
         states=states,
@@ -174,10 +166,10 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
         norm=final_layer_norm(model, head, first),
     )
     own = run_model(model, {"input_ids": first}).logits[0, :-1].float().cpu()
-    # a causal model says the same of a text whose end is not known
+    # A causal model says the same without the text's end.
     shorter = run_model(model, {"input_ids": first[:, : max(1, first.shape[1] // 2)]}).logits[0].float().cpu()
     size, ours = float(own.abs().max()), result.logits(states[: first.shape[1] - 1])
-    close = max(CLOSE, _ROUNDINGS * torch.finfo(head.weight.dtype).eps)
+    close = max(CLOSE, 8 * torch.finfo(head.weight.dtype).eps)  # bfloat16 differs by some roundings
     for what, error in (
         ("states times the head", (own - ours).abs().max()),
         ("the first half of the text alone", (own[: len(shorter)] - shorter[: len(own)]).abs().max()),
@@ -191,12 +183,12 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
 
 
 def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Gain and bias (D,), float32, of the LayerNorm whose output is what the head reads; None where none is.
+    """Gain and bias (D,), float32, of the LayerNorm whose output is what the head reads: GPT-2's `ln_f`.
 
-    GPT-2 has one (`ln_f`), and so has GPT-NeoX. A norm without bias and one that does not centre (RMSNorm) are none: no
-    direction follows from them. `model` is in evaluation; it is run on `ids` (B, T).
+    No direction follows from a norm without bias or one that does not centre (RMSNorm). `model` is in evaluation; it is
+    run on `ids` (B, T).
     """
-    outputs, inputs = list[tuple[Any, Tensor]](), list[Tensor]()
+    outputs, inputs = [], []
     hooks = [head.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))]
     for module in model.modules():
         gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)
@@ -215,13 +207,14 @@ def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Te
 
 
 def _is_centred(made: Tensor, gain: Tensor, bias: Tensor) -> bool:
-    """Whether (made - bias) / gain has a mean of 0 and a size of 1; an entry whose gain is tiny is not known."""
+    """(made - bias) / gain has a mean of 0 and a size of 1; an entry whose gain is tiny is not known."""
     eps = torch.finfo(made.dtype).eps
-    close = max(CENTRED, _NORM_ROUNDINGS * eps)
+    close = max(CENTRED, 4 * eps)
     live = eps * bias.abs() < close * gain.abs()
     if not bool(live.any()):
         return False
     before = ((made.detach().double().cpu() - bias.double()) / gain.double()).flatten(0, -2)[:, live]
     size, lost = before.square().mean().sqrt(), int((~live).sum())
     mean = before.sum(1).abs().max() / len(gain)
-    return bool(size <= 1 + 10 * close) and bool(mean <= close * size + _LARGEST * lost / len(gain))
+    # An entry that is not known may be 5 sizes large.
+    return bool(size <= 1 + 10 * close) and bool(mean <= close * size + 5.0 * lost / len(gain))

@@ -10,7 +10,7 @@ from uncone.rows import Array
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A linear head: its logits are cap tanh(z / cap) of z = scale (states @ weight.T) + bias."""
+    """Its logits are cap tanh(z / cap) of z = scale (states @ weight.T) + bias."""
 
     weight: Array  # (V, D) float32
     bias: Array | None  # (V,) float32
@@ -20,7 +20,7 @@ class Head:
 
 @dataclass(frozen=True, eq=False)
 class LayerStates:
-    """The states of each layer of a model on texts: their sums and a sample, and the head that reads them."""
+    """The states of each layer of a model on texts, and the head that reads them."""
 
     name: str
     layers: tuple[str, ...]

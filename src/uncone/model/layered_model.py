@@ -1,4 +1,4 @@
-"""A model of transformers as its layers: the states of every layer on a batch, and what its head reads and does."""
+"""A model of transformers as its layers: the states of each, and what its head reads and does."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,16 +19,13 @@ from uncone.roles import Path_
 from uncone.tensors import dtype_named, moved, usable
 
 Tensor = torch.Tensor
-_LONGEST = 512  # ids of a sequence, of models that take more
-_PROBE = 8
 _CLOSE = 1e-3  # relative: how near states of one text in two batches lie
 NO_HEAD, ONLY_ENCODER = ("the model has no output head", "of an encoder and a decoder only the encoder was read")
-_OF_A_MODEL = (".json", ".safetensors", ".bin")  # endings of the files that a model's states depend on
 
 
 @dataclass(eq=False)
 class LayeredModel:
-    """A model to run; its layers are named once they have been found on a probe."""
+    """Its layers are named once they have been found on a probe."""
 
     model: Any
     tokenizer: Any
@@ -51,10 +48,9 @@ class LayeredModel:
 
     @property
     def longest(self) -> int:
-        return longest_input(self.model, _LONGEST)
+        return longest_input(self.model, 512)
 
     def states(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
-        """Of ids (B, T) and their mask the states (B, T, D) of each layer."""
         found, norm_input, reads = self._forward(ids, mask)
         layers = list(found)
         if norm_input is not None:
@@ -77,9 +73,9 @@ class LayeredModel:
 
     def _forward(self, ids: Tensor, mask: Tensor) -> tuple[tuple[Tensor, ...], Tensor | None, list[Tensor]]:
         """The hidden states of transformers, what the final norm takes, and what the head reads."""
-        taken, reads = list[Tensor](), list[Tensor]()
+        taken, reads = [], []
 
-        def noted(hidden: Tensor) -> Tensor:  # in the place of the head's product, which is dear: one of its logits
+        def noted(hidden: Tensor) -> Tensor:  # instead of the head's product, which is dear
             reads.append(hidden.detach())
             return hidden[..., :1]
 
@@ -92,10 +88,8 @@ class LayeredModel:
             out = run_model(self.model, {"input_ids": ids, "attention_mask": mask, "output_hidden_states": True})
         hidden = getattr(out, "hidden_states", None)
         if not hidden:
-            raise UnsupportedModel(
-                f"expected a model that tells of its hidden states, got {type(self.model).__name__}: give an "
-                "encoder or a decoder of transformers"
-            )
+            got = f"{type(self.model).__name__}: give an encoder or a decoder of transformers"
+            raise UnsupportedModel(f"expected a model that tells of its hidden states, got {got}")
         return tuple(hidden), taken[0] if taken else None, reads
 
 
@@ -103,12 +97,8 @@ def open_layered(
     path: Path_, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> LayeredModel:
     """The transformer in a directory of transformers or of Sentence Transformers; of an encoder and a decoder the
-    encoder.
-
-    By default it runs on the CPU in float32. A model that does not run, or does not tell of its hidden states, raises
-    UnsupportedModel; a missing model, tokenizer, device or dtype InputError.
-    """
-    place, width = torch.device("cpu") if device is None else usable(device), dtype_named(dtype)
+    encoder."""
+    place, width = usable(device), dtype_named(dtype)
     opened = open_spec(path)
     model, notes = _loaded(opened, width)
     files, tokenizer = opened.files, tokenizer_for_text(opened)
@@ -119,7 +109,7 @@ def open_layered(
     why = "" if isinstance(head, torch.nn.Linear) else f"the head is no linear layer but {type(head).__name__}"
     if head is None:
         why = ONLY_ENCODER if files.config.get("is_encoder_decoder") else NO_HEAD
-    own = tuple(sorted(path for path in files.path.iterdir() if path.suffix in _OF_A_MODEL))
+    own = tuple(sorted(path for path in files.path.iterdir() if path.suffix in (".json", ".safetensors", ".bin")))
     found = LayeredModel(model, tokenizer, place, int(rows), notes, why_no_head=why, files=own)
     found.linear = None if why else head
     _probe(found)
@@ -139,10 +129,10 @@ def _loaded(opened: Opened, dtype: torch.dtype) -> tuple[Any, list[str]]:
 
 
 def _probe(found: LayeredModel) -> None:
-    """Find the final norm, the layer that the head reads, and whether the model is causal, by running it."""
+    """Find the final norm, the layer that the head reads, and whether the model is causal."""
     usable_ids = torch.arange(found.rows)[-64:]
     random = torch.Generator().manual_seed(0)
-    ids = usable_ids[torch.randint(len(usable_ids), (1, _PROBE), generator=random)].to(found.device)
+    ids = usable_ids[torch.randint(len(usable_ids), (1, 8), generator=random)].to(found.device)
     other, mask = ids.clone(), torch.ones_like(ids)
     other[0, -1] = usable_ids[0] if int(ids[0, -1]) != int(usable_ids[0]) else usable_ids[-1]
     with torch.no_grad():
@@ -165,7 +155,7 @@ def _probe(found: LayeredModel) -> None:
 
 def _final_norm(found: LayeredModel, ids: Tensor, mask: Tensor) -> torch.nn.Module | None:
     """The norm behind the last layer: it stands in no list of layers, and gives the last hidden state."""
-    outputs = dict[torch.nn.Module, tuple[Tensor, Tensor]]()
+    outputs = {}
 
     def note(module: torch.nn.Module, inputs: Any, output: Any) -> None:
         if inputs and isinstance(output, Tensor) and isinstance(inputs[0], Tensor):

@@ -1,7 +1,7 @@
 """The class of transformers that config.json names: built without weights, or loaded to run; and its tensors.
 
-The only file that knows internal interfaces of transformers (version 5). Module names are no file keys: GPT-NeoX writes
-its `lm_head` as `embed_out`. So the file's keys are translated as from_pretrained translates them.
+The only file that knows internal interfaces of transformers (version 5). Keys of files are translated as
+from_pretrained does: GPT-NeoX writes its `lm_head` as `embed_out`.
 """
 
 import copy
@@ -23,19 +23,18 @@ from uncone.model.files import ADAPTER, ModelFiles, text_parts
 from uncone.model.hugging_face import asked, from_pretrained, need
 from uncone.rows.names import listing
 
-# Settings that choose a kernel to download, a quantiser or pretrained parts; none moves the table or head.
+# Settings of kernels, quantisers or pretrained parts; none moves the table or head.
 _LEFT_OUT = re.compile(
     r"_?(attn|experts)_implementation\w*|(quantization|compression)_config|auto_map|use_pretrained_backbone"
 )
-_SLACK = 2**20  # numbers of small parts that a checkpoint may lack
-# The most parts of a kind that a constructor makes in a few seconds: 1,024 layers take about two.
+# What a constructor makes in a few seconds: 1,024 layers take about two.
 _MOST = (
     (r"(layer|block|depth|stage)s?$", 1024),
     (r"(expert|head|group|codebook)s?$", 4096),
     (r"^num_labels$", 2**17),
     (r"", 2**31),
 )
-_MOST_PARTS = 2**18  # modules and parameters: twenty times those of models with 126 layers, built in about ten seconds
+_MOST_PARTS = 2**18  # twenty times those of models with 126 layers, built in ten seconds
 
 
 def build(files: ModelFiles) -> Any:
@@ -50,14 +49,14 @@ def build(files: ModelFiles) -> Any:
 def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: bool = False) -> Any:
     """The model on the CPU, for evaluation; `dtype` None is the config's or as stored.
 
-    `fast` takes the attention of torch, where the class has it, which rounds otherwise than the plain one.
+    `fast` takes the attention of torch, where the class has it, which rounds otherwise.
     """
     refuse_adapter(files.path)
     refuse_quantised(files)
-    # Before anything is allocated: config.json may describe a model that the files cannot fill.
+    # config.json may describe a model that the files cannot fill.
     described = sum(parameter.numel() for parameter in build(files).parameters())
     stored = sum(math.prod(entry.shape) for entry in files.entries.values())
-    if described > 2 * stored + _SLACK:
+    if described > 2 * stored + 2**20:  # small parts may be missing
         raise InputError(
             f"expected weights for the model that config.json of {files.path} tells of, {described} numbers, "
             f"got {stored}: they belong to different models, or a part is missing; download it again"
@@ -74,38 +73,31 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
             attn_implementation=attention,
             output_loading_info=True,
         )
-    mismatched = (str(key[0]) for key in info.get("mismatched_keys", ()))
-    lacking = sorted({*info.get("missing_keys", ()), *mismatched})
+    lacking = sorted({*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))})
     if lacking:
         raise InputError(
-            f"expected all weights of {model_class.__name__} in {files.path}, got none that fit for "
-            f"{listing(lacking)}: they would be random; download the rest, or name the saved architecture in "
-            "config.json"
+            f"expected all weights of {model_class.__name__} in {files.path}, got none that fit "
+            f"for {listing(lacking)}: they would be random; download the rest, or name the saved class in config.json"
         )
     return model.eval()
 
 
 def refuse_adapter(path: Path) -> None:
-    """Refuse a directory that holds an adapter, alone or beside weights."""
     if (path / ADAPTER).exists():
-        raise UnsupportedModel(
-            f"expected a whole model, got {path} with {ADAPTER}: merge the adapter first "
-            "(model.merge_and_unload() of PEFT), save, and give that directory"
-        )
+        way_out = "merge the adapter first (model.merge_and_unload() of PEFT), save, and give that directory"
+        raise UnsupportedModel(f"expected a whole model, got {path} with {ADAPTER}: {way_out}")
 
 
 def refuse_quantised(files: ModelFiles) -> None:
     for part in text_parts(files.config):
         for key in ("quantization_config", "compression_config"):
             if part.get(key):
-                raise UnsupportedModel(
-                    f"expected weights in floating point, got {files.path} whose config.json has a {key}: "
-                    "give the model that was quantised"
-                )
+                got = f"{files.path} whose config.json has a {key}: give the model that was quantised"
+                raise UnsupportedModel(f"expected weights in floating point, got {got}")
 
 
 def _class_of(files: ModelFiles) -> Any:
-    """The class that config.json names, or the bare model of its model type. Code of a model is never run."""
+    """The class that config.json names, or the bare model of its type. Code of a model is never run."""
     import transformers
 
     names = files.config.get("architectures") or []
@@ -116,14 +108,12 @@ def _class_of(files: ModelFiles) -> Any:
         kind = files.config.get("model_type")
         try:
             model_class = MODEL_MAPPING[CONFIG_MAPPING[kind]]
-        except Exception as error:  # unknown kinds are KeyErrors, of a kind that misses a package anything
-            raise UnsupportedModel(
-                f"config.json names no architecture and the model type {kind!r}, which transformers does not "
-                f"build ({first_line(error)})"
-            ) from error
+        except Exception as error:  # KeyError, or anything of a missing package
+            why = f"the model type {kind!r}, which transformers does not build ({first_line(error)})"
+            raise UnsupportedModel(f"config.json names no architecture and {why}") from error
         return model_class[0] if isinstance(model_class, list | tuple) else model_class
     name = names[0]
-    with asked(f"load the class {name}"):  # a lazy import that misses a package of its own
+    with asked(f"load the class {name}"):  # its lazy import may miss a package
         model_class = getattr(transformers, name, None) if name.isidentifier() else None
         is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
     if not is_model or getattr(model_class, "config_class", None) is None:
@@ -135,13 +125,12 @@ def _class_of(files: ModelFiles) -> Any:
 
 
 def _config_for(model_class: Any, config: Mapping[str, Any], attention: str = "eager") -> Any:
-    """The class's config from the checked object: the directory could draw in other files."""
+    """From the checked object: the directory could draw in other files."""
     own, config_class = config, model_class.config_class
     kind = getattr(config_class, "model_type", None)
     if config.get("model_type") != kind:  # the text model of a multimodal config
         parts = [config.get(config_class.base_config_key or ""), *config.values()]
-        texts = (part for part in parts if isinstance(part, dict) and part.get("model_type") == kind)
-        own = next(texts, config)
+        own = next((part for part in parts if isinstance(part, dict) and part.get("model_type") == kind), config)
     cleaned = copy.deepcopy(dict(own))
     for part in list(objects(cleaned)):
         for key in [key for key in part if _LEFT_OUT.fullmatch(key)]:
@@ -163,7 +152,7 @@ def check_sizes(config: Mapping[str, Any]) -> None:
 
 @contextmanager
 def bounded_construction() -> Iterator[None]:
-    """Stop a constructor of this thread that makes modules without end, whatever settings made it do so."""
+    """Stop a constructor of this thread that makes modules without end."""
     thread, count = threading.get_ident(), itertools.count(1)
 
     def stop(*_: Any) -> None:
@@ -178,7 +167,6 @@ def bounded_construction() -> Iterator[None]:
 
 
 def objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object in a JSON value, without recursion."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -194,7 +182,7 @@ def _absurd(expected: str, came: str) -> InputError:
 
 
 def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
-    """From a parameter's name to the tensor among `names` of the file that is loaded into it unchanged."""
+    """From a parameter's name to the tensor among `names` that is loaded into it unchanged."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
@@ -218,7 +206,7 @@ def parameter_keys(files: ModelFiles) -> dict[str, str]:
 
 
 def shared_names(files: ModelFiles) -> frozenset[str]:
-    """The tensors loaded into the head's parameter or one tied to it: torch.save writes several."""
+    """The tensors of the head or one tied to it: torch.save writes several."""
     model = build(files)
     keys, head = file_keys(model, files.tensors), model.get_output_embeddings().weight
     return frozenset(keys[name] for name in names_of(model, head) if name in keys)
@@ -231,28 +219,25 @@ def names_of(model: Any, parameter: Any) -> list[str]:
 def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
     """From each tensor missing once nothing is tied to the file's tensor to copy; and the head's name.
 
-    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder. A parameter that
-    the class has without ties and the file has not shared another's numbers.
+    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder.
     """
     from transformers.core_model_loading import revert_weight_conversion
 
     tied, apart = build(files), build(replace(files, config=without_ties(files.config)))
     head = apart.get_output_embeddings().weight
     if len(names_of(apart, head)) > 1:
-        raise UnsupportedModel(
-            f"expected a class whose head can stand apart, got {type(tied).__name__}, "
-            "which ties it whatever config.json says"
-        )
+        got = f"{type(tied).__name__}, which ties it whatever config.json says"
+        raise UnsupportedModel(f"expected a class whose head can stand apart, got {got}")
     keys, tied_keys = file_keys(apart, files.tensors), file_keys(tied, files.tensors)
     groups: dict[int, list[str]] = {}
     for name, parameter in tied.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append(name)
-    # From each parameter to the tensor of the file with its numbers: its own, or of one tied to it.
+    # From each parameter to its tensor, or that of one tied to it.
     sources = dict[str, str]()
     for names in groups.values():
         if own := [tied_keys[name] for name in names if name in tied_keys]:
             sources |= dict.fromkeys(names, own[0])
-    stored, added = dict(keys), dict[str, str]()
+    stored, added = dict(keys), {}
     with asked(f"name the tensors of {type(tied).__name__}"):
         for name, parameter in apart.named_parameters():
             if name not in keys and name in sources:
@@ -262,7 +247,6 @@ def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
 
 
 def without_ties(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with tie_word_embeddings false, in its text_config and wherever it stands one level down."""
     inner = {
         key: {**value, "tie_word_embeddings": False}
         for key, value in config.items()

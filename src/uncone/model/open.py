@@ -24,25 +24,19 @@ from uncone.rows.open import KINDS, is_there, open_file, split_part
 from uncone.rows.parquet import is_parquet_folder
 
 Spec = Path_
-_LONGEST_SPEC = 4000
-_OF_A_MODEL = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf")
-_MARKS = ("modules.json", "model.safetensors.index.json", "pytorch_model.bin.index.json")
-_SETTINGS = (b'"model_type"', b'"architectures"')
-_MOST_SETTINGS = 2**20
 
 
 @dataclass(eq=False)
 class Opened(os.PathLike[str]):
-    """What a spec names, found once; it stands for the spec wherever one is taken, and keeps what was opened."""
+    """What a spec names, found once; it stands for the spec, and keeps what was opened."""
 
     spec: str
-    path: Path  # that exists; of a model's name its cached snapshot
+    path: Path  # it exists; of a model's name the cached snapshot
     part: str | None  # behind the '#'
-    name: str  # in a report that is passed on: as the model was named, but never a whole path of a machine
+    name: str  # for reports: never a whole path of this machine
 
     @property
     def full_name(self) -> str:
-        """The name with the part."""
         return self.name if self.part is None else f"{self.name}#{self.part}"
 
     def __fspath__(self) -> str:
@@ -52,31 +46,26 @@ class Opened(os.PathLike[str]):
 
     @cached_property
     def is_model(self) -> bool:
-        """The path is a model of a table and a head, and not only a file of tensors."""
-        return is_model(self.path)
+        """A table and a head, and not only a file of tensors."""
+        return (self.path.is_dir() and not is_parquet_folder(self.path)) or is_model_file(self.path)
 
     @cached_property
     def model(self) -> LanguageModel:
-        """The model, of which headers are read."""
         return open_language_model(self.path)
 
     @cached_property
     def files(self) -> ModelFiles:
-        """The checkpoint that transformers loads."""
         return self.model.files or open_model_files(self.path)
 
     @cached_property
     def rows(self) -> Rows:
-        """The one matrix that is named."""
         return _open_matrix(self)[1] if self.is_model else open_file(self.path, self.part)
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The `tokenizers.Tokenizer` of a directory, which neither cuts nor pads; None where there is none."""
         if not is_sentence_transformers(self.path):
             return open_tokenizer(self.path)
-        folder = self.path / read_modules(self.path)[0]["path"]
-        return open_tokenizer(folder) or open_tokenizer(self.path)
+        return open_tokenizer(self.path / read_modules(self.path)[0]["path"]) or open_tokenizer(self.path)
 
 
 @dataclass(frozen=True)
@@ -87,29 +76,21 @@ class Subjects:
     name: str
     rows: tuple[tuple[str, Rows], ...]
     notes: tuple[str, ...] = ()
-    cap: float | None = None
-    """The cap of the model's logits, None where it has none: with one, the head's mean has an effect."""
-    editable: bool = False  # the source is a directory of transformers, whose rows `repair_tokens` can set anew
+    cap: float | None = None  # the cap of the model's logits: with one, the head's mean has an effect
+    editable: bool = False  # a directory of transformers, whose rows `repair_tokens` can set
 
 
 def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
     """Open a matrix to be read block by block; nothing is loaded and nothing touches the network.
 
     Args:
-        spec: one of - a tensor, NumPy array, list or DataFrame (N, D); - `file.npy`; `file.npz`, or `file.npz#key`
-            when it holds several matrices; - `file.parquet` or a folder of such files, with `#column` when
-            several columns hold lists of floats; - word vectors: text (`.vec`, `.txt`, `.glove`, `.vec.gz`,
-            `.txt.gz`), or word2vec binary (`.bin`); - `file.safetensors`, or `file.safetensors#tensor` when
-            it holds several matrices; - `file.pt`, `.pth`, `.ckpt` or `.bin` as `torch.save` writes them,
-            with `#tensor` where there are several; - `MODEL#input` or `MODEL#head`: the token table or output
-            head of a model, or `MODEL#tensor` for any other of its tensors. A model is a directory of
-            transformers or Sentence Transformers, the name of a cached one (NAME or NAME@REVISION), or a GGUF
-            file.
+        spec: a tensor, NumPy array, list or DataFrame (N, D); `file.npy`; `file.npz#key`; `file.parquet#column` or a
+            folder of such files; word vectors as text (`.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`) or word2vec
+            binary (`.bin`); `file.safetensors#tensor`; `file.pt#tensor`, also `.pth`, `.ckpt` or `.bin` as `torch.save`
+            writes them; `MODEL#input` or `MODEL#head`: the token table or output head of a model, or `MODEL#tensor`.
+            What follows the `#` may be left out where a file holds one matrix. A model is a directory of transformers
+            or Sentence Transformers, the name of a cached one (NAME or NAME@REVISION), or a GGUF file.
         skip_nonfinite: leave out rows with NaN or inf (`left_out` of the result names them); costs one pass.
-
-    Returns:
-        `Rows` with `shape`, `dtype`, `name`, `labels` (token strings or words, where there are) and
-            `blocks()`.
 
     Raises:
         InputError: the source is missing, cut, pickled, not a matrix of floats, empty, or lacks the tensor.
@@ -125,7 +106,7 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
 
 
 def open_subjects(spec: Any, *, skip_nonfinite: bool = False, progress: Progress | None = None) -> Subjects:
-    """The matrices that `diagnose` looks at: a model's table and head, or the matrix that `spec` names."""
+    """A model's table and head, or the matrix that `spec` names."""
     opened = _open_subjects(spec)
     if not skip_nonfinite:
         return opened
@@ -140,13 +121,11 @@ def open_subjects(spec: Any, *, skip_nonfinite: bool = False, progress: Progress
 
 
 def split(spec: Spec) -> tuple[Path, str | None]:
-    """The existing path in a spec, and the part after its '#'."""
     opened = open_spec(spec)
     return opened.path, opened.part
 
 
 def open_whole(spec: Spec, use: str = "") -> Opened:
-    """A model without a part."""
     opened = open_spec(spec)
     if opened.part is not None:
         raise InputError(f"expected a whole model{use}, got its part #{opened.part}: leave that out")
@@ -154,11 +133,10 @@ def open_whole(spec: Spec, use: str = "") -> Opened:
 
 
 def open_spec(spec: Spec) -> Opened:
-    """Find what a spec names; nothing of it is read yet."""
     if isinstance(spec, Opened):
         return spec
     text = os.fspath(spec)
-    if len(text) > _LONGEST_SPEC or "\0" in text:
+    if len(text) > 4000 or "\0" in text:
         raise InputError(f"expected {KINDS}, got a text of {len(text)} characters: give a path or a name")
     name, part = split_part(text, names=True)
     is_path = is_there(name)
@@ -171,11 +149,6 @@ def open_spec(spec: Spec) -> Opened:
     if part == "":
         raise InputError(f"expected a tensor's name after '#', got {text!r}: name it, or leave out the '#'")
     return Opened(text, path, part, "/".join(path.resolve().parts[-2:]) if is_path else name)
-
-
-def is_model(path: Path) -> bool:
-    """The path is a model of a table and a head, and not only a file of tensors."""
-    return (path.is_dir() and not is_parquet_folder(path)) or is_model_file(path)
 
 
 def _open_subjects(spec: Any) -> Subjects:
@@ -192,33 +165,26 @@ def _open_subjects(spec: Any) -> Subjects:
     if is_adapter(opened.path):
         return Subjects(opened, opened.full_name, (matrix,))
     cap = opened.model.cap if matrix[0] == "head" else None
-    return Subjects(opened, opened.full_name, (matrix,), (_capped(cap),) if cap else (), cap, _is_editable(opened.path))
-
-
-def _is_editable(path: Path) -> bool:
-    return path.is_dir() and (path / "config.json").is_file()
+    notes, editable = (_capped(cap),) if cap else (), (opened.path / "config.json").is_file()
+    return Subjects(opened, opened.full_name, (matrix,), notes, cap, editable)
 
 
 def _capped(cap: float) -> str:
-    return (
-        f"The model caps its logits at {cap:g}: its head is read as stored, since a vector added to all of "
-        "its rows changes probabilities."
-    )
+    why = "since a vector added to all of its rows changes probabilities"
+    return f"The model caps its logits at {cap:g}: its head is read as stored, {why}."
 
 
 def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
-    """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is."""
+    """As `Adapter.matrix`."""
     path, part = opened.path, opened.part
     if part is not None and is_adapter(path):
         return open_adapter(path).matrix(part, by_kind=by_kind)
     model = opened.model
     if part is None:
-        raise InputError(
-            f"expected one matrix of the model {path}, got the whole model: say {path}#input, {path}#head or "
-            f"{path}#TENSOR"
-        )
+        way_out = f"say {path}#input, {path}#head or {path}#TENSOR"
+        raise InputError(f"expected one matrix of the model {path}, got the whole model: {way_out}")
     if part not in ("input", "head"):
-        rows, kinds = model.rows(part), dict[str | None, str]()
+        rows, kinds = model.rows(part), {}
         if by_kind:
             with suppress(UnconeError):
                 places = model.places()
@@ -227,18 +193,16 @@ def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
     places = model.places()
     tensor = places.input if part == "input" else places.head
     if tensor is None:
-        raise InputError(
-            f"expected a model with an output head, got {path}: {places.why}; its token table is {path}#input"
-        )
+        why = f"{places.why}; its token table is {path}#input"
+        raise InputError(f"expected a model with an output head, got {path}: {why}")
     return part, model.rows(tensor, with_tokens=True)
 
 
 def _open_model(opened: Opened) -> Subjects:
-    """The table and the head of a model."""
     model = opened.model
     places = model.places()
-    named = {"input": places.input} | ({} if places.head is None else {"head": places.head})
-    rows = [(name, model.rows(tensor, with_tokens=True)) for name, tensor in named.items()]
+    named = (("input", places.input), ("head", places.head))
+    rows = [(name, model.rows(tensor, with_tokens=True)) for name, tensor in named if tensor is not None]
     notes = [places.why] if places.head is None else []
     if places.head is not None and model.cap is not None:
         notes.append(_capped(model.cap))
@@ -249,7 +213,7 @@ def _open_model(opened: Opened) -> Subjects:
     if kinds:
         notes.append(f"The rows are stored as {' and '.join(kinds)}: the dequantised rows are read.")
     cap = None if places.head is None else model.cap
-    return Subjects(opened, opened.name, tuple(rows), tuple(notes), cap, _is_editable(opened.path))
+    return Subjects(opened, opened.name, tuple(rows), tuple(notes), cap, (opened.path / "config.json").is_file())
 
 
 def open_language_model(path: Path) -> LanguageModel:
@@ -260,19 +224,17 @@ def open_language_model(path: Path) -> LanguageModel:
     if not (path / "config.json").is_file() and (file := find_gguf(path)) is not None:
         return open_gguf(file)
     files = open_model_files(path)
-    caps = map(logit_cap, text_parts(files.config))
-    cap = next((cap for cap in caps if cap is not None), None)
+    cap = next((cap for cap in map(logit_cap, text_parts(files.config)) if cap is not None), None)
     return LanguageModel(cache(partial(find_places, files)), partial(rows_of, files), cap, files)
 
 
 def check_targets_apart(
     targets: Iterable[Spec | None], specs: Iterable[object], sources: Iterable[Spec | None] = ()
 ) -> None:
-    """Refuse to write into what is read; both are files, folders or None where not given."""
     named = [Path(target) for target in targets if target is not None]
     if not named:
         return
-    files, models = [Path(source) for source in sources if source is not None], list[Path]()
+    files, models = [Path(source) for source in sources if source is not None], []
     for spec in specs:
         if not isinstance(spec, str | os.PathLike):
             continue
@@ -281,26 +243,23 @@ def check_targets_apart(
         # Of a GGUF model the other parts are read too.
         files += [path, *(path.parent.glob(f"*{path.suffix}") if is_model_file(path) else ())]
         if not path.is_dir():  # a file lies in the folder of its model, or one folder further down
-            is_of_a_model = path.name.endswith(_OF_A_MODEL)
+            is_of_a_model = path.name.endswith((".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf"))
             models += [folder for folder in path.parents[:2] if is_of_a_model and _holds_a_model(folder)]
         elif opened.is_model:
             models.append(path)
-        else:  # the next reader of a folder of files of rows would read another file there, but not a result
+        else:  # the folder's next reader would read another file there, but not a result
             for target in named:
                 if not is_new_result(target) and lies_in(target, path):
-                    raise InputError(
-                        f"expected another file to write than what is read, got {target} in folder {path}, "
-                        "whose files are read: give another place"
-                    )
+                    got = f"{target} in folder {path}, whose files are read: give another place"
+                    raise InputError(f"expected another file to write than what is read, got {got}")
     check_apart(named, files, models)
 
 
 def _holds_a_model(folder: Path) -> bool:
-    if any((folder / mark).exists() for mark in _MARKS):
+    marks = ("modules.json", "model.safetensors.index.json", "pytorch_model.bin.index.json")
+    if any((folder / mark).exists() for mark in marks):
         return True
-    try:
-        with open_regular(folder / "config.json") as file:
-            text = file.read(_MOST_SETTINGS)
-    except InputError:
-        return False
-    return any(name in text for name in _SETTINGS)
+    with suppress(InputError), open_regular(folder / "config.json") as file:
+        text = file.read(2**20)
+        return b'"model_type"' in text or b'"architectures"' in text
+    return False

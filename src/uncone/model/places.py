@@ -17,17 +17,15 @@ from uncone.rows.safetensors import matrices
 
 TABLES = ("wte", "tokens_embed", "embed_tokens", "word_embeddings", "embed_in", "shared", "tok_embeddings")
 HEADS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
-_ONLY_HEADS = ("lm_head", "embed_out")
-"""Names that no other module has: beside a table they settle it without the class."""
+_ONLY_HEADS = ("lm_head", "embed_out")  # names that no other module has
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "embedding_size", "word_embed_proj_dim")
 """Keys of config.json for the width of a table or a head."""
 _TEXT_TO_TEXT = "bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5 umt5"
-_SEQ2SEQ = frozenset(_TEXT_TO_TEXT.split())
-"""Model types whose ForConditionalGeneration is a text model with one vocabulary."""
+_SEQ2SEQ = set(_TEXT_TO_TEXT.split())  # model types whose ForConditionalGeneration is a text model with one vocabulary
 _OTHERS = """albert bert big_bird biogpt bloom camembert cohere cohere2 convbert ctrl deberta deberta-v2
 distilbert electra falcon flaubert gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mobilebert modernbert
 mpnet mpt openai-gpt opt roberta starcoder2 xglm xlm xlm-roberta"""
-TIED_BY_DEFAULT = _SEQ2SEQ | frozenset(_OTHERS.split())
+TIED_BY_DEFAULT = _SEQ2SEQ | set(_OTHERS.split())
 """Model types whose config class ties by default: older versions wrote the flag only to say no."""
 
 _HAS_HEAD = (
@@ -38,36 +36,32 @@ _HAS_HEAD = (
 )
 """Whether classes of such a name have an output head; the first rule counts, and None leaves it to `locate`.
 
-Checked against 1,001 classes of transformers 5.23 that these rules speak of, built from default configs.
+Checked against 1,001 classes of transformers 5.23, built from default configs.
 """
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the token table and the output head lie, by their names in the file."""
+    """Where the token table and the output head are, by their names in the file."""
 
     input: str
-    head: str | None  # None where the model has no output head, or none that the checkpoint holds; `why` says which
+    head: str | None  # None where the model has none, or the checkpoint: see `why`
     tied: bool  # the head and the table are the same numbers
     why: str  # how this is known, or why there is no head: one sentence for users
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A model whose headers are read and whose tensors are not."""
-
-    places: Callable[[], Places]  # which tensors are its table and its head; looked for when asked
+    places: Callable[[], Places]  # looked for when called
     rows: Callable[..., Rows]
     """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
-    cap: float | None = None
-    """Logits z become cap tanh(z / cap): a vector added to all rows of such a head changes probabilities."""
-    files: ModelFiles | None = None  # the checkpoint that holds the tensors; None of GGUF
+    cap: float | None = None  # logits z become cap tanh(z / cap)
+    files: ModelFiles | None = None  # None of GGUF
 
 
 def find_places(files: ModelFiles) -> Places:
     """Where one matrix has `vocab_size` rows, config.json decides alone. Otherwise transformers builds the class
-    without its weights; where that is not possible, well-known names decide if they leave no choice.
-    """
+    without weights; where it cannot, well-known names decide if they leave no choice."""
     try:
         return _from_header(files) or locate(files)
     except UnsupportedModel as error:
@@ -75,7 +69,7 @@ def find_places(files: ModelFiles) -> Places:
 
 
 def _from_header(files: ModelFiles) -> Places | None:
-    """The answer of config.json and the tensors' shapes alone, or None where they leave a doubt."""
+    """By config.json and the tensors' shapes; None where they leave a doubt."""
     config, candidates, architecture = files.config, vocabulary_matrices(files), _architecture(files.config)
     # Encoder and decoder may differ: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`.
     sizes = [value for key, value in config.items() if re.fullmatch("(?!type_).*vocab_size", key)]
@@ -104,7 +98,6 @@ def _named(tensors: list[str], endings: tuple[str, ...]) -> list[str]:
 
 
 def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
-    """One table and one head by well-known names, or `reason` with the tensors to choose from."""
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
     tables, heads = _named(candidates, TABLES), _named(candidates, HEADS)
     if len(tables) == len(heads) == 1 and len(candidates) == 2:
@@ -137,9 +130,10 @@ def vocabulary_matrices(files: ModelFiles) -> list[str]:
 
 
 def _architecture(config: Mapping[str, Any]) -> str | None:
-    names = config.get("architectures")
-    is_one = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str) and names[0].isidentifier()
-    return str(names[0]) if names and is_one else None
+    match config.get("architectures"):
+        case [str(name)] if name.isidentifier():
+            return name
+    return None
 
 
 def _is_tied(config: Mapping[str, Any]) -> bool:
@@ -147,14 +141,13 @@ def _is_tied(config: Mapping[str, Any]) -> bool:
     flags = [part["tie_word_embeddings"] for part in text_parts(config) if "tie_word_embeddings" in part]
     if "text_config" in config and "tie_word_embeddings" not in config:
         return False
-    kind = config.get("model_type")
-    return all(flag is True for flag in flags) if flags else isinstance(kind, str) and kind in TIED_BY_DEFAULT
+    return all(flag is True for flag in flags) if flags else str(config.get("model_type")) in TIED_BY_DEFAULT
 
 
 def _has_head(architecture: str, model_type: object = None) -> bool | None:
-    """Whether a class of this name has one output head over the vocabulary; None where it does not tell."""
+    """Whether such a class has one output head over the vocabulary; None where the name does not tell."""
     if architecture.endswith("ForConditionalGeneration"):  # speech and image models are called that too
-        return True if isinstance(model_type, str) and model_type in _SEQ2SEQ else None
+        return True if str(model_type) in _SEQ2SEQ else None
     return next((has_head for rule, has_head in _HAS_HEAD if re.fullmatch(rule, architecture)), None)
 
 
@@ -169,7 +162,7 @@ def _no_head(architecture: str) -> str:
 
 
 def locate(files: ModelFiles) -> Places:
-    """The table and the head of the model class that config.json names, as transformers places them."""
+    """By the class that config.json names, as transformers places its tensors."""
     need("opening a model by its class")
     from uncone.model.model_class import build, file_keys  # which runs torch
 
@@ -181,10 +174,8 @@ def locate(files: ModelFiles) -> Places:
             raise UnsupportedModel(f"{kind} has no token table that is one matrix")
         table_key = _key_of(model, table, keys, files)
         if table_key is None:
-            raise UnsupportedModel(
-                f"no tensor in {files.path} is loaded unchanged as the token table of {kind} "
-                f"({listing(_names(model, table))})"
-            )
+            table_of = f"the token table of {kind} ({listing(_names(model, table))})"
+            raise UnsupportedModel(f"no tensor in {files.path} is loaded unchanged as {table_of}")
         head_key = None if head is None else _key_of(model, head, keys, files)
     if head_key is not None:
         return _settled(files, table_key, head_key, f"told by the class {kind} of transformers")
@@ -196,7 +187,7 @@ def locate(files: ModelFiles) -> Places:
 
 
 def _matrix_of(model: Any, which: str) -> Any:
-    """The module that holds the table ("input") or the head ("output"), or None."""
+    """`which` is "input" or "output"."""
     try:
         module = getattr(model, f"get_{which}_embeddings")()
     except (NotImplementedError, AttributeError):  # how transformers says that there is none
@@ -206,19 +197,18 @@ def _matrix_of(model: Any, which: str) -> Any:
 
 
 def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles) -> str | None:
-    """The file's name of the weight of `module`: its own, or that of a parameter it is tied to."""
+    """The file's name of the weight of `module`, or of a parameter it is tied to."""
     key = next((keys[name] for name in _names(model, module) if name in keys), None)
     if key is not None and files.entries[key].shape != tuple(module.weight.shape):
         raise InputError(
             f"config.json of {files.path} makes {key!r} {list(module.weight.shape)}, the file has "
-            f"{list(files.entries[key].shape)}: they are of different models; to measure the tensor anyway, "
-            f"open {files.path}#{key}"
+            f"{list(files.entries[key].shape)}: to measure it anyway, open {files.path}#{key}"
         )
     return key
 
 
 def _names(model: Any, module: Any) -> list[str]:
-    """The parameter's names: under the module itself first, then those it is tied to."""
+    """Under the module itself first, then those it is tied to."""
     from uncone.model.model_class import names_of
 
     own = [f"{name}.weight" for name, other in model.named_modules(remove_duplicate=False) if other is module]

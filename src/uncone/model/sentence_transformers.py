@@ -15,11 +15,8 @@ from uncone.rows.names import listing
 MODULES = "modules.json"
 LIBRARY = ("the Sentence Transformers model", "sentence-transformers", "sentence", "sentence_transformers")
 """For `need`."""
-_OWN = "sentence_transformers."
-_LONGEST_PATH = 255  # of a name on most file systems
 _STATIC = "StaticEmbedding"
 _TABLES = ("embedding.weight", "embeddings")  # of Sentence Transformers, and of model2vec
-_PER_TOKEN = ("mapping", "weights")  # model2vec's tensors that are there only where tokens share rows
 
 
 def is_sentence_transformers(directory: Path) -> bool:
@@ -27,23 +24,21 @@ def is_sentence_transformers(directory: Path) -> bool:
 
 
 def read_modules(directory: Path) -> list[dict[str, Any]]:
-    """The entries of modules.json, in order: each a type, a path (of a folder in it) and a name."""
+    """Of modules.json, in order: each a type, a path (of a folder in it) and a name."""
     where = directory / MODULES
     if not where.is_file():
-        raise InputError(
-            f"expected a directory of Sentence Transformers with {MODULES}, got {directory}: give the folder "
-            "that its save wrote"
-        )
+        got = f"{directory}: give the folder that its save wrote"
+        raise InputError(f"expected a directory of Sentence Transformers with {MODULES}, got {got}")
     modules = read_json(where, list)
     for module in modules:
-        texts = [module.get(key) for key in ("type", "path", "name")] if isinstance(module, dict) else [None]
-        if not all(isinstance(text, str) for text in texts):
-            raise InputError(
-                f"expected a type, a path and a name of each module in {where}, got {str(module)[:80]!r}: copy it again"
-            )
-        path = module["path"]
+        match module:
+            case {"type": str(), "path": str(path), "name": str()}:
+                pass
+            case _:
+                got = f"{str(module)[:80]!r}: copy it again"
+                raise InputError(f"expected a type, a path and a name of each module in {where}, got {got}")
         leads_out = path.startswith("/") or ".." in PurePosixPath(path).parts or {"\\", "\0"} & set(path)
-        if leads_out or len(path.encode("utf-8", "replace")) > _LONGEST_PATH:
+        if leads_out or len(path.encode("utf-8", "replace")) > 255:
             raise InputError(f"expected folders inside {directory}, got {path[:200]!r} in {MODULES}: do not trust it")
     if not modules:
         raise InputError(f"expected modules in {where}, got none: copy the model again")
@@ -51,24 +46,21 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
 
 
 def open_sentence_transformers(directory: Path) -> LanguageModel:
-    """Open the folder of the first module, which holds the token table."""
     first = read_modules(directory)[0]
     kind, folder = first["type"].rpartition(".")[2][:80], directory / first["path"]
     if not folder.is_dir():
         raise InputError(f"{directory / MODULES} names {first['path'][:200]}, which is missing: download it")
     if kind == _STATIC:
         files = ModelFiles(folder, {}, open_weights(folder))
-        each = not any(name in files.tensors for name in _PER_TOKEN)  # row stands for one token
+        shared = {"mapping", "weights"} & files.tensors.keys()  # of model2vec, where tokens share rows
 
         def rows(tensor: str, *, with_tokens: bool = False) -> Rows:
-            return rows_of(files, tensor, with_tokens=with_tokens and each)
+            return rows_of(files, tensor, with_tokens=with_tokens and not shared)
 
         return LanguageModel(partial(_static_places, files), rows, files=files)
     if not (folder / "config.json").is_file():
-        raise UnsupportedModel(
-            f"the first module of {directory} is a {kind} without config.json: its token table is not known; "
-            "open a matrix of its weights as FILE#NAME"
-        )
+        way_out = "its token table is not known; open a matrix of its weights as FILE#NAME"
+        raise UnsupportedModel(f"the first module of {directory} is a {kind} without config.json: {way_out}")
     files = open_model_files(folder)
     return LanguageModel(cache(partial(_module_places, files, kind)), partial(rows_of, files), files=files)
 
@@ -76,23 +68,21 @@ def open_sentence_transformers(directory: Path) -> LanguageModel:
 def _static_places(files: ModelFiles) -> Places:
     table = next((name for name in _TABLES if name in files.tensors), None)
     if table is None:
-        names = " or ".join(map(repr, _TABLES))
-        there = listing(files.tensors)
+        names, there = " or ".join(map(repr, _TABLES)), listing(files.tensors)
         raise UnsupportedModel(f"no tensor {names} in {files.path}: name one yourself; there are {there}")
     return Places(table, None, False, f"{_STATIC} has no output head: its vectors are means of rows of the table")
 
 
 def _module_places(files: ModelFiles, kind: str) -> Places:
-    """The places in the checkpoint; a Transformer is loaded without its head."""
     places, why = find_places(files), "Sentence Transformers uses the model without its output head"
     is_cut = places.head is not None and kind == "Transformer"
     return replace(places, head=None, tied=False, why=why) if is_cut else places
 
 
 def load_sentence_transformer(directory: Path, *, device: str | None = None) -> Any:
-    """The whole model in evaluation mode, as a `SentenceTransformer`; none of its own code is run."""
+    """No code of the model's own is run."""
     for module in read_modules(directory):
-        if not module["type"].startswith(_OWN):
+        if not module["type"].startswith("sentence_transformers."):
             raise UnsupportedModel(
                 f"expected modules of sentence_transformers in {directory}, got {module['type'][:200]!r}: "
                 "code of a model is never run; embed the texts yourself, and give the vectors"

@@ -1,24 +1,22 @@
-"""Texts as sequences of ids that a model can read: passages of an encoder, windows of a decoder's running text."""
+"""Texts as sequences of ids: passages of an encoder, windows of a decoder's running text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from uncone.errors import InputError, first_line
-from uncone.model.hugging_face import attempt
+from uncone.errors import InputError
+from uncone.model.hugging_face import encoded
 from uncone.model.text_sources import TextSource
 from uncone.rows import Array
 
-_AT_ONCE = 256  # passages that the tokenizer takes at once
 _SHORTEST = 2
 
 
 @dataclass(frozen=True)
 class Template:
-    """How the tokenizer of a model frames a sequence, such as [CLS] ... [SEP] or <s> ..."""
+    """How a tokenizer frames a sequence, such as [CLS] ... [SEP] or <s> ..."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -26,7 +24,7 @@ class Template:
 
 
 def template_of(tokenizer: Any) -> Template:
-    """What `tokenizer` puts around a text, and its special tokens but the unknown one."""
+    """Special tokens are all but the unknown one."""
     plain = tokenizer.encode("a", add_special_tokens=False).ids
     framed = tokenizer.encode("a").ids
     at = next((i for i in range(len(framed)) if framed[i : i + len(plain)] == plain), 0)
@@ -39,24 +37,20 @@ def template_of(tokenizer: Any) -> Template:
 
 @dataclass(eq=False)
 class Sequences:
-    """The sequences of texts, in order, one iteration; and how many passages were cut since they are too long."""
-
     sources: Sequence[TextSource]
     tokenizer: Any
     template: Template
     longest: int  # ids of a sequence, with those around it
-    causal: bool  # a text without parts is one running text, cut into windows; else each line or document is a passage
-    rows: int  # of the model's table: an id from there on belongs to another model
+    causal: bool  # windows of running text; else each line or document is a passage
+    rows: int  # of the model's table
     cut: int = 0
 
     def __iter__(self) -> Iterator[Array]:
-        """Ids, int64 (T,), of each sequence."""
         room = self.longest - len(self.template.before) - len(self.template.after)
         if room < _SHORTEST:
             raise InputError(f"expected a model with positions for a text, got {self.longest}: give another model")
         for source in self.sources:
-            pieces = self._running(source, room) if self.causal else self._passages(source, room)
-            for ids in pieces:
+            for ids in self._running(source, room) if self.causal else self._passages(source, room):
                 yield np.concatenate([self.template.before, ids, self.template.after]).astype(np.int64)
 
     def _passages(self, source: TextSource, room: int) -> Iterator[Array]:
@@ -81,24 +75,17 @@ class Sequences:
             yield rest
 
     def _encoded(self, texts: Iterator[str]) -> Iterator[Array]:
-        batch = list[str]()
+        batch = []
         for text in texts:
             batch.append(text)
-            if len(batch) == _AT_ONCE or len(text) > 2**15:
+            if len(batch) == 256 or len(text) > 2**15:
                 yield from self._ids(batch)
                 batch = []
         yield from self._ids(batch)
 
     def _ids(self, texts: list[str]) -> Iterator[Array]:
-        encode = getattr(self.tokenizer, "encode_batch_fast", self.tokenizer.encode_batch)
-        read, error = attempt(lambda: encode(texts, add_special_tokens=False))
-        if error is not None or read is None:
-            why = first_line(error) if error is not None else "nothing came"
-            raise InputError(f"expected the tokenizer to read the text, got an error ({why}): save it again") from error
-        for one in read:
-            ids: npt.NDArray[np.int64] = np.array(one.ids, np.int64)
-            if len(ids) and int(ids.max()) >= self.rows:
-                raise InputError(
-                    f"expected ids below {self.rows}, got {int(ids.max())}: the tokenizer belongs to another model"
-                )
+        for one in encoded(self.tokenizer, texts, "the text"):
+            ids = np.array(one.ids, np.int64)
+            if (most := ids.max(initial=-1)) >= self.rows:
+                raise InputError(f"expected ids below {self.rows}, got {most}: the tokenizer belongs to another model")
             yield ids

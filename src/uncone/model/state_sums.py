@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,14 @@ from uncone.rows import Array, as_array
 from uncone.rows.floats import is_tensor
 from uncone.rows.safetensors import read_tensors, sealed_bytes
 
-SEGMENT = 64  # tokens of a segment, as which sentences are sampled: a longer sequence is several
+SEGMENT = 64  # tokens of a segment: a longer sequence is several
 _FORMAT = "uncone.hidden_states/3"
 _HOW = "remove it, or resume with the same model, texts and options"
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Whole segments of the text, drawn at random: of their n tokens the states of each layer."""
+    """Whole segments of the text, drawn at random."""
 
     layers: tuple[Array, ...]  # of each layer (n, D) float32
     ids: Array  # (n,) int64
@@ -35,14 +36,14 @@ class Sample:
 
 
 class StateSums:
-    """Sums of each layer, blocks, counts of ids and a bounded sample: `update` with the states of a stretch of text."""
+    """Sums of each layer, blocks, counts of ids and a bounded sample."""
 
     def __init__(self, widths: Sequence[int], rows: int, *, sample: int, seed: int = 0) -> None:
         size = sum(map(products_bytes, widths))
         check_memory(size, f"the products of the columns of {len(widths)} layers", "diagnose a smaller model")
         self.moments = [Moments(d) for d in widths]
         for m in self.moments:
-            m.sum_products()  # which are saved: few states have the same readings after resuming
+            m.sum_products()  # are saved: few states have the same readings after resuming
         for m in self.moments[1:]:
             if m.d == self.moments[0].d:
                 m.work_with(self.moments[0])
@@ -51,15 +52,14 @@ class StateSums:
         self.apart = np.zeros((2, 1 + len(widths)))
         """Of special positions and of sinks the number, and the sum of norms of each layer."""
         self.sequences = 0  # that were read
-        self.read = 0  # tokens of the text that were read, those in no sum too, special ones around it left out
+        self.read = 0  # tokens of the text, those in no sum too
         self.segments = 0
         self._most, self._seed = sample, seed
-        # Rows of one buffer are used again: copies of their own, kept and dropped, would leave holes that add up.
+        # Rows of one buffer are used again: copies, kept and dropped, would leave holes that add up.
         room = sample + 2 * SEGMENT
         self._buffers = [np.empty((room, d), np.float32) for d in widths]
         self._free = np.arange(room)
-        self._kept = list[tuple[int, Array, Array]]()
-        """Of each segment its key, its rows in the buffers, and its places."""
+        self._kept = list[tuple[int, Array, Array]]()  # of each segment its key, rows in the buffers, and places
 
     @property
     def tokens(self) -> int:
@@ -68,8 +68,8 @@ class StateSums:
     def update(self, layers: Sequence[Any], norms: Array, places: Array) -> None:
         """Add the states (n, D) of each layer, of their norms (layers, n), in the order of the text.
 
-        Arrays of float32, or tensors on a GPU, whose sums are taken there. `places` (n, 3) are ids, sequences (numbered
-        on from the calls before) and positions. States that are not finite raise InputError.
+        The sums of tensors on a GPU are taken there. `places` (n, 3) are ids, sequences (numbered on from the calls
+        before) and positions.
         """
         if not len(places):
             return
@@ -85,7 +85,6 @@ class StateSums:
         self._sample(layers, places)
 
     def sample(self) -> Sample:
-        """The segments that were drawn, in the order of the text."""
         kept = sorted(self._kept, key=lambda one: int(one[2][0, 3]))
         rows = np.concatenate([np.zeros(0, np.int64), *(rows for _, rows, _ in kept)])
         places = np.concatenate([np.zeros((0, 4), np.int64), *(places for _, _, places in kept)])
@@ -95,11 +94,11 @@ class StateSums:
         """Keep the segments with the least keys, as many as fit (bottom-k): the same ones however the text is cut."""
         segment = places[:, 2] // SEGMENT
         begins = np.flatnonzero((np.diff(places[:, 1], prepend=-1) != 0) | (np.diff(segment, prepend=-1) != 0))
-        # `places` count positions from a sequence's first, so that segments do not depend on what is left out
-        for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(places)], strict=True):
+        # Positions count from a sequence's first: segments do not depend on what is left out
+        for begin, end in pairwise([*begins.tolist(), len(places)]):
             number, self.segments = self.segments, self.segments + 1
             key = _key(number, self._seed)
-            if self._full() and key > self._kept[-1][0]:
+            if sum(len(one[2]) for one in self._kept) >= self._most and key > self._kept[-1][0]:
                 continue
             own = np.column_stack([places[begin:end], np.full(end - begin, number)])
             self._keep(key, [as_array(x[begin:end]) for x in layers], own)
@@ -113,11 +112,7 @@ class StateSums:
         self._kept.append((key, rows, places))
         self._kept.sort(key=lambda one: one[0])
 
-    def _full(self) -> bool:
-        return sum(len(one[2]) for one in self._kept) >= self._most
-
     def save(self, path: Path_, digest: str) -> None:
-        """Write all of it to a safetensors file, atomically; `digest` names the model, texts and options."""
         tensors: dict[str, Array] = {"counts": self.counts, "apart": self.apart, "block_counts": self.blocks.counts}
         tensors["place"] = np.array([self.sequences, self.read, self.segments, self.blocks.size], np.int64)
         for i, m in enumerate(self.moments):
@@ -129,7 +124,6 @@ class StateSums:
         atomic.write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT, "digest": digest}))
 
     def load(self, path: Path_, digest: str) -> None:
-        """Take up what `save` wrote; InputError for a file that was changed, or of another model, text or options."""
         tensors, metadata = read_tensors(path, format=_FORMAT, what="sums of hidden states", how=_HOW, sealed=True)
         if metadata["digest"] != digest:
             raise InputError(f"expected the states of this model and text, got those of others in {path}: {_HOW}")
@@ -142,8 +136,7 @@ class StateSums:
         self.counts, self.apart, self.blocks.counts = (tensors[name] for name in ("counts", "apart", "block_counts"))
         self.sequences, self.read, self.segments, self.blocks.size = map(int, tensors["place"])
         places, self._kept, self._free = tensors["sample_places"].T, [], np.arange(len(self._buffers[0]))
-        begins = np.flatnonzero(np.diff(places[:, 3], prepend=-1))
-        for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(places)], strict=True):
+        for begin, end in pairwise([*np.flatnonzero(np.diff(places[:, 3], prepend=-1)).tolist(), len(places)]):
             states = [tensors[f"{i}.sample"][begin:end] for i in range(len(self.moments))]
             self._keep(_key(int(places[begin, 3]), self._seed), states, places[begin:end].copy())
 

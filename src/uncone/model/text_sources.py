@@ -1,45 +1,40 @@
-"""Texts of any size, read piece by piece: plain text, JSON lines with a field, Parquet with a column."""
+"""Texts of any size, read piece by piece: plain text, JSON lines, Parquet."""
 
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from uncone.errors import InputError, needed
+from uncone.errors import InputError
 from uncone.regular import PACKED, lines_of, misspelt, open_unpacked
 from uncone.roles import Path_
 from uncone.rows.names import named
 from uncone.rows.open import split_part
+from uncone.rows.parquet import guarded, pyarrow_parquet
 
-PIECE_BYTES = 2**14  # of a plain text: a piece ends at the first end of a line behind so many bytes
-LONGEST_PIECE = 2**22  # a text without ends of lines is cut at a space, or at last between two characters
+PIECE_BYTES = 2**14  # a piece of plain text ends with the line that reaches so many
+LONGEST_PIECE = 2**22  # longer lines are cut, at a space if there is one
 MOST_TEXT = 2**20  # characters of the beginning of texts
 DEFAULT_PART = "text"
-_JSON, _PARQUET = (".jsonl", ".ndjson", ".json"), ".parquet"
 _ROWS_AT_ONCE = 1024
-_MARK = b"\xef\xbb\xbf"  # of UTF-8, as some editors put it before a text
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which JSON may hold and UTF-8 may not
+_MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which JSON may hold
 _HOW = "give a text in UTF-8 (.txt), JSON lines (.jsonl#field) or Parquet (.parquet#column)"
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """One file of text. Its pieces in turn are its text: of a plain file lines, else whole documents."""
-
     path: Path
     part: str | None = None  # the field of JSON lines, or the column of Parquet; None of a plain text
-    kept: tuple[str, ...] = ()
-    """Its first pieces, where an earlier reader has kept them: the file is opened for those behind them only."""
+    kept: tuple[str, ...] = ()  # its first pieces, where an earlier reader has kept them
     is_whole: bool = False  # the kept pieces are all
 
     @property
     def name(self) -> str:
-        """The file's own name, and its part."""
         return self.path.name + ("" if self.part is None else f"#{self.part}")
 
     @property
@@ -50,8 +45,7 @@ class TextSource:
         """Whole lines of a plain text, some 16 KiB at once, or documents; the same at every reading."""
         yield from self.kept
         if not self.is_whole:
-            read = {_PARQUET: _of_parquet, _JSON[0]: _of_json}.get(_kind(self.path), _of_text)
-            yield from islice(read(self.path, self.part or DEFAULT_PART), len(self.kept), None)
+            yield from islice(_reader(self.path)(self.path, self.part or DEFAULT_PART), len(self.kept), None)
 
     def passages(self) -> Iterator[str]:
         """Lines of a plain text that are not blank, without their ends; of other files documents."""
@@ -60,10 +54,7 @@ class TextSource:
 
 
 def open_texts(texts: Path_ | Sequence[Path_]) -> tuple[TextSource, ...]:
-    """The sources that paths name: `.txt` or any other file of text, `.jsonl#field`, `.parquet#column`, also packed.
-
-    The field or column is `text` where none is named.
-    """
+    """The sources that paths name: `.txt` or any other file of text, `.jsonl#field`, `.parquet#column`, also packed."""
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     if not given:
         raise InputError(f"expected a text, got none: {_HOW}")
@@ -71,10 +62,10 @@ def open_texts(texts: Path_ | Sequence[Path_]) -> tuple[TextSource, ...]:
 
 
 def read_texts(texts: Path_ | Sequence[Path_], most: int = MOST_TEXT) -> list[str]:
-    """The first `most` characters: a string for each plain text, and for each document of other files."""
+    """The first `most` characters: a string for each plain text or document."""
     read, left = list[str](), most
     for source in open_texts(texts):
-        whole = list[str]()
+        whole = []
         for piece in source.pieces() if left > 0 else ():
             whole.append(piece[:left])
             left -= len(whole[-1])
@@ -92,23 +83,25 @@ def _open(text: Path_) -> TextSource:
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no such file"
         raise InputError(f"cannot read {name}: {what}: {misspelt(path)}{_HOW}")
-    is_plain = _kind(path) == ""
+    is_plain = _reader(path) is _of_text
     if is_plain and part is not None:
         raise InputError(f"expected a plain text without parts, got #{part} of {path.name}: leave it out")
     return TextSource(path, None if is_plain else part or DEFAULT_PART)
 
 
-def _kind(path: Path) -> str:
+def _reader(path: Path) -> Callable[[Path, str], Iterator[str]]:
     suffixes = [suffix for suffix in path.suffixes[-2:] if suffix.lower() not in PACKED]
     last = suffixes[-1].lower() if suffixes else ""
-    return _PARQUET if last == _PARQUET else _JSON[0] if last in _JSON else ""
+    if last == ".parquet":
+        return _of_parquet
+    return _of_json if last in (".jsonl", ".ndjson", ".json") else _of_text
 
 
 def _of_text(path: Path, _: str) -> Iterator[str]:
-    """Whole lines; `seen` bytes of text went before, so that an error says where it stands."""
+    """`seen` bytes went before, so that an error says where it stands."""
     with open_unpacked(path, how=_HOW) as file:
         rest, seen = b"", 0
-        while block := _read(file, PIECE_BYTES):
+        while block := file.read(PIECE_BYTES):
             rest += block
             end = rest.find(b"\n", PIECE_BYTES - 1) + 1
             if end == 0 and len(rest) >= LONGEST_PIECE:
@@ -119,15 +112,6 @@ def _of_text(path: Path, _: str) -> Iterator[str]:
                 end = rest.find(b"\n", PIECE_BYTES - 1) + 1
         if rest:
             yield _decoded(rest, path, seen)
-
-
-def _read(file: BufferedIOBase, size: int) -> bytes:
-    """The next bytes, however the file hands them out."""
-    parts, left = list[bytes](), size
-    while left and (part := file.read(left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
 
 
 def _cut(text: bytes) -> int:
@@ -141,13 +125,10 @@ def _decoded(piece: bytes, path: Path, seen: int) -> str:
     if seen == 0 and piece.startswith(_MARK):
         piece, seen = piece[len(_MARK) :], len(_MARK)
     try:
-        return piece.decode("utf-8").replace("\r\n", "\n")
+        return piece.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        at, byte = seen + error.start, piece[error.start]
-        raise InputError(
-            f"expected UTF-8, got byte 0x{byte:02x} at position {at:,} of the text in {path}: convert it, as "
-            f"with iconv -f latin1 -t utf-8"
-        ) from error
+        got = f"byte 0x{piece[error.start]:02x} at position {seen + error.start:,} of the text in {path}"
+        raise InputError(f"expected UTF-8, got {got}: convert it, as with iconv -f latin1 -t utf-8") from error
 
 
 def _of_json(path: Path, field: str) -> Iterator[str]:
@@ -165,19 +146,13 @@ def _of_json(path: Path, field: str) -> Iterator[str]:
 
 
 def _of_parquet(path: Path, column: str) -> Iterator[str]:
-    how = f"reading {path.name} needs pyarrow, got none: pip install 'uncone[parquet]'"
-    parquet: Any = needed("pyarrow.parquet", how)
-    pyarrow: Any = needed("pyarrow", how)
-    try:
-        with parquet.ParquetFile(path) as file:
-            named(dict.fromkeys(file.schema_arrow.names), column, path, "column")
-            row = 0
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[column]):
-                for value in batch.column(0).to_pylist():
-                    yield _text(value, column, f"row {row} of {path}")
-                    row += 1
-    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path} as Parquet ({error}): {_HOW}") from error
+    with guarded(path), pyarrow_parquet(f"reading {path.name}").ParquetFile(path) as file:
+        named(dict.fromkeys(file.schema_arrow.names), column, path, "column")
+        row = 0
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[column]):
+            for value in batch.column(0).to_pylist():
+                yield _text(value, column, f"row {row} of {path}")
+                row += 1
 
 
 def _text(value: Any, part: str, where: str) -> str:

@@ -1,5 +1,6 @@
-"""A text as the ids of a model's own tokenizer, in windows that the model has positions for."""
+"""A text as the ids of a model's tokenizer, in windows that the model has positions for."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ def cut(ids: Tensor, length: int) -> Tensor | None:
 
 
 def longest_input(model: Any, most: int = 128) -> int:
-    """How many ids a window holds: `most`, or what the model has positions for."""
+    """Ids of a window: `most`, or what the model has positions for."""
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     known = [
         value
@@ -34,7 +35,7 @@ def longest_input(model: Any, most: int = 128) -> int:
 
 
 def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]:
-    """(ids of the text (N,), "") from the directory's tokenizer, or (None, why not)."""
+    """(ids of the text (N,), "") or (None, why not)."""
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
         return None, why
@@ -42,26 +43,26 @@ def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]
     if error is not None:
         return None, f"the tokenizer fails ({first_line(error)})"
     ids = torch.tensor(read, dtype=torch.int64)
-    if len(ids) and int(ids.max()) >= n:
-        return None, f"the tokenizer gives id {int(ids.max())}, the model has {n} rows"
+    if (most := max(read or (), default=-1)) >= n:
+        return None, f"the tokenizer gives id {most}, the model has {n} rows"
     return ids, ""
 
 
 def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
     """(the tokenizer of a directory, which neither cuts nor pads, "") or (None, why not)."""
+    return _tokenizer(lambda: open_tokenizer(files.path))
+
+
+def _tokenizer(call: Callable[[], Any]) -> tuple[Any, str]:
     try:
-        tokenizer = open_tokenizer(files.path)
+        found = call()
     except UnconeError as error:
         return None, f"its tokenizer cannot be read ({first_line(error)})"
-    return tokenizer, "" if tokenizer is not None else "the model has no tokenizer"
+    return found, "" if found is not None else "the model has no tokenizer"
 
 
 def tokenizer_for_text(model: Opened) -> Any:
-    """The tokenizer that a text is read with; InputError where there is none."""
-    try:
-        found, why = model.tokenizer, "the model has no tokenizer"
-    except UnconeError as error:
-        found, why = None, f"its tokenizer cannot be read ({first_line(error)})"
+    found, why = _tokenizer(lambda: model.tokenizer)
     if found is None:
         raise InputError(f"expected a tokenizer in {model.path} for the text, got none ({why}): add tokenizer.json")
     return found

@@ -1,4 +1,4 @@
-"""How often each token occurs in texts of any size, by the model's own tokenizer, resumed after a stop."""
+"""How often each token occurs in texts of any size, resumed after a stop."""
 
 import json
 import os
@@ -6,52 +6,44 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.atomic import write_bytes
-from uncone.errors import InputError, first_line
+from uncone.errors import InputError
 from uncone.model.counts import is_counts, read_counts
-from uncone.model.hugging_face import attempt
+from uncone.model.hugging_face import encoded
 from uncone.model.text_sources import TextSource, open_texts
 from uncone.model.vocabulary import Vocabulary, open_vocabulary
 from uncone.roles import Path_, Progress
-from uncone.rows.bytes import LocalFile
+from uncone.rows import Array
+from uncone.rows.bytes import LocalFile, one_ahead
 from uncone.rows.safetensors import read_header, read_tensors, sealed_bytes
-from uncone.threads import waited
 
-T = TypeVar("T")
-Counts = npt.NDArray[np.int64]
-MOST_BLOCKS = 40  # stretches of the text whose counts are kept apart, for intervals
-FIRST_BLOCK = 2**14  # characters of a stretch at first; when there are too many, neighbours are put together
-MOST_WORDS = 2**22  # different words that are held: beyond, new ones are left out
-WORD = re.compile(r"\w+")  # a word is a run of letters, digits and underscores, in lower case
+MOST_BLOCKS = 40  # stretches with counts of their own, for intervals
+FIRST_BLOCK = 2**14  # characters of a stretch at first; neighbours are joined when there are too many
+MOST_WORDS = 2**22  # different ones; then new ones are left out
+WORD = re.compile(r"\w+")  # in lower case
 _BATCH = 2**21  # characters that are tokenised at once, on all cores
 _SAVE_AFTER_S, _SHARE_OF_SAVING = 10.0, 0.05
 _FORMAT, _PLACES = "uncone.count/2", ("width", "characters", "source", "pieces")
-_STATE = "the state of an earlier count by this version of uncone"
 _HOW = "choose another name to save, or say --overwrite (overwrite=True) to replace it and count from the beginning"
 
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """The counts of a vocabulary's V tokens in some texts."""
-
     vocabulary: Vocabulary
-    counts: Counts  # (V,)
-    blocks: Counts | None  # (B, V), of consecutive stretches of the text; None where counts made before are added
-    words: dict[str, int] | None  # how often each word occurs, where words were counted
+    counts: Array  # int64 (V,)
+    blocks: Array | None  # (B, V), of stretches of the text; None where counts are added
+    words: dict[str, int] | None  # where words were counted
     characters: int
     sources: tuple[str, ...]
-    texts: tuple[TextSource, ...] = ()  # as they were opened, with what was to be kept of them
+    texts: tuple[TextSource, ...] = ()  # with what was kept of them
     notes: tuple[str, ...] = ()
 
 
@@ -67,21 +59,15 @@ def count_tokens(
 ) -> Counted:
     """Count the tokens of texts, and their words beside them.
 
-    The tokenizer reads pieces of whole lines (of some 16 KiB) or whole documents, without special tokens at their
-    ends, on all cores; meanwhile a thread unpacks what comes next. A token over the end of a piece is read as two.
+    The tokenizer reads pieces of whole lines (of some 16 KiB) or whole documents, without special tokens at their ends.
+    A token over the end of a piece is read as two.
 
     Args:
-        model: as for `open_vocabulary`.
-        texts: as for `open_texts`; and counts, as for `read_counts`, to be added to theirs.
-        resume: a file where the state is kept about every ten seconds. A run that finds it goes on behind what it
-            holds, if texts, tokenizer and options are as they were. It is left for `forget`.
-        overwrite: replace what else is in that file, and count from the beginning.
-        keep: how many characters of the beginning of the texts to keep, for another reader of `texts`.
-        progress: called with (step, done, in all), in characters of the texts as far as they are known.
-
-    Raises:
-        InputError: no text, a text that is empty or no UTF-8 (the message says where), counts of another vocabulary, an
-            id beyond the rows of the model's table; `resume` holds anything but the state of these texts.
+        texts: as for `open_texts`; and counts, as for `read_counts`, to be added.
+        resume: a file for the state, written about every ten seconds. A run that finds it goes on from there, if texts,
+            tokenizer and options are as they were. It is left for `forget`.
+        overwrite: replace what else is in that file.
+        keep: how many characters of the beginning of the texts to keep, for another reader.
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     made = [Path(one) for one in given if is_counts(one)]
@@ -117,9 +103,9 @@ def count_tokens(
 
 @dataclass(eq=False)
 class _State:
-    """What was counted so far, and where: `source` and `pieces` of it are done."""
+    """`pieces` of `source` are done, and all sources before it."""
 
-    blocks: Counts
+    blocks: Array
     words: Counter[str] | None
     width: int = FIRST_BLOCK
     characters: int = 0
@@ -127,8 +113,8 @@ class _State:
     pieces: int = 0
     of: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, pieces: Sequence[str], ids: Sequence[Counts]) -> None:
-        """Add pieces with their tokens, each to the stretch in which it begins."""
+    def add(self, pieces: Sequence[str], ids: Sequence[Array]) -> None:
+        """Each piece counts for the stretch in which it begins."""
         for piece, tokens in zip(pieces, ids, strict=True):
             while self.characters // self.width >= MOST_BLOCKS:
                 half = MOST_BLOCKS // 2
@@ -155,22 +141,22 @@ def _count(
     keep: int,
     progress: Progress | None,
 ) -> None:
-    """Count `sources`, each of which is replaced by itself with the pieces that are kept."""
+    """Each of `sources` is replaced by itself with the pieces that are kept."""
     saved, took = time.monotonic(), 0.0
     total, before = sum(source.size for source in sources), state.source
     while state.source < len(sources):
         source = sources[state.source]
         done = sum(one.size for one in sources[: state.source])
-        kept, is_whole = list[str](), state.pieces == 0
+        kept, is_whole = [], state.pieces == 0
         batches = _batches(islice(source.pieces(), state.pieces, None))
-        for pieces, encoded in _ahead(_encoded(vocabulary, source, _ahead(batches))):
+        read = ((pieces, encoded(vocabulary.tokenizer, pieces, source.name)) for pieces in one_ahead(batches))
+        for pieces, encodings in one_ahead(read):
             is_whole = is_whole and state.characters < keep
             kept += pieces if is_whole else []
-            state.add(pieces, _ids(vocabulary, source, encoded))
+            state.add(pieces, _ids(vocabulary, source, encodings))
             if progress is not None:
                 progress(f"counting tokens of {source.name}", state.characters, 0)
-            waits = max(_SAVE_AFTER_S, took / _SHARE_OF_SAVING)
-            if resume is not None and time.monotonic() - saved > waits:
+            if resume is not None and time.monotonic() - saved > max(_SAVE_AFTER_S, took / _SHARE_OF_SAVING):
                 began = time.monotonic()
                 _save(state, resume)
                 saved = time.monotonic()
@@ -184,7 +170,7 @@ def _count(
 
 
 def _batches(pieces: Iterator[str]) -> Iterator[list[str]]:
-    batch, size = list[str](), 0
+    batch, size = [], 0
     for piece in pieces:
         batch.append(piece)
         size += len(piece)
@@ -195,48 +181,19 @@ def _batches(pieces: Iterator[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _encoded(
-    vocabulary: Vocabulary, source: TextSource, batches: Iterator[list[str]]
-) -> Iterator[tuple[list[str], list[Any]]]:
-    tokenizer = vocabulary.tokenizer
-    encode = partial(getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch), add_special_tokens=False)
-    for pieces in batches:
-        encoded, error = attempt(partial(encode, pieces))
-        if encoded is None:
-            why = "" if error is None else f" ({first_line(error)})"
-            raise InputError(f"the tokenizer of {vocabulary.name} fails on {source.name}{why}: use another")
-        yield pieces, encoded
-
-
-def _ids(vocabulary: Vocabulary, source: TextSource, encoded: Sequence[Any]) -> list[Counts]:
-    """The ids of each piece, below the rows of the table."""
-    ids = [np.array(one.ids, np.int64) for one in encoded]
+def _ids(vocabulary: Vocabulary, source: TextSource, encodings: Sequence[Any]) -> list[Array]:
+    ids = [np.array(one.ids, np.int64) for one in encodings]
     most = max((int(one.max(initial=0)) for one in ids), default=0)
     if most >= vocabulary.size:
         token = vocabulary.tokenizer.id_to_token(most)
-        raise InputError(
-            f"expected ids below {vocabulary.size:,}, the rows of the table of {vocabulary.name}, got {most:,} "
-            f"({token!r}) in {source.name}: the tokenizer belongs to another model"
-        )
+        got = f"{most:,} ({token!r}) in {source.name}: the tokenizer belongs to another model"
+        raise InputError(f"expected ids below {vocabulary.size:,}, the rows of {vocabulary.name}, got {got}")
     return ids
-
-
-_END = object()
-
-
-def _ahead(items: Iterator[T]) -> Iterator[T]:
-    """The items, each made on a thread while the one before is used."""
-    with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(next, items, _END)
-        while (item := waited(job)) is not _END:
-            job = pool.submit(next, items, _END)
-            yield item  # type: ignore[misc]
 
 
 def _begun(
     vocabulary: Vocabulary, sources: Sequence[TextSource], words: bool, resume: Path | None, *, overwrite: bool
 ) -> _State:
-    """A new state, or the one that an earlier run of the same texts and tokenizer left."""
     files = [[one.name, one.size, one.path.stat().st_mtime_ns] for one in sources]
     of = {"format": _FORMAT, "tokenizer": vocabulary.digest(), "sources": files, "words": words}
     new = _State(np.zeros((MOST_BLOCKS, vocabulary.size), np.int64), Counter[str]() if words else None, of=of)
@@ -256,7 +213,9 @@ def _save(state: _State, path: Path) -> None:
 
 
 def _load(path: Path, of: dict[str, Any], shape: tuple[int, ...]) -> _State:
-    tensors, _ = read_tensors(path, format=_FORMAT, what=_STATE, how=_HOW, sealed=True)
+    tensors, _ = read_tensors(
+        path, format=_FORMAT, what="the state of an earlier count by this version of uncone", how=_HOW, sealed=True
+    )
     told, blocks = json.loads(tensors["told"].tobytes()), tensors["blocks"]
     if told["of"] != of or blocks.shape != shape:
         raise InputError(f"expected the state of these texts and options, got that of others in {path}: {_HOW}")

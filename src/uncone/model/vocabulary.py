@@ -3,16 +3,14 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from uncone.errors import InputError, first_line
-from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, tokenizer_class
+from uncone.errors import InputError
+from uncone.model.files import labels_of
+from uncone.model.hugging_face import open_tokenizer
 from uncone.model.open import open_spec
 from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.roles import Path_
-
-_HOW = "give a model with tokenizer.json, or that file"
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,43 +19,25 @@ class Vocabulary:
 
     name: str
     tokenizer: Any
-    size: int  # rows of the model's token table; without a model one more than the largest id
+    size: int  # rows of the token table; without a model one more than the largest id
     labels: Sequence[str | None]  # the token of each id
 
     def digest(self) -> str:
-        """What tells this tokenizer and table from others."""
         return hashlib.sha256(f"{self.size} {self.tokenizer.to_str()}".encode()).hexdigest()
 
 
 def open_vocabulary(spec: Path_) -> Vocabulary:
-    """The vocabulary of a model (a directory or a cached name), of a tokenizer's directory, or of a tokenizer.json."""
+    """Of a model (a directory or a cached name), of a tokenizer's directory, or of a tokenizer.json."""
     opened = open_spec(spec)
     path = opened.path
     if opened.part is not None:
         raise InputError(f"expected a whole model or a tokenizer, got {opened}: leave out #{opened.part}")
-    tokenizer = _read(path) if path.is_file() else opened.tokenizer
+    tokenizer = open_tokenizer(path) if path.is_file() else opened.tokenizer
     if tokenizer is None:
-        raise InputError(f"expected a tokenizer in {path}, got none: {_HOW}")
+        raise InputError(f"expected a tokenizer in {path}, got none: give a model with tokenizer.json, or that file")
     ids = tokenizer.get_vocab(with_added_tokens=True)
     if is_sentence_transformers(path) or (path / "config.json").is_file():
         size = opened.model.rows(opened.model.places().input).shape[0]
     else:
         size = max(ids.values(), default=-1) + 1
-    labels: list[str | None] = [None] * size
-    for token, i in sorted(ids.items()):
-        if i < size:
-            labels[i] = token.encode("utf-8", "replace").decode("utf-8")
-    return Vocabulary(opened.name, tokenizer, size, labels)
-
-
-def _read(file: Path) -> Any:
-    if file.stat().st_size > LARGEST_TOKENIZER:
-        raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes, got {file}: {_HOW}")
-    of_json = tokenizer_class()
-    tokenizer, error = attempt(lambda: of_json.from_file(str(file)))
-    if tokenizer is None or error is not None:
-        why = "" if error is None else f" ({first_line(error)})"
-        raise InputError(f"expected a tokenizer.json, got {file}{why}: {_HOW}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
+    return Vocabulary(opened.name, tokenizer, size, labels_of(sorted(ids.items()), size))

@@ -18,21 +18,8 @@ from uncone.rows.npy import open_npy
 from uncone.rows.samples import as_numbers, as_samples
 
 __all__ = [
-    "GRID",
-    "Array",
-    "ArrayRows",
-    "CenteredRows",
-    "DerivedRows",
-    "Rows",
-    "SelectedRows",
-    "as_array",
-    "as_numbers",
-    "as_rows",
-    "as_samples",
-    "nonfinite_error",
-    "nonfinite_rows",
-    "open_npy",
-    "without_nonfinite",
-]
+    "GRID", "Array", "ArrayRows", "CenteredRows", "DerivedRows", "Rows", "SelectedRows", "as_array", "as_numbers",
+    "as_rows", "as_samples", "nonfinite_error", "nonfinite_rows", "open_npy", "without_nonfinite",
+]  # fmt: skip
 
 open_room(__name__)

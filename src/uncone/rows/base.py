@@ -1,4 +1,4 @@
-"""`Rows`: a matrix that is read block by block, never whole; rows made of others; the form of a writer."""
+"""`Rows`: a matrix read block by block, never whole; rows made of others; the form of a writer."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.memory import Buffer
+from uncone.roles import Ticks
 from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
-GRID = 8192  # rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID), on any engine
-_PART_BYTES = 16 * 2**20
-_NAMED = 5
+Labels = Sequence[str | None] | None  # what each row stands for, as token strings; None where not known
+GRID = 8192  # rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID)
 _LOAD = {".npy": "numpy.load", ".npz": "numpy.load", ".pt": "torch.load", ".safetensors": "safetensors.torch.load_file"}
 
 
@@ -29,26 +28,24 @@ class Rows:
     shape: tuple[int, int]  # (N, D)
     dtype: str  # the dtype as stored: of `DTYPES`, or a quantised type of GGUF such as "Q4_K"
     name: str  # where the rows come from
-    left_out: tuple[int, ...] = ()  # row numbers of the source that were left out, not being finite
+    left_out: tuple[int, ...] = ()  # rows of the source that are not finite
 
-    load_labels: Callable[[], Sequence[str | None] | None] | None = None
-    """How to get `labels`, asked once, when they are first wanted."""
-    _labels: Sequence[str | None] | None = None
+    load_labels: Callable[[], Labels] | None = None  # called once, when they are first wanted
+    _labels: Labels = None
 
     @property
-    def labels(self) -> Sequence[str | None] | None:
-        """What each row stands for (token strings; None where not known), or None where nothing is known."""
+    def labels(self) -> Labels:
+        """What each row stands for, or None where nothing is known."""
         if self._labels is None and self.load_labels is not None:
             self._labels = self.load_labels()
             self.load_labels = None
         return self._labels
 
-    load_keys: Callable[[], Sequence[str | None] | None] | None = None
-    """How to get the source's own ids of the rows, where it has some beside the labels."""
+    load_keys: Callable[[], Labels] | None = None  # of ids that the source has beside labels
 
     @property
-    def keys(self) -> Sequence[str | None] | None:
-        """The ids that the source gives its rows (a column or an array of them), else the labels."""
+    def keys(self) -> Labels:
+        """The ids that the source gives its rows, else the labels."""
         keys = None if self.load_keys is None else self.load_keys()
         return self.labels if keys is None else keys
 
@@ -63,20 +60,23 @@ class Rows:
 
     @property
     def part(self) -> int:
-        """Rows to read at once, of a cell of the grid: 16 MiB of them, 1,024 to all."""
-        size, row_bytes = GRID, self.shape[1] * self.widened.itemsize
-        while size > 1024 and size * row_bytes > _PART_BYTES:
+        """Rows of a cell of the grid to read at once: 16 MiB of them, 1,024 to all."""
+        size = GRID
+        while size > 1024 and size * self.shape[1] * self.widened.itemsize > 2**24:
             size //= 2
         return size
 
+    def _describe(self, shape: tuple[int, ...], dtype: str, name: str) -> None:
+        self.shape, self.dtype, self.name = (shape[0], shape[1]), dtype, name
+
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        """Rows [start, stop) as an array (stop - start, D): `out`, or else one that is not to be written to."""
+        """Rows [start, stop): in `out`, or else in an array that is not to be written to."""
         out = np.empty((stop - start, self.shape[1]), self.widened) if out is None else out
         self.fill(start, out)
         return out
 
     def fill(self, start: int, out: Array) -> None:
-        """The rows from `start` on into `out` (any number, D), which is of the dtype `widened`."""
+        """Read the rows from `start` on into `out` (any number, D), which is `widened`."""
         raise NotImplementedError
 
     def blocks(self, size: int = GRID) -> Iterator[Array]:
@@ -87,8 +87,8 @@ class Rows:
             count = min(size, n - start)
             yield self.read(start, start + count, out=buffer.get(count))
 
-    def numbered(self, progress: Callable[[int], None] | None = None, size: int = GRID) -> Iterator[tuple[int, Array]]:
-        """Each block of `size` behind its first row's number; then `progress` gets how many rows are done.
+    def numbered(self, progress: Ticks = None, size: int = GRID) -> Iterator[tuple[int, Array]]:
+        """(number of its first row, block); then `progress` gets how many rows are done.
 
         `del block` before the next is read lets the reader use its memory again.
         """
@@ -97,10 +97,10 @@ class Rows:
             yield start, next(blocks)
             if progress is not None:
                 progress(min(start + size, n))
-        next(blocks, None)  # what the reader does after the last block
+        next(blocks, None)  # the reader ends its work
 
     def take(self, indices: Any) -> Array:
-        """The rows at `indices` (whole numbers, ascending), copied: of each cell of the grid their span is read."""
+        """The rows at `indices` (ascending), copied: of each cell of the grid their span is read."""
         indices = np.asarray(as_array(indices))
         cells = np.split(indices, np.flatnonzero(np.diff(indices // GRID)) + 1)
         parts = [self.read(int(cell[0]), int(cell[-1]) + 1)[cell - cell[0]] for cell in cells if len(cell)]
@@ -124,7 +124,7 @@ class DerivedRows(Rows):
 
 
 class CenteredRows(DerivedRows):
-    """`rows` minus `mean` (float64, (D,)) as the blocks' dtype rounds it: the gauge-fixed view of an output head."""
+    """`rows` minus `mean` (float64, (D,)) as the blocks' dtype rounds it: the gauge-fixed view of a head."""
 
     def __init__(self, rows: Rows, mean: Array) -> None:
         super().__init__(rows)
@@ -137,13 +137,13 @@ class CenteredRows(DerivedRows):
 
 
 class SelectedRows(DerivedRows):
-    """The rows of `rows` at `kept` (int64, ascending), under the ids that they have there."""
+    """The rows at `kept` (int64, ascending), with their ids."""
 
     def __init__(self, rows: Rows, kept: Array, *, left_out: tuple[int, ...] = ()) -> None:
         super().__init__(rows)
         self._kept, self.left_out, self.shape = kept, left_out, (len(kept), rows.shape[1])
 
-        def chosen(names: Sequence[str | None] | None) -> Sequence[str | None] | None:
+        def chosen(names: Labels) -> Labels:
             return None if names is None else [names[i] for i in kept.tolist()]
 
         self.load_labels, self.load_keys = lambda: chosen(rows.labels), lambda: chosen(rows.keys)
@@ -163,37 +163,35 @@ def _into(block: Array, out: Array | None) -> Array:
     return out
 
 
-def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) -> Array:
-    """Row numbers (int64, ascending) of the rows that hold a NaN or an infinity; `progress` gets how many were read."""
+def nonfinite_rows(rows: Rows, progress: Ticks = None) -> Array:
     bad = []
     for start, block in rows.numbered(progress):
-        bad.append(np.flatnonzero(~np.isfinite(block).all(axis=1)) + start)
+        bad.append(np.flatnonzero(~np.isfinite(block).all(1)) + start)
         del block
     return np.concatenate(bad)
 
 
 def nonfinite_error(rows: Rows) -> InputError:
     bad = nonfinite_rows(rows)
-    first = ", ".join(map(str, bad[:_NAMED].tolist())) + ", ..." * (len(bad) > _NAMED)
+    first = ", ".join(map(str, bad[:5].tolist())) + ", ..." * (len(bad) > 5)
     plural = "rows" if len(bad) != 1 else "row"
     got = f"{len(bad)} {plural} of {rows.shape[0]} with NaN or inf in {rows.name} ({plural} {first})"
     way = "with --skip-nonfinite, or in Python with uncone.open_rows(x, skip_nonfinite=True)"
     return InputError(f"expected finite rows, got {got}: mend them, or go on without them: {way}")
 
 
-def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None) -> Rows:
-    """`rows`, read once, without those that are not finite, which `left_out` of the result names."""
+def without_nonfinite(rows: Rows, progress: Ticks = None) -> Rows:
+    """`rows`, read once, without those that are not finite: `left_out` names them."""
     bad, n = nonfinite_rows(rows, progress), rows.shape[0]
     if len(bad) == n:
         raise InputError(f"expected finite rows, got none of {n} in {rows.name}: there is nothing to measure")
-    kept = np.delete(np.arange(n), bad)
-    return SelectedRows(rows, kept, left_out=tuple(bad.tolist())) if len(bad) else rows
+    return SelectedRows(rows, np.delete(np.arange(n), bad), left_out=tuple(bad.tolist())) if len(bad) else rows
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
     if len(shape) != 2:
         way = "pass one row per item"
-        if len(shape) > 2 and 0 not in shape:  # states of texts: which positions are padding is not known here
+        if len(shape) > 2 and 0 not in shape:  # states of texts, perhaps with padding
             way = f"each of {math.prod(shape[:-1]):,} positions is a row in x.reshape(-1, {shape[-1]})"
             way += f"{_loaded(name)}; x[mask] leaves padding out"
         raise InputError(f"expected a matrix of shape (N, D), got shape {shape} from {name}: {way}")
@@ -213,20 +211,20 @@ def _loaded(name: str) -> str:
 
 
 class ArrayRows(Rows):
-    """Rows of a matrix in memory, not copied: an array, or a tensor on any device."""
+    """A matrix in memory, not copied: an array, or a tensor on any device."""
 
     def __init__(self, x: Any, *, name: str) -> None:
         dtype = str(x.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
             raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: use x.float()")
         check_shape(tuple(x.shape), name)
-        # What lies elsewhere comes block by block.
+        # Others come block by block.
         self._x = of_tensor(x, name)[0] if is_tensor(x) and x.device.type in ("cpu", "meta") else x
-        self.shape, self.dtype, self.name = (x.shape[0], x.shape[1]), dtype, name
+        self._describe(x.shape, dtype, name)
 
     @property
     def on_device(self) -> Any:
-        """The tensor where it lies on a GPU of CUDA; None for all else."""
+        """The tensor where it is on a GPU of CUDA; None for all else."""
         x: Any = self._x
         return x if is_tensor(x) and x.is_cuda else None
 
@@ -247,31 +245,30 @@ class ArrayRows(Rows):
             yield self.read(start, min(start + size, self.shape[0]))
 
 
-def float_array(x: npt.NDArray[Any], name: str) -> Array:
-    """An array of floats in the machine's byte order; InputError for any other."""
+def float_array(x: Array, name: str) -> Array:
     if isinstance(x, np.ma.MaskedArray):
-        got = f"got one with a mask from {name}: fill or drop the masked rows"
-        raise InputError(f"expected an array without a mask, {got}")
+        got = f"one with a mask from {name}: fill or drop the masked rows"
+        raise InputError(f"expected an array without a mask, got {got}")
     if x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise InputError(f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: use x.astype('float32')")
     return x.astype(x.dtype.newbyteorder("="), copy=False)
 
 
 def as_rows(x: Any, *, name: str | None = None) -> Rows:
-    """`x` as Rows: Rows as they are, a tensor or array (N, D) of either byte order without a copy where that can be."""
+    """`x` as Rows: a tensor or array (N, D) of either byte order without a copy where that can be."""
     if isinstance(x, Rows):
         return x
     if is_tensor(x):
         return ArrayRows(x, name=name or "tensor")
     if isinstance(x, np.ndarray):
         return ArrayRows(float_array(x, name or "array"), name=name or "array")
-    got = f"got {type(x).__name__}: convert it, for instance with numpy.asarray(x)"
-    raise InputError(f"expected Rows, a tensor or an array of shape (N, D), {got}")
+    got = f"{type(x).__name__}: convert it, for instance with numpy.asarray(x)"
+    raise InputError(f"expected Rows, a tensor or an array of shape (N, D), got {got}")
 
 
 @dataclass(frozen=True)
 class Source:
-    """The rows that are read, and the part of a file that they are, if its format is written too."""
+    """The rows that are read, and what part of a file they are, if its format is written too."""
 
     rows: Rows
     format: str | None = None
@@ -281,14 +278,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Target:
-    """The file to write: `shape` (N, K) of `dtype` in `format`, named `part` where the format has names."""
+    """The file to write: `shape` (N, K) of `dtype`, named `part` where the format has names."""
 
     path: Path
     format: str
     part: str
     shape: tuple[int, int]
     dtype: str
-    notes: tuple[str, ...] = ()  # what the user is told: rounding, and what is left out
+    notes: tuple[str, ...] = ()  # for the user: rounding, and what is left out
 
     @property
     def stored(self) -> np.dtype[Any]:
@@ -296,18 +293,23 @@ class Target:
 
     def check_free(self, names: Iterable[str]) -> None:
         if self.part in names:
-            got = f"{self.path.name}#{self.part}, as the source has"
-            raise InputError(f"expected a free name, got {got}: choose another")
+            raise InputError(
+                f"expected a free name, got {self.path.name}#{self.part}, as the source has: choose another"
+            )
 
 
 class Writer:
-    """Writes rows in order to an empty `handle`, and what else a source of the same format has, as it is."""
+    """Writes rows in order to an empty `handle`, and what else a source of the same format has."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         self._handle = handle
+        self.begin(target, source)
+
+    def begin(self, target: Target, source: Source) -> None:
+        """Write what stands before the first row."""
 
     def write(self, rows: Array) -> None:
-        """The next rows (any number, K) as the target stores them (`floats.narrow`), which may change afterwards."""
+        """The next rows (any number, K) as they are stored (`floats.narrow`), which may change afterwards."""
         self._handle.write(raw_bytes(rows))
 
     def close(self) -> None:

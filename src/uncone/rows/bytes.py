@@ -1,4 +1,4 @@
-"""A file on this machine: its bytes, and rows that lie in it in order, or can only be read forwards."""
+"""A file on this machine: its bytes, and rows that stand in order, or can only be read forwards."""
 
 import copy
 import io
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.memory import Buffer
@@ -24,16 +23,13 @@ from uncone.rows.floats import DTYPES, Array, widen
 from uncone.threads import waited
 
 T = TypeVar("T")
-ZIP, PICKLE = b"PK\x03\x04", b"\x80"
-"""How files of `torch.save` begin, now and before PyTorch 1.6."""
-_LOCAL_HEADER = struct.Struct("<26xHH")
-MOST_INFLATED = 1032  # bytes that one byte of a deflated stream can stand for at most
+ZIP, PICKLE = b"PK\x03\x04", b"\x80"  # how files of `torch.save` begin, now and before PyTorch 1.6
+MOST_INFLATED = 1032  # bytes for one byte of a deflated stream
 _NOTHING: Array = np.empty(0)
-_WIDENED = 2**20  # numbers read at once that are widened then: few beside a block
 
 
 class LocalFile:
-    """Random access to the bytes of a file, closed with the object. Nothing is mapped: only the buffer takes memory."""
+    """Random access to a file, closed with the object. Nothing is mapped: only the buffer takes memory."""
 
     def __init__(self, path: Path_) -> None:
         self.path, self.name = Path(path), str(path)
@@ -43,17 +39,15 @@ class LocalFile:
         self.size = os.fstat(self._descriptor).st_size
 
     def head(self, most: int) -> bytes:
-        """The first `most` bytes, or all where there are fewer."""
         return self.read(0, min(self.size, most))
 
     def read(self, offset: int, count: int) -> bytes:
-        """`count` bytes from `offset` on; InputError where there are fewer."""
         content = bytearray(count)
         self.read_into(offset, memoryview(content))
         return bytes(content)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill `buffer` with the bytes from `offset` on; InputError where there are fewer."""
+        """Fill `buffer`; InputError where there are fewer bytes."""
         view, done = buffer.cast("B"), 0
         while done < len(view):
             count = os.preadv(self._descriptor, [view[done:]], offset + done)
@@ -62,16 +56,14 @@ class LocalFile:
             done += count
 
     def check_whole(self) -> None:
-        """Refuse a file that has become shorter since it was opened."""
         if (size := os.fstat(self._descriptor).st_size) < self.size:
             raise was_cut(f"{self.size} bytes of {self.name}", size)
 
 
 def member_start(source: LocalFile, member: zipfile.ZipInfo) -> int:
-    """Where the bytes of a member of a zip file begin: its own header may be longer than the directory says."""
-    size = _LOCAL_HEADER.size
-    lengths: tuple[int, int] = _LOCAL_HEADER.unpack(source.read(member.header_offset, size))
-    return member.header_offset + size + sum(lengths)
+    """Where the bytes of a member begin: its own header may be longer than the directory says."""
+    lengths: tuple[int, int] = struct.unpack("<26xHH", source.read(member.header_offset, 30))
+    return member.header_offset + 30 + sum(lengths)
 
 
 def was_cut(expected: str, got: object) -> InputError:
@@ -79,7 +71,7 @@ def was_cut(expected: str, got: object) -> InputError:
 
 
 class SequentialFile(io.RawIOBase):
-    """The bytes of `source` from `offset` on as a file object; positions count from byte 0 of the source."""
+    """`source` from `offset` on as a file object; positions count from byte 0 of the source."""
 
     def __init__(self, source: LocalFile, offset: int = 0) -> None:
         self._source, self._at = source, offset
@@ -87,8 +79,7 @@ class SequentialFile(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
+    seekable = readable
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
@@ -106,17 +97,17 @@ class SequentialFile(io.RawIOBase):
 
 
 class FlatRows(Rows):
-    """A row-major (N, D) matrix at `offset` of `source`; `swapped` is in the other byte order."""
+    """A row-major (N, D) matrix at `offset` of `source`; `swapped`: in the other byte order."""
 
     def __init__(
         self, source: LocalFile, offset: int, shape: tuple[int, ...], dtype: str, name: str, swapped: bool = False
     ) -> None:
         self._source, self._offset, self._swapped = source, offset, swapped
-        self.shape, self.dtype, self.name = (shape[0], shape[1]), dtype, name
+        self._describe(shape, dtype, name)
 
     def fill(self, start: int, out: Array) -> None:
         stored, row_bytes = DTYPES[self.dtype], self.shape[1] * DTYPES[self.dtype].itemsize
-        at_once = max(1, len(out) if stored == out.dtype else _WIDENED // self.shape[1])
+        at_once = max(1, len(out) if stored == out.dtype else 2**20 // self.shape[1])  # few beside a block
         for first in range(0, len(out), at_once):
             part = out[first : first + at_once]
             raw = part if stored == out.dtype else np.empty(part.shape, stored)
@@ -127,16 +118,15 @@ class FlatRows(Rows):
             if raw is not part:
                 widen(raw, part)
 
-    def _read_into(self, offset: int, content: npt.NDArray[np.uint8]) -> None:
+    def _read_into(self, offset: int, content: Array) -> None:
         self._source.read_into(offset, content.data)
 
 
 class StreamedRows(Rows):
     """Rows of compressed bytes, text or records: they come in pieces of any length from set places.
 
-    A reader sets `shape`, `dtype`, `name`, and implements `begin` and `pieces`. `blocks` reads the source once. `read`
-    goes on from where the last one ended, if that is nearer than the next place to begin at: in ascending order reads
-    cost one pass over the source, in any other up to one each.
+    A reader implements `begin` and `pieces`. In ascending order reads cost one pass over the source, in any other up to
+    one each.
     """
 
     def __init__(self) -> None:
@@ -148,11 +138,11 @@ class StreamedRows(Rows):
         raise NotImplementedError
 
     def pieces(self, begin: int) -> Iterator[Array]:
-        """The rows from `begin` on as arrays (any number, D) of the source's or the blocks' dtype that stay."""
+        """Arrays (any number, D) of the source's or the blocks' dtype that stay, from row `begin` on."""
         raise NotImplementedError
 
     def all_pieces(self) -> Iterator[Array]:
-        """`pieces(0)` for a whole pass: the next one is made on another thread while one is in use."""
+        """Every piece, for a whole pass."""
         return one_ahead(self.pieces(0))
 
     def fill(self, start: int, out: Array) -> None:
@@ -161,10 +151,9 @@ class StreamedRows(Rows):
         with self._lock:
             cursor, self._cursor = self._cursor, None  # an error on the way leaves none
             if cursor is None or not self.begin(start) <= cursor.row <= start:
-                # Pieces hold the rows that make them: if those held the pieces in their cursor, the file would stay
-                # open until the garbage collector comes by.
-                twin, begin = copy.copy(self), self.begin(start)  # it has no cursor now
-                cursor = _Cursor(twin.pieces(begin), begin, self.name)
+                # Of a copy without a cursor: a cycle would keep the file open.
+                begin = self.begin(start)
+                cursor = _Cursor(copy.copy(self).pieces(begin), begin, self.name)
             cursor.skip(start - cursor.row)
             cursor.fill(out)
             self._cursor = cursor
@@ -181,8 +170,6 @@ class StreamedRows(Rows):
 
 
 class _Cursor:
-    """Where reading stands in a run of pieces: `row` is the next one."""
-
     def __init__(self, pieces: Iterator[Array], row: int, name: str) -> None:
         self._pieces, self.row, self._name = pieces, row, name
         self._rest = _NOTHING
@@ -198,7 +185,7 @@ class _Cursor:
             out = out[len(piece) :]
 
     def whole(self, count: int, dtype: np.dtype[Any]) -> Array | None:
-        """The next `count` rows without a copy if one piece holds them in `dtype`, else None."""
+        """The next `count` rows without a copy, if one piece holds them in `dtype`."""
         self._need_rest()
         return self._take(count) if len(self._rest) >= count and self._rest.dtype == dtype else None
 
@@ -217,7 +204,7 @@ class _Cursor:
 
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """`items`; while one is in use, the next is made on another thread. At most two exist at once."""
+    """While an item is in use, the next is made on another thread. At most two exist at once."""
     with ThreadPoolExecutor(1, thread_name_prefix="uncone-ahead") as pool:
         coming = pool.submit(next, items, None)
         while (item := waited(coming)) is not None:

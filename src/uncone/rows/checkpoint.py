@@ -1,7 +1,7 @@
 """The tensors of a PyTorch checkpoint: torch reads it, with `weights_only`, and maps its numbers; nothing in it is run.
 
-A mapped file that is cut while it is open would end the process: its size is looked at before each block. Files from
-before PyTorch 1.6 cannot be mapped, and are loaded whole.
+A mapped file that is cut meanwhile would end the process: its size is looked at before each block. Files from before
+PyTorch 1.6 are loaded whole.
 """
 
 import bisect
@@ -33,32 +33,28 @@ _CONVERT = (
     "uncone runs no code of a file"
 )
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
-_LONGEST_NAME = 4096  # characters, joined: nested containers could make far more text than the file holds
-_LONGEST_CLASS = 10_000
+_LONGEST_NAME = 4096  # nested containers could make far more text than the file holds
 _MARK = object()
 
 
 @dataclass(frozen=True)
 class StoredTensor(Entry):
-    """One tensor of a checkpoint. Its byte range is in memory, where the file is mapped."""
+    """Its byte range is in memory, where the file is mapped."""
 
     tensor: torch.Tensor
 
     def rows(self, source: LocalFile, where: str) -> Rows:
-        """The rows of a matrix of floats, which may be a transposed or sliced one."""
         if self.dtype not in FLOATS or len(self.shape) != 2:
             return super().rows(source, where)
         axes = sorted((stride, n) for stride, n in zip(self.tensor.stride(), self.shape, strict=True) if n > 1)
         reached = itertools.accumulate((stride * (n - 1) for stride, n in axes), initial=0)
-        # No element may be stored for two places.
         if 0 not in self.shape and any(stride <= before for (stride, _), before in zip(axes, reached, strict=False)):
             raise InputError(f"expected rows apart in {where}, got overlapping ones: save x.contiguous()")
         return _MappedRows(self.tensor, source, name=where)
 
     def pieces(self, source: LocalFile) -> Iterator[torch.Tensor]:
         x = self.tensor if self.tensor.ndim else self.tensor.reshape(1)
-        row_bytes = max(1, math.prod(x.shape[1:]) * x.element_size())
-        for piece in torch.split(x, max(1, PIECE_BYTES // row_bytes)):
+        for piece in torch.split(x, max(1, PIECE_BYTES // max(1, math.prod(x.shape[1:]) * x.element_size()))):
             source.check_whole()
             yield piece.contiguous()
 
@@ -71,7 +67,7 @@ class StoredTensor(Entry):
 
 
 def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
-    """The tensors of a file of `torch.save` by name; names in nested dicts and lists are joined with dots."""
+    """Names in nested dicts and lists are joined with dots."""
     if source.head(14)[2:] == _LEGACY:
         content = _load_whole(source)
     elif source.head(4) == ZIP:
@@ -80,12 +76,12 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
         raise InputError(f"expected a checkpoint, got {source.name}, a pickle, which can run code: {_CONVERT}")
     else:
         raise InputError(f"expected a file of torch.save, got {source.name} of another kind: copy it again")
-    entries = dict[str, StoredTensor]()
+    entries = {}
     for name, tensor in _tensors(content, source):
         if name in entries:
             raise InputError(
-                f"expected one tensor {name[:80]!r} in {source.name}, got two: joined with dots, names of "
-                "nested dicts are equal; load it with torch.load(..., weights_only=True) and pass the tensor"
+                f"expected one tensor {name[:80]!r} in {source.name}, got two: joined with dots, names of nested "
+                "dicts are equal; load it with torch.load(..., weights_only=True) and pass the tensor"
             )
         start = tensor.data_ptr() if tensor.layout == torch.strided else 0
         stop = start + tensor.numel() * tensor.element_size()
@@ -94,7 +90,7 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
 
 
 class _MappedRows(ArrayRows):
-    """Rows of a tensor that may be mapped from `source`: never a view of it, to be read after a cut."""
+    """Blocks are no views of a mapped tensor, to be read after a cut."""
 
     def __init__(self, x: torch.Tensor, source: LocalFile, *, name: str) -> None:
         super().__init__(x, name=name)
@@ -119,19 +115,19 @@ class _Storage(torch.UntypedStorage):
 
 def _load_whole(source: LocalFile) -> Any:
     _check_names(source, 0, pickles=5)
-    made = list[_Storage]()
+    made = []
 
     def make(empty: torch.UntypedStorage, _location: str) -> _Storage:
         made.append(_Storage(empty.nbytes()))  # type: ignore[no-untyped-call]
         return made[-1]
 
-    content = _load(source, make)
+    content = _load(source, make, mmap=False)
     if not all(storage.is_read for storage in made):
         raise _broken(source, "the bytes of a tensor are not in it")
     return content
 
 
-def _load(source: LocalFile, where: Any, *, mmap: bool = False) -> Any:
+def _load(source: LocalFile, where: Any, *, mmap: bool) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -143,13 +139,12 @@ def _load(source: LocalFile, where: Any, *, mmap: bool = False) -> Any:
                 f"expected tensors and plain values in {source.name}, got an object of {named[1]}, which "
                 f"only unpickling could bring back, and that can run code: {_CONVERT}"
             ) from None
-        except Exception as error:  # whatever the instructions in the file make torch raise
+        except Exception as error:  # torch raises anything over instructions
             if not (isinstance(error, AttributeError) and "UntypedStorage" in str(error)):
                 raise _broken(source, error) from error
             raise InputError(
-                f"expected tensors of older dtypes in {source.name}, as from before PyTorch 1.6, got one "
-                "of a newer dtype (float8 or uint16 and more), which torch cannot read back from it: "
-                "save it again where it was made, without _use_new_zipfile_serialization=False"
+                f"expected tensors of older dtypes in {source.name}, as from before PyTorch 1.6, got one of a newer "
+                "dtype (float8 or uint16 and more): save it again without _use_new_zipfile_serialization=False"
             ) from error
 
 
@@ -157,13 +152,14 @@ def _broken(source: LocalFile, reason: str | Exception) -> InputError:
     text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
     lines = text.strip().splitlines() or ["no reason given"]
     got = f"{source.name}, which torch cannot read ({lines[0][:200]})"
-    way = "it was cut or damaged, or is of another kind; copy it again"
-    return InputError(f"expected a PyTorch checkpoint, got {got}: {way}")
+    return InputError(
+        f"expected a PyTorch checkpoint, got {got}: it was cut or damaged, or is of another kind; copy it again"
+    )
 
 
 def _load_mapped(source: LocalFile) -> Any:
-    """The content with its numbers mapped: torch compares no record with the size of its storage then."""
-    sizes = list[tuple[int, bool]]()
+    """Torch compares no mapped record with the size of its storage."""
+    sizes = []
 
     def keep(storage: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
         sizes.append((storage.nbytes(), storage.data_ptr() != 0))
@@ -173,22 +169,22 @@ def _load_mapped(source: LocalFile) -> Any:
     try:
         records = _records(source, archive)
         instructions = records["data.pkl"]
-    except Exception as error:  # whatever a damaged directory leads to
+    except Exception as error:  # of a damaged directory
         raise _broken(source, error) from error
     _check_names(source, instructions[0], pickles=1)
     content = _load(source, keep, mmap=True)
     try:
         keys = list(_storage_keys(source.read(*instructions)))
-    except Exception as error:  # of what torch takes and the standard library does not
+    except Exception as error:  # torch takes more than the standard library
         raise _broken(source, error) from error
-    seen, loaded = set[str](), iter(sizes)
+    seen, loaded = set(), iter(sizes)
     for key in keys:
         if key not in seen:
             nbytes, is_kept = next(loaded, (-1, True))
             _, length = records.get(f"data/{key}".lower(), (0, -2))
             if length != nbytes:
                 raise _broken(source, f"record data/{key[:40]} has {length} bytes, and its storage {nbytes}")
-            if is_kept:  # one that has no memory is looked up each time
+            if is_kept:  # without memory it is looked up each time
                 seen.add(key)
     return content
 
@@ -196,20 +192,20 @@ def _load_mapped(source: LocalFile) -> Any:
 def _check_names(source: LocalFile, at: int, *, pickles: int) -> None:
     """Refuse a class of a very long name: torch searches its own message in time that grows with its square."""
     longest = 0
-    with suppress(Exception):  # torch says what is wrong with the instructions
+    with suppress(Exception):  # torch says what is wrong
         file = io.BufferedReader(SequentialFile(source, at))
         for operation, argument, _ in itertools.chain(*(pickletools.genops(file) for _ in range(pickles))):
             longest = max(longest, len(str(argument)) if operation.name == "GLOBAL" else 0)
-    if longest > _LONGEST_CLASS:
+    if longest > 10_000:
         raise _broken(source, f"a class has a name of {longest} characters")
 
 
 def _stored(source: LocalFile) -> zipfile.ZipFile:
-    """The archive, whose members are not compressed: torch maps their bytes as they lie there."""
+    """Torch maps members as they are: they may not be compressed."""
     try:
         with zipfile.ZipFile(source.path) as archive:
             members = archive.infolist()
-    except Exception as error:  # whatever a damaged file makes zipfile raise
+    except Exception as error:  # zipfile raises anything over damaged files
         raise _broken(source, str(error)) from error
     if any(member.filename.endswith("/constants.pkl") for member in members):
         raise InputError(f"expected tensors, got {source.name}, a TorchScript program: {_CONVERT}")
@@ -219,30 +215,29 @@ def _stored(source: LocalFile) -> zipfile.ZipFile:
 
 
 def _records(source: LocalFile, archive: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
-    """Where the bytes of each member begin, and how many there are before the next, by name without the folder.
+    """Of each member, by name without the folder, the begin and how many bytes there are before the next.
 
-    Names are compared as torch does, in any case. Of two members with one name the shorter counts.
+    As in torch, case does not count; of two members with one name the shorter does.
     """
     found = dict[str, tuple[int, int]]()
     ends = sorted({member.header_offset for member in archive.infolist()} | {archive.start_dir})
     for member in archive.infolist():
         begin = member_start(source, member)
-        room = ends[bisect.bisect(ends, member.header_offset)] - begin
-        length = min(member.file_size, member.compress_size, room)
-        name = member.filename.partition("/")[2].lower()
-        found[name] = min(found.get(name, (begin, length)), (begin, length), key=lambda one: one[1])
+        length = min(member.file_size, member.compress_size, ends[bisect.bisect(ends, member.header_offset)] - begin)
+        name, here = member.filename.partition("/")[2].lower(), (begin, length)
+        found[name] = min(found.get(name, here), here, key=lambda one: one[1])
     return found
 
 
 def _storage_keys(instructions: bytes) -> Iterator[str]:
-    """The key of each storage that a pickle names, in order: stand-ins on a stack are followed, and nothing is run."""
+    """The key of each storage that a pickle names, in order; nothing is run."""
     stack, memo = list[Any](), dict[Any, Any]()
     for operation, argument, _ in pickletools.genops(instructions):
         name, before = operation.name, operation.stack_before
         if "PUT" in name or name == "MEMOIZE":
             memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
             continue
-        items = list[Any]()
+        items = []
         if pickletools.stackslice in before:
             while (item := stack.pop()) is not _MARK:
                 items.append(item)
@@ -262,18 +257,18 @@ def _storage_keys(instructions: bytes) -> Iterator[str]:
 
 def _tensors(content: Any, source: LocalFile) -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor in nested dicts and lists, in the file's order; each container once."""
-    seen, waiting = set[int](), [("", content)]
+    seen, waiting = set(), [("", content)]
     while waiting:
         name, value = waiting.pop()
         if len(name) > _LONGEST_NAME:
-            expected = f"names of at most {_LONGEST_NAME} characters in {source.name}"
-            raise InputError(f"expected {expected}, got {name[:80]!r}...: do not trust this file")
+            most = f"at most {_LONGEST_NAME} characters in {source.name}"
+            raise InputError(f"expected names of {most}, got {name[:80]!r}...: do not trust this file")
         if isinstance(value, torch.Tensor):
             yield name, value.detach()
         elif isinstance(value, dict | list | tuple) and id(value) not in seen:
             seen.add(id(value))
             inner = value.items() if isinstance(value, dict) else enumerate(value)
-            # Cut where a name is seen to be too long: a thousand names may share one long key.
+            # Cut names that are too long: a thousand may share one long key.
             start, stop = f"{name}." if name else "", _LONGEST_NAME + 1
             waiting += reversed([(f"{start}{key}"[:stop], item) for key, item in inner if isinstance(key, str | int)])
 

@@ -1,4 +1,4 @@
-"""Floats as they are stored and as arrays. bfloat16, which NumPy does not have, is the upper half of float32."""
+"""Floats as stored and as arrays. bfloat16, which NumPy does not have, is the upper half of float32."""
 
 import sys
 from typing import Any
@@ -10,18 +10,17 @@ from uncone.errors import InputError
 
 Array = npt.NDArray[Any]
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("float64", "float32", "float16")}
-DTYPES["bfloat16"] = np.dtype(np.uint16)
-"""What a dtype is read into and written from, in the machine's byte order."""
+DTYPES["bfloat16"] = np.dtype(np.uint16)  # all in the machine's byte order
 FLOATING = "float64, float32, float16 or bfloat16"
 _HALF = np.uint32(16)
 _PLACES, _EXPONENTS, _INFINITE = np.int32(-0x70002000), np.float32(2.0**112), 2.0**16
-"""Where a float32 holds the bits of a float16, sign first; by what its exponents differ; infinity then."""
+"""Bits of a float16 in a float32, sign first; by what exponents differ; infinity then."""
 
 
 def widen(x: Array, out: Array) -> None:
     """Floats as stored into `out`, float32 or float64, of the same shape."""
     if x.dtype == np.float16 and out.dtype == np.float32 and x.size:
-        # NumPy takes each number by itself, five times as long. The bits in their new places, exponents then.
+        # NumPy takes five times as long. The bits in their new places, then exponents.
         bits = np.left_shift(x.view(np.int16), 13, out=out.view(np.int32), dtype=np.int32)
         np.bitwise_and(bits, _PLACES, out=bits)
         np.multiply(out, _EXPONENTS, out=out)
@@ -36,7 +35,7 @@ def widen(x: Array, out: Array) -> None:
 
 
 def narrow(x: Array, dtype: str) -> Array:
-    """Floats in the form in which `dtype` is stored, rounded to nearest, ties to even."""
+    """Floats as `dtype` is stored, rounded to nearest, ties to even."""
     with np.errstate(over="ignore"):  # the caller looks for infinities
         if dtype != "bfloat16":
             return x.astype(DTYPES[dtype], copy=False)
@@ -46,13 +45,13 @@ def narrow(x: Array, dtype: str) -> Array:
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether `x` is a tensor of torch, which is not loaded to find that out."""
+    """It is a tensor of torch, which is not loaded to find that out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
 def of_tensor(x: Any, name: str) -> tuple[Array, str]:
-    """The numbers of a dense tensor and their dtype, on the CPU without a copy; bfloat16 as it is stored."""
+    """The numbers and dtype of a dense tensor, on the CPU without a copy; bfloat16 as stored."""
     torch = sys.modules["torch"]
     if x.is_meta:
         raise InputError(f"expected numbers, got {name} on meta, which has none: load the model's weights")

@@ -1,11 +1,10 @@
 """A GGUF file (ggml's docs/gguf.md, versions 2 and 3, little-endian): its header, which is not trusted, and rows.
 
-Floats need no package; the package `gguf` dequantises other tensors, some rows at a time.
+The package `gguf` dequantises tensors that are not floats, some rows at a time.
 """
 
 import itertools
 import math
-import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,24 +26,21 @@ _AT_ONCE = 2**20  # elements dequantised in one call
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TRAITS = """
-    0 F32 1 4          1 F16 1 2          2 Q4_0 32 18       3 Q4_1 32 20       6 Q5_0 32 22       7 Q5_1 32 24
-    8 Q8_0 32 34       9 Q8_1 32 40       10 Q2_K 256 84     11 Q3_K 256 110    12 Q4_K 256 144    13 Q5_K 256 176
-    14 Q6_K 256 210    15 Q8_K 256 292    16 IQ2_XXS 256 66  17 IQ2_XS 256 74   18 IQ3_XXS 256 98  19 IQ1_S 256 50
-    20 IQ4_NL 32 18    21 IQ3_S 256 110   22 IQ2_S 256 82    23 IQ4_XS 256 136  24 I8 1 1          25 I16 1 2
-    26 I32 1 4         27 I64 1 8         28 F64 1 8         29 IQ1_M 256 56    30 BF16 1 2        34 TQ1_0 256 54
-    35 TQ2_0 256 66    39 MXFP4 32 17     40 NVFP4 64 36     41 Q1_0 128 18
+    0 F32 1 4, 1 F16 1 2, 2 Q4_0 32 18, 3 Q4_1 32 20, 6 Q5_0 32 22, 7 Q5_1 32 24, 8 Q8_0 32 34, 9 Q8_1 32 40,
+    10 Q2_K 256 84, 11 Q3_K 256 110, 12 Q4_K 256 144, 13 Q5_K 256 176, 14 Q6_K 256 210, 15 Q8_K 256 292,
+    16 IQ2_XXS 256 66, 17 IQ2_XS 256 74, 18 IQ3_XXS 256 98, 19 IQ1_S 256 50, 20 IQ4_NL 32 18, 21 IQ3_S 256 110,
+    22 IQ2_S 256 82, 23 IQ4_XS 256 136, 24 I8 1 1, 25 I16 1 2, 26 I32 1 4, 27 I64 1 8, 28 F64 1 8, 29 IQ1_M 256 56,
+    30 BF16 1 2, 34 TQ1_0 256 54, 35 TQ2_0 256 66, 39 MXFP4 32 17, 40 NVFP4 64 36, 41 Q1_0 128 18
 """
 TYPES = {
-    int(number): (name, int(elements), int(size))
-    for number, name, elements, size in re.findall(r"(\d+) (\w+) (\d+) (\d+)", _TRAITS)
+    int(number): (name, int(elements), int(size)) for number, name, elements, size in map(str.split, _TRAITS.split(","))
 }
-"""ggml's type traits by number: name, elements a block, bytes a block."""
+"""By number: name, elements a block, bytes a block."""
 _FLOATS = {"F32": "float32", "F16": "float16", "F64": "float64", "BF16": "bfloat16"}
-_INTEGERS = ("I8", "I16", "I32", "I64")
 
 
 class GgufTensor(NamedTuple):
-    """A tensor: the number and name of its type in ggml, its shape (rows first), and where it begins."""
+    """The number and name of its type in ggml, its shape (rows first), and where it begins."""
 
     type: int
     kind: str
@@ -54,7 +50,7 @@ class GgufTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class StringArray:
-    """Where an array of strings lies in the header; it is read when it is wanted."""
+    """It is read when it is wanted."""
 
     start: int
     count: int
@@ -66,9 +62,8 @@ class GgufHeader(NamedTuple):
 
 
 def gguf_rows(source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *, where: str = "") -> Rows:
-    """The rows of the tensor called `name`; quantised ones are dequantised block of rows by block of rows."""
     where, tensor = where or f"{source.name}#{name}", named(tensors, name, source.name)
-    if tensor.kind in _INTEGERS:
+    if tensor.kind in ("I8", "I16", "I32", "I64"):
         raise InputError(f"expected {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it")
     check_shape(tensor.shape, where)
     if tensor.kind in _FLOATS:
@@ -77,13 +72,13 @@ def gguf_rows(source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *
 
 
 class _QuantisedRows(Rows):
-    """Blocks of ggml's quantised types. `dtype` is the type's name; blocks are float32."""
+    """`dtype` is the name of ggml's type; blocks are float32."""
 
     def __init__(self, source: LocalFile, tensor: GgufTensor, name: str) -> None:
         message = f"reading {tensor.kind} from {name} needs the package gguf: pip install 'uncone[gguf]'"
         gguf, quants = (needed(module, message) for module in ("gguf", "gguf.quants"))
         self._source, self._start, self._dequantize = source, tensor.start, quants.dequantize
-        self.shape, self.dtype, self.name = (tensor.shape[0], tensor.shape[1]), tensor.kind, name
+        self._describe(tensor.shape, tensor.kind, name)
         _, elements, size = TYPES[tensor.type]
         self._row_bytes = self.shape[1] // elements * size
         try:
@@ -99,12 +94,12 @@ class _QuantisedRows(Rows):
         for at in range(0, len(out), step):
             part = raw[: len(out) - at]
             self._source.read_into(self._start + (start + at) * self._row_bytes, part.reshape(-1).data)
-            with np.errstate(all="ignore"):  # a scale can be anything; rows are looked through elsewhere
+            with np.errstate(all="ignore"):  # a scale can be anything
                 out[at : at + step] = self._dequantize(part, self._type)
 
 
 def read_gguf(source: LocalFile) -> GgufHeader:
-    """The header of a GGUF file, every count and offset checked against the file."""
+    """Every count and offset is checked against the file."""
     cursor = _Cursor(source, 0)
     if source.size < 24 or cursor.take(4) != MAGIC:
         raise InputError(f"expected a GGUF file, got {source.name} without its magic number: copy it again")
@@ -114,7 +109,7 @@ def read_gguf(source: LocalFile) -> GgufHeader:
         raise InputError(f"expected little-endian GGUF of version 2 or 3, got {kind} in {source.name}: use llama.cpp")
     cursor.check_count("keys", n_keys, _MOST_KEYS, 13)
     cursor.check_count("tensors", n_tensors, _MOST_TENSORS, 24)
-    metadata = dict[str, Any]()
+    metadata = {}
     for _ in range(n_keys):
         key = cursor.text("a key", _LONGEST_NAME)
         (kind,) = cursor.unpack("I")
@@ -125,13 +120,13 @@ def read_gguf(source: LocalFile) -> GgufHeader:
 
 
 def strings(source: LocalFile, array: StringArray) -> Iterator[str]:
-    """The strings of an array in the header, in order; bytes that are no UTF-8 are replaced."""
+    """Bytes that are no UTF-8 are replaced."""
     cursor = _Cursor(source, array.start)
     return (cursor.text("a string", source.size) for _ in range(array.count))
 
 
 class _Cursor:
-    """Reads the header through one small buffer; every length is held against the file first."""
+    """Reads the header through a small buffer; every length is checked first."""
 
     def __init__(self, source: LocalFile, at: int) -> None:
         self.source, self.at = source, at
@@ -142,14 +137,13 @@ class _Cursor:
         self.skip(count)
         if not 0 <= first <= len(self._buffer) - count:
             self._start, first = self.at - count, 0
-            size = min(max(_BUFFER, count), self.source.size - self._start)
-            self._buffer = self.source.read(self._start, size)
+            self._buffer = self.source.read(self._start, min(max(_BUFFER, count), self.source.size - self._start))
         return self._buffer[first : first + count]
 
     def skip(self, count: int) -> None:
         if count > (left := self.source.size - self.at):
-            expected = f"{count} bytes at offset {self.at} of {self.source.name}"
-            raise InputError(f"expected {expected}, got {left}: the file was cut, or its header lies; copy it again")
+            expected = f"{count} bytes at offset {self.at} of {self.source.name}, got {left}"
+            raise InputError(f"expected {expected}: the file was cut, or its header lies; copy it again")
         self.at += count
 
     def unpack(self, form: str) -> tuple[Any, ...]:
@@ -170,7 +164,7 @@ class _Cursor:
 
 
 def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
-    """A scalar, a short string or where an array of strings lies; None for other arrays and long strings."""
+    """A scalar, a short string or where an array of strings is; None for other arrays and long strings."""
     if kind in _SCALARS:
         return cursor.unpack(_SCALARS[kind])[0]
     if kind == _STRING:
@@ -194,7 +188,7 @@ def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
 
 
 def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTensor]:
-    infos = list[tuple[str, int, tuple[int, ...], int]]()
+    infos = []
     for _ in range(count):
         name = cursor.text("a tensor's name", _LONGEST_NAME)
         (n_axes,) = cursor.unpack("I")
@@ -207,7 +201,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTenso
     if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
         raise cursor.lies(f"its alignment is {str(alignment)[:80]!r}")
     base, end = -(-cursor.at // alignment) * alignment, cursor.source.size
-    tensors, filled = dict[str, GgufTensor](), list[tuple[int, int, str]]()
+    tensors, filled = {}, []
     for name, number, shape, offset in infos:
         kind, elements, size = TYPES[number]
         if name in tensors:

@@ -1,4 +1,4 @@
-"""The ids of rows: what a table of pairs or of judgements calls them."""
+"""What a table of pairs or of judgements calls rows."""
 
 import os
 from collections.abc import Sequence
@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from uncone.errors import InputError
 from uncone.regular import table_lines
 from uncone.roles import Path_
-from uncone.rows.base import Rows
+from uncone.rows.base import Labels, Rows
 
 Ids = Path_ | Sequence[object]  # a file of ids, one a line, or the ids themselves
 
 
 def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
-    """The place of each id: of `ids`, else the source's own ids or labels, else the row's number.
+    """The place of each id: of `ids` (one for each row of the source), else of its own ids or labels, else of row
+    numbers.
 
-    `ids` has one for each row of the source. Of equal labels the first row counts, as where words are looked up.
+    Of equal labels the first row counts, as where words are looked up.
     """
     numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
-    names: Sequence[str | None] | None = rows.keys if ids is None else None
+    names: Labels = rows.keys if ids is None else None
     if ids is not None:
         if isinstance(ids, str | os.PathLike):
             given, where = list(table_lines(ids, how="give a text file of ids, one a line")), os.fspath(ids)
@@ -28,8 +29,8 @@ def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
             raise InputError(f"expected {total} lines in {where}, one per row of {rows.name}, got {len(given)}")
         names = [given[number].strip() for number in numbers]
         if repeated := len(names) - len(set(names)):
-            got = f"got {repeated} lines that repeat one: make them unique"
-            raise InputError(f"expected each id once in {where}, {got}")
+            got = f"{repeated} lines that repeat one: make them unique"
+            raise InputError(f"expected each id once in {where}, got {got}")
     places = dict[str, int]()
     for place, name in enumerate(map(str, numbers) if names is None else names):
         if name is not None:

@@ -1,4 +1,4 @@
-"""The matrices of a file by name: which one is meant, and the nearest names where none is."""
+"""The matrices of a file by name."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,29 +8,26 @@ from uncone.errors import InputError, nearest
 from uncone.roles import Path_
 
 T = TypeVar("T")
-_SHOWN = 12
-_LONGEST, _COMPARED = 200, 2000  # comparing takes the product of lengths, and a header may hold a million names
+_LONGEST, _COMPARED = 200, 2000  # a header may hold a million long names
 
 
 def named(known: Mapping[str, T], name: str, where: object, kind: str = "tensor") -> T:
-    """The thing called `name`, or InputError with the names most like it, or the first few."""
+    """The thing called `name`; InputError names those most like it, or the first few."""
     if name in known:
         return known[name]
     names = sorted(known)
     short = [other for other in names if len(other) <= _LONGEST][:_COMPARED]
-    told = f"it holds {listing(names) or 'none'}"
-    raise InputError(f"no {kind} {name!r} in {where}: {nearest(name[:_LONGEST], short, told)}")
+    way_out = nearest(name[:_LONGEST], short, f"it holds {listing(names) or 'none'}")
+    raise InputError(f"no {kind} {name!r} in {where}: {way_out}")
 
 
-def listing(names: Iterable[str], most: int = _SHOWN) -> str:
-    """Names, quoted, at most a dozen of them."""
+def listing(names: Iterable[str], most: int = 12) -> str:
     names = list(names)
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(repr(name[:_LONGEST]) for name in names[:most]) + rest
 
 
 def only(names: list[str], path: Path_, *, among: str, kind: str = "matrix") -> str:
-    """The one name of a file that has `among` other things; InputError where there are none, or several."""
     if len(names) == 1:
         return names[0]
     if not names:

@@ -1,7 +1,6 @@
-"""NumPy's `.npy` and `.npz` files, read without loading them and without unpickling, and their writers.
+"""NumPy's `.npy` and `.npz` files, read without loading and without unpickling, and their writers.
 
-An array that `numpy.savez` stored in its zip is read where it lies. One that `numpy.savez_compressed` deflated is
-inflated as it is read, and never held whole.
+A stored array is read where it is; a deflated one is inflated as it is read.
 """
 
 import io
@@ -16,28 +15,24 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.roles import Path_
-from uncone.rows.base import Rows, Source, Target, Writer, check_shape
+from uncone.rows.base import Labels, Rows, Source, Target, Writer, check_shape
 from uncone.rows.bytes import MOST_INFLATED, FlatRows, LocalFile, SequentialFile, StreamedRows, member_start, was_cut
 from uncone.rows.floats import FLOATING, Array
 from uncone.rows.names import named, only
 
 LONGEST_HEADER = 65536
-_MOST = 2**63 - 1
-_COLUMNS = 16  # read before they are put into the rows: then whole lines of the processor's cache are written
-_APART = 16  # elements between columns: a power of two apart they would share lines of that cache
+_COLUMNS = 16  # read at once: then whole lines of the processor's cache are written
 _ENCRYPTED = 1
-_SUFFIX = ".npy"
 _PIECE_BYTES = 2**20
 _WRONG_SUM = "its checksum is not that of its bytes"
 
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """The header of a `.npy` file: `dtype` has its byte order; `offset` of the numbers counts from where it begins."""
+    """`dtype` has its byte order; `offset` counts from the begin of the `.npy`."""
 
     shape: tuple[int, ...]
     column_major: bool
@@ -50,16 +45,11 @@ class ArrayHeader:
 
     @property
     def end(self) -> int:
-        """Where the numbers of a matrix end."""
-        return self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
+        return self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize  # of a matrix
 
 
 def open_npy(path: Path_) -> Rows:
-    """Open a `.npy` file that holds one matrix of floats.
-
-    Raises:
-        InputError: no such file, not `.npy`, truncated, pickled objects, another dtype or another rank.
-    """
+    """Open a `.npy` file of one matrix of floats; InputError for any other."""
     source = LocalFile(path)
     header = _matrix_header(source.head(LONGEST_HEADER), source.name, source.size)
     if header.column_major:
@@ -68,7 +58,6 @@ def open_npy(path: Path_) -> Rows:
 
 
 def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
-    """The header at the begin of `head`, of a matrix of floats with `size` bytes in all."""
     header = array_header(head, name)
     shape, dtype = header.shape, header.dtype
     if dtype.hasobject:
@@ -82,7 +71,6 @@ def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
 
 
 def array_header(head: bytes, name: str) -> ArrayHeader:
-    """The header at the begin of `head`, of any array whose shape is possible."""
     stream = io.BytesIO(head)
     try:
         first = np.lib.format.read_magic(stream) == (1, 0)
@@ -91,22 +79,23 @@ def array_header(head: bytes, name: str) -> ArrayHeader:
     except Exception as error:
         got = f"{name} with a header that does not parse ({str(error)[:200]})"
         raise InputError(f"expected a .npy file, got {got}: save it with numpy.save") from error
-    if not all(type(size) is int and 0 <= size <= _MOST for size in shape):  # NumPy takes True for 1
+    if not all(type(size) is int and 0 <= size < 2**63 for size in shape):  # NumPy takes True for 1
         got = f"{repr(shape)[:80]} in {name}: the header lies, save the array again"
         raise InputError(f"expected a shape of whole numbers from 0 to 2^63 - 1, got {got}")
     return ArrayHeader(shape, column_major, dtype, stream.tell())
 
 
 class ColumnRows(Rows):
-    """The column-major matrix of the `.npy` at byte `start` of `source`, a few columns at a time."""
+    """The column-major matrix at byte `start` of `source`, a few columns at a time."""
 
     def __init__(self, source: LocalFile, start: int, header: ArrayHeader, name: str) -> None:
         self._source, self._offset, self._stored = source, start + header.offset, header.dtype
-        self.shape, self.dtype, self.name = (header.shape[0], header.shape[1]), header.kind, name
+        self._describe(header.shape, header.kind, name)
 
     def fill(self, start: int, out: Array) -> None:
         (n, d), size = self.shape, self._stored.itemsize
-        columns = np.empty((min(d, _COLUMNS), len(out) + _APART), self._stored)[:, : len(out)]
+        # A power of two apart, columns would share lines of that cache.
+        columns = np.empty((min(d, _COLUMNS), len(out) + 16), self._stored)[:, : len(out)]
         for j in range(0, d, _COLUMNS):
             part = columns[: min(_COLUMNS, d - j)]
             for k, column in enumerate(part, start=j):
@@ -115,23 +104,19 @@ class ColumnRows(Rows):
 
 
 class NpyWriter(Writer):
-    """A `.npy` file, row-major and little-endian."""
-
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        super().__init__(handle, target, source)
+    def begin(self, target: Target, source: Source) -> None:
         descr = np.dtype(target.dtype).newbyteorder("<").str
-        np.lib.format.write_array_header_1_0(handle, {"descr": descr, "fortran_order": False, "shape": target.shape})
+        header = {"descr": descr, "fortran_order": False, "shape": target.shape}
+        np.lib.format.write_array_header_1_0(self._handle, header)
 
 
 def open_npz(path: Path, key: str | None) -> Rows:
-    """Open the array `key` of a `.npz` file, or its only matrix of floats."""
     members = _members(LocalFile(path))
     if key is None:
         axes = {name: member.float_axes() for name, member in members.items()}
         matrices = [name for name in members if axes[name] == 2]
-        # One of more axes is refused with its shape.
-        known = matrices or [name for name in members if axes[name] > 2][:1]
-        key = only(known, path, among=f"{len(members)} arrays")
+        # More axes are refused with their shape.
+        key = only(matrices or [name for name in members if axes[name] > 2][:1], path, among=f"{len(members)} arrays")
     rows = named(members, key, path, "array").rows(f"{path}#{key}")
     beside = [members[name] for name in (f"{key}_ids", "ids", "id") if name in members]
     if beside:
@@ -156,7 +141,7 @@ class _Member:
         return InputError(f"{where}: {what[:160]}; copy it again")
 
     def stream(self) -> zipfile.ZipExtFile:
-        """The bytes, if the member's own header has the same name; their checksum is compared at the end."""
+        """The checksum of the bytes is compared at their end."""
         try:
             return cast(zipfile.ZipExtFile, self.zip.open(self.info))
         except Exception as error:
@@ -184,7 +169,7 @@ class _Member:
         return _matrix_header(self.head(name), name, self.info.file_size)
 
     def float_axes(self) -> int:
-        """How many axes its floats have: 2 for a matrix that can be read, 0 for what is none of it."""
+        """2 for a matrix of floats that can be read, 0 for no floats."""
         with suppress(InputError):
             header = array_header(self.head(self.source.name), self.source.name)
             if len(header.shape) != 2:
@@ -200,20 +185,18 @@ class _Member:
         if not header.column_major:
             return _StoredRows(self, header, name) if self.is_stored else InflatedRows(self, header, name)
         if not self.is_stored:
-            raise InputError(
-                f"expected a row-major matrix, got a deflated column-major one from {name}, which has no "
-                "rows in turn: save it with numpy.savez, or numpy.ascontiguousarray of it"
-            )
+            way_out = "save it with numpy.savez, or numpy.ascontiguousarray of it"
+            raise InputError(f"expected a row-major matrix, got a deflated column-major one from {name}: {way_out}")
         try:
-            with self.stream() as stream:  # its rows are not stored in order: the checksum is compared now
+            with self.stream() as stream:  # rows are not stored in order: the checksum is compared now
                 while stream.read(_PIECE_BYTES):
                     pass
         except zipfile.BadZipFile as error:
             raise self.lies(_WRONG_SUM) from error
         return ColumnRows(self.source, self.start(), header, name)
 
-    def keys(self, n: int) -> list[str | None] | None:
-        """The texts or whole numbers of an array (n,); None where it is none of these."""
+    def keys(self, n: int) -> Labels:
+        """None for an array that holds no texts or whole numbers (n,)."""
         name = f"{self.source.name}#{self.info.filename}"
         header = array_header(self.head(name), name)
         if header.shape != (n,) or header.dtype.kind not in "iuU":
@@ -224,7 +207,7 @@ class _Member:
         if header.dtype.kind != "U":
             return list(map(str, np.frombuffer(content, header.dtype).tolist()))
         width = header.dtype.itemsize // 4
-        try:  # NumPy itself makes characters of any number, or fails within
+        try:  # NumPy makes characters of any number, or fails within
             text = content.decode("utf-32-be" if header.dtype.byteorder == ">" else "utf-32-le")
         except UnicodeDecodeError as error:
             raise self.lies(f"its texts are none: {error.reason}") from error
@@ -237,10 +220,10 @@ def _members(source: LocalFile) -> dict[str, _Member]:
     except Exception as error:  # zipfile raises errors of many kinds over damaged files
         got = f"{source.name}, no zip of arrays ({error}): save it with numpy.savez"
         raise InputError(f"expected a .npz file, got {got}") from error
-    members = dict[str, _Member]()
+    members = {}
     for info in archive.infolist():
-        if info.filename.endswith(_SUFFIX):
-            key, member = info.filename.removesuffix(_SUFFIX), _Member(source, archive, info)
+        if info.filename.endswith(".npy"):
+            key, member = info.filename.removesuffix(".npy"), _Member(source, archive, info)
             if key in members:
                 raise member.lies("its name stands twice")
             if not info.flag_bits & _ENCRYPTED:
@@ -250,12 +233,12 @@ def _members(source: LocalFile) -> dict[str, _Member]:
 
 
 class InflatedRows(StreamedRows):
-    """A deflated row-major matrix, inflated from its first byte on: rows read backwards cost a pass each."""
+    """A deflated row-major matrix: rows read backwards cost a pass each."""
 
     def __init__(self, member: _Member, header: ArrayHeader, name: str) -> None:
         super().__init__()
         self._member, self._header = member, header
-        self.shape, self.dtype, self.name = (header.shape[0], header.shape[1]), header.kind, name
+        self._describe(header.shape, header.kind, name)
 
     def begin(self, row: int) -> int:
         return 0
@@ -270,16 +253,16 @@ class InflatedRows(StreamedRows):
 
 
 class _StoredRows(FlatRows):
-    """A stored row-major matrix. Its checksum is compared once all of it was read in order."""
+    """A stored row-major matrix; its checksum is compared once all of it was read in order."""
 
     def __init__(self, member: _Member, header: ArrayHeader, name: str) -> None:
         start, swapped = member.start(), not header.dtype.isnative
         super().__init__(member.source, start + header.offset, header.shape, header.kind, name, swapped)
         self._member, self._stop = member, start + member.info.file_size
-        # A place, and the checksum of all before it.
+        # A place, and the checksum before it.
         self._first = self._reached = self._offset, zlib.crc32(member.source.read(start, header.offset))
 
-    def _read_into(self, offset: int, content: npt.NDArray[np.uint8]) -> None:
+    def _read_into(self, offset: int, content: Array) -> None:
         super()._read_into(offset, content)
         at, checksum = self._first if offset == self._first[0] else self._reached
         if offset != at:
@@ -302,14 +285,14 @@ def _take(stream: zipfile.ZipExtFile, size: int, name: str) -> bytearray:
 
 
 class NpzWriter(Writer):
-    """A `.npz` file: the other arrays of the source, then the rows, not deflated."""
+    """The other arrays of the source, then the rows, not deflated."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        self._zip = zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED)
+    def begin(self, target: Target, source: Source) -> None:
+        self._zip = zipfile.ZipFile(self._handle, "w", zipfile.ZIP_STORED)
         if source.format == "npz" and source.path is not None:
-            self._copy_others(source.path, f"{source.part}{_SUFFIX}", target)
-        member = zipfile.ZipInfo(f"{target.part}{_SUFFIX}")
-        super().__init__(cast(BufferedIOBase, self._zip.open(member, "w", force_zip64=True)), target, source)
+            self._copy_others(source.path, f"{source.part}.npy", target)
+        member = zipfile.ZipInfo(f"{target.part}.npy")
+        self._handle = cast(BufferedIOBase, self._zip.open(member, "w", force_zip64=True))
         NpyWriter(self._handle, target, source)  # writes the header
 
     def close(self) -> None:
@@ -317,11 +300,11 @@ class NpzWriter(Writer):
         self._zip.close()
 
     def _copy_others(self, path: Path, but: str, target: Target) -> None:
-        """The other members as they are: never loaded, so that a pickled one stays so."""
+        """Never loaded, so that a pickled member stays so."""
         try:
             with zipfile.ZipFile(path) as archive:
                 others = [info for info in archive.infolist() if info.filename != but and not info.is_dir()]
-                target.check_free(info.filename.removesuffix(_SUFFIX) for info in others)
+                target.check_free(info.filename.removesuffix(".npy") for info in others)
                 for info in others:
                     kept = zipfile.ZipInfo(info.filename, info.date_time)
                     kept.compress_type = info.compress_type

@@ -1,4 +1,4 @@
-"""One file of matrices: what PATH#PART names, in which format, and how that is opened and written."""
+"""One file of matrices: what PATH#PART names, and how each format is opened and written."""
 
 import os
 from collections.abc import Mapping
@@ -25,21 +25,19 @@ KINDS = (
 _FORMATS = {f".{form}": form for form in ("npy", "npz", "safetensors", "parquet")}
 _FORMATS |= dict.fromkeys((".vec", ".txt", ".glove"), "text") | dict.fromkeys((".vec.gz", ".txt.gz"), "gzip")
 _FORMATS |= {".bin": "word2vec"} | dict.fromkeys((".pt", ".pth", ".ckpt"), "checkpoint")
-"""The format that the end of a file's name says."""
 WRITERS: dict[str, type[Writer]] = {"npy": NpyWriter, "npz": NpzWriter, "safetensors": SafetensorsWriter}
 WRITERS |= {"parquet": ParquetRowsWriter, "text": TextWriter, "gzip": GzipWriter, "word2vec": Word2VecWriter}
 _PARTS = {"npz": "vectors", "safetensors": "vectors", "parquet": "vector"}
-"""Formats that hold several things by name, and the default name of the rows."""
+"""Formats that hold several things by name, and the default name."""
 WORDS = {"text": "a file of word vectors", "gzip": "a file of word vectors", "word2vec": "a word2vec file"}
 _SINGLE = {"npy": "a .npy file"} | WORDS
-_NUMPY = ("float64", "float32", "float16")
 
 
 def split_part(spec: Path_, *, names: bool = False) -> tuple[str, str | None]:
     """The path in PATH#PART, and the part. With `names` other text is NAME#PART, where NAME has no '#'.
 
-    A '#' may also stand in the name of a file or folder: the path ends at the first '#' before which there is a path
-    that exists, or else a name with the ending of a format.
+    The path ends at the first '#' behind a path that exists, or else behind the ending of a format: a name may hold a
+    '#'.
     """
     text = os.fspath(spec)
     if is_there(text):
@@ -52,12 +50,11 @@ def split_part(spec: Path_, *, names: bool = False) -> tuple[str, str | None]:
 
 
 def format_of(path: Path_) -> str | None:
-    name = os.fspath(path)
-    return next((form for suffix, form in _FORMATS.items() if name.endswith(suffix)), None)
+    return next((form for suffix, form in _FORMATS.items() if os.fspath(path).endswith(suffix)), None)
 
 
 def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
-    """The matrix `part` of the file `path`, or its only one; of the format `form`, if its name says none."""
+    """A file whose name says no format is of the format `form`."""
     form = "parquet" if is_parquet_folder(path) else form or format_of(path)
     if form is None:
         raise InputError(f"expected {KINDS}, got {path.name!r} of another kind: convert it, or pass an array")
@@ -65,9 +62,10 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
         source = LocalFile(path)
         if source.head(4) == ZIP or source.head(1) == PICKLE:
             form = "checkpoint"
-        elif not source.head(1).isdigit():  # as a word2vec file begins, whose reader says what is wrong then
-            way = "convert it, or pass an array"
-            raise InputError(f"expected a .bin file of torch.save or word2vec, got {path}: {way}")
+        elif not source.head(1).isdigit():  # as word2vec begins, whose reader says what is wrong
+            raise InputError(
+                f"expected a .bin file of torch.save or word2vec, got {path}: convert it, or pass an array"
+            )
     if part is not None and form in _SINGLE:
         raise InputError(f"expected {_SINGLE[form]} without '#', got {path}#{part}: it holds one matrix")
     if form == "npy":
@@ -83,7 +81,7 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
     if part is None:
         known = without_ties(entries)
         states = [name for name, entry in known.items() if len(entry.shape) > 2 and entry.dtype in FLOATS]
-        # One of more axes is refused with its shape.
+        # More axes are refused with their shape.
         part = only(list(matrices(known)) or states[:1], path, among=f"{len(entries)} tensors")
     return named(entries, part, path).rows(source, f"{path}#{part}" if part else str(path))
 
@@ -96,7 +94,6 @@ def checkpoint_entries(source: LocalFile) -> Any:
 
 
 def source_of(rows: Rows) -> Source:
-    """The rows, with the file that they are the whole of or a named part of."""
     text, part = split_part(rows.name)
     path, form = Path(text), format_of(text)
     if isinstance(rows, ParquetRows):
@@ -112,7 +109,7 @@ def source_of(rows: Rows) -> Source:
 
 
 def target_of(out: Path_, source: Source, k: int) -> Target:
-    """The file that `out` asks for, of its suffix's format or else the source's, for rows of width `k`."""
+    """The file that `out` names, of its suffix's format or else the source's, for rows of width `k`."""
     text, part = split_part(out)
     path = Path(text)
     form = format_of(path) or (source.format if not path.suffix else None)
@@ -124,30 +121,27 @@ def target_of(out: Path_, source: Source, k: int) -> Target:
     if part is None:
         part = (source.part if source.format == form else None) or _PARTS.get(form, "")
     dtype, note = _written_dtype(form, source.rows.dtype)
-    notes = tuple(filter(None, (note, _lost(form, source))))
-    return Target(path, form, part, (source.rows.shape[0], k), dtype, notes)
+    return Target(path, form, part, (source.rows.shape[0], k), dtype, tuple(filter(None, (note, _lost(form, source)))))
 
 
 def is_there(text: str) -> bool:
     try:
-        return bool(text) and Path(text).exists()  # a shell's variable that is not set names no current folder
+        return bool(text) and Path(text).exists()  # an unset variable of a shell names no folder
     except OSError:  # longer than a file system's names
         return False
 
 
 def _written_dtype(form: str, stored: str) -> tuple[str, str | None]:
-    """The dtype that is written for rows stored as `stored`, and a note where it differs or is rounded to."""
     if stored == "float32" or (stored == "float64" and form not in WORDS):
         return stored, None
     if form in WORDS:
         return "float32", f"The rows are stored as {stored}; with words float32 is written."
-    if stored in _NUMPY or (form == "safetensors" and stored in DTYPES):
+    if stored in DTYPES and (form == "safetensors" or stored != "bfloat16"):
         return stored, f"Computed in float32, then rounded once to {stored}, as the rows are stored."
     return "float32", f"The rows are stored as {stored}; float32 is written, which holds every such number."
 
 
 def _lost(form: str, source: Source) -> str | None:
-    """A note on what the source has beside the rows and this format has no place for."""
     if source.format == "parquet" and form != "parquet":
         return "Other columns of the source are not in the file written; a .parquet file would have them."
     if source.format in WORDS and form not in (*WORDS, "parquet"):

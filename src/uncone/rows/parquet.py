@@ -1,6 +1,6 @@
-"""Rows of a Parquet column of lists, in a file or in a folder of part files. Needs pyarrow.
+"""Rows of a Parquet column of lists, in a file or in a folder of part files.
 
-Batches are decoded in turn, no row group is held whole, and what comes is held against the footer's counts.
+No row group is held whole, and what comes is compared with the footer's counts.
 """
 
 import bisect
@@ -14,33 +14,28 @@ from typing import Any
 import numpy as np
 
 from uncone.errors import InputError, first_line, needed
-from uncone.rows.base import GRID, Rows, check_shape
+from uncone.rows.base import GRID, Labels, Rows, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
 from uncone.rows.floats import Array
 from uncone.rows.names import listing, named, only
 
-_SUFFIX = ".parquet"
 _LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
 _KEY_COLUMNS = ("id", "_id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "query_id", "query-id", "qid")
-"""Columns that are taken for labels (texts) and ids (texts or whole numbers): the first that is there."""
+"""Columns of labels (texts) and ids (texts or whole numbers): the first that is there."""
 _LONGEST_LABEL = 80
-_FLOATING = "float64, float32 or float16"
 _DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _DEEPEST = 64
-_BATCH_BYTES = 128 * 2**20
 _BUFFER_BYTES = 2**20
-_WHOLE_BYTES = 16 * 2**20  # smaller files are read a column chunk at a time, larger ones through a buffer
 
 
 def open_parquet(path: Path, column: str | None) -> Rows:
-    """Open a column of lists of floats of one length, of a Parquet file or a folder of part files, sorted by path.
+    """A column of lists of floats of one length, of a file or a folder of part files, sorted by path.
 
-    They may lie in folders below named `key=value`; names that begin with `_` or `.` are passed over. `column` may be
-    left out where one column has lists of floats.
+    They may be in folders named `key=value`; names that begin with `_` or `.` are passed over.
     """
     files = sorted(_walk(path), key=lambda file: file.parts) if path.is_dir() else [path]
     if not files:
-        raise InputError(f"expected {_SUFFIX} files in {path}, got none: give a folder of part files")
+        raise InputError(f"expected .parquet files in {path}, got none: give a folder of part files")
     parts = [open_part(file) for file in files]
     if column is None:
         names = [field.name for field in parts[0].schema if _kind(field.type) is not None]
@@ -54,7 +49,7 @@ def is_parquet_folder(path: Path) -> bool:
 
 
 class ParquetRows(StreamedRows):
-    """The lists of one column. Reading refuses one that is null, holds a null or has another length."""
+    """Reading refuses a list that is null, holds a null or has another length."""
 
     def __init__(self, parts: "list[Part]", column: str, name: str) -> None:
         super().__init__()
@@ -87,11 +82,10 @@ class ParquetRows(StreamedRows):
             if first + part.rows <= begin:
                 continue
             row = max(0, begin - first)
-            size = max(1, min(GRID, _BATCH_BYTES // (8 * d)))
-            for array in part.batches(self._column, size, part.groups.index(row)):
+            for array in part.batches(self._column, max(1, min(GRID, 2**24 // d)), part.groups.index(row)):
                 _check_lists(array, d, row, f"{part.path}#{self._column}")
                 row += len(array)
-                if row > part.rows:  # the next part's rows would have other numbers in a pass than in a range
+                if row > part.rows:  # else rows of the next part would have other numbers in a pass
                     break
                 yield array.flatten().to_numpy().reshape(len(array), d)
             part.check_count("rows", row)
@@ -102,28 +96,27 @@ class ParquetRows(StreamedRows):
                 if array.null_count == 0:
                     return len(array.flatten())
                 _check_lists(array, 0, 0, f"{part.path}#{self._column}")
-        return 1  # no rows: it does not matter
+        return 1  # without rows
 
-    def load_labels(self) -> list[str | None] | None:
+    def load_labels(self) -> Labels:
         column = self._common(_LABEL_COLUMNS, "is_string", "is_large_string")
         return column and [label for part in self._parts for label in part.labels(column)]
 
-    def load_keys(self) -> list[str | None] | None:
+    def load_keys(self) -> Labels:
         column = self._common(_KEY_COLUMNS, "is_string", "is_large_string", "is_integer")
         return column and [key for part in self._parts for key in part.keys(column)]
 
     def _common(self, names: Sequence[str], *kinds: str) -> Any:
-        """The first of the columns `names` of any of these kinds, where it is the same in all parts."""
         import pyarrow.types as types
 
-        columns = set[str | None]()
+        columns = set()
         for part in self._parts:
             fitting = {f.name for f in part.schema if any(getattr(types, kind)(f.type) for kind in kinds)}
             columns.add(next((name for name in names if name in fitting), None))
         return columns.pop() if len(columns) == 1 else None
 
 
-_Kind = tuple[str, int | None]  # lists: Arrow's name of the type of their values, and their length where it is fixed
+_Kind = tuple[str, int | None]  # of lists: Arrow's type of values, and a fixed length
 
 
 def _told(kind: _Kind) -> str:
@@ -133,12 +126,10 @@ def _told(kind: _Kind) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """One Parquet file: its number of rows, and the first row of each row group that has any."""
-
     path: Path
     schema: Any
     rows: int
-    groups: list[int]
+    groups: list[int]  # the first row of each row group that has any
     group_numbers: list[int]
 
     def kind(self, column: str) -> _Kind:
@@ -150,11 +141,10 @@ class Part:
         if kind is None:
             where = f"column {column!r} of {self.path}"
             way = "write a column of lists, one vector each, of a floating type"
-            raise InputError(f"expected lists of {_FLOATING} in {where}, got {str(arrow)[:80]}: {way}")
+            raise InputError(f"expected lists of float64, float32 or float16 in {where}, got {str(arrow)[:80]}: {way}")
         return kind
 
     def labels(self, column: str) -> Iterator[str | None]:
-        """The texts of a column, each different one decoded once."""
         return self._checked("labels", self.batches(column, GRID, as_dictionary=True), _shortened)
 
     def keys(self, column: str) -> Iterator[str | None]:
@@ -171,13 +161,13 @@ class Part:
         self.check_count(what, count)
 
     def check_count(self, what: str, count: int) -> None:
-        """Refuse another count than the footer says: pyarrow hands on what pages hold."""
+        """Refuse another count than the footer's: pyarrow hands on what pages hold."""
         if count != self.rows:
             got = "more" if count > self.rows else count
             raise InputError(f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy it again")
 
     def batches(self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False) -> Iterator[Any]:
-        """The column from row group `group` on (of those with rows), as Arrow arrays of `size` rows."""
+        """Group `group` is counted among those with rows."""
         with guarded(self.path):
             file = _parquet_file(self.path, [column] if as_dictionary else None)
             for batch in file.iter_batches(batch_size=size, row_groups=self.group_numbers[group:], columns=[column]):
@@ -187,10 +177,10 @@ class Part:
 
 
 def open_part(path: Path) -> Part:
-    """The schema and the row groups of a file, whose footer may not contradict itself."""
+    """The footer may not contradict itself."""
     with guarded(path):
         file = _parquet_file(path)
-        # Not a word of a column's own metadata: pyarrow 26 ends the process over some that are damaged.
+        # No metadata of columns: pyarrow 26 ends the process over some that are damaged.
         metadata, schema = file.metadata, file.schema_arrow
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     if metadata.num_rows != sum(rows) or min(rows, default=0) < 0:
@@ -202,7 +192,7 @@ def open_part(path: Path) -> Part:
 
 @contextmanager
 def guarded(path: Path) -> Iterator[None]:
-    """pyarrow raises errors of many kinds over damaged files: here they are one of ours."""
+    """pyarrow raises anything over damaged files: here it is one of our errors."""
     try:
         yield
     except InputError:
@@ -219,9 +209,9 @@ def pyarrow_parquet(what: str) -> Any:
 def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:
     source = LocalFile(path)  # its errors, before pyarrow's
     pq = pyarrow_parquet(f"reading {path}")
-    # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it reads a
-    # column chunk first, and a page can be no larger; of Python's files it takes what is there.
-    file, size = (SequentialFile(source), 0) if source.size <= _WHOLE_BYTES else (path, _BUFFER_BYTES)
+    # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it first reads
+    # a column chunk, which bounds the page; of Python's files it takes what is there.
+    file, size = (SequentialFile(source), 0) if source.size <= 2**24 else (path, _BUFFER_BYTES)
     return pq.ParquetFile(file, buffer_size=size, pre_buffer=False, read_dictionary=dictionaries)
 
 
@@ -237,7 +227,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
         if entry.name.startswith(("_", ".")):
             continue
         is_folder = entry.is_dir() and "=" in entry.name
-        is_part = entry.name.endswith(_SUFFIX) and not entry.is_dir()
+        is_part = entry.name.endswith(".parquet") and not entry.is_dir()
         if (is_part and not entry.is_file()) or (is_folder and entry.is_symlink()):
             raise InputError(f"expected files in {folder}, got a link or pipe {entry.name[:200]}: remove it")
         if is_part:
@@ -247,7 +237,6 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _kind(arrow: Any) -> _Kind | None:
-    """The kind of lists of Arrow type `arrow`; None for what is no list of floats."""
     import pyarrow.types as types
 
     arrow = getattr(arrow, "storage_type", arrow)
@@ -259,7 +248,7 @@ def _kind(arrow: Any) -> _Kind | None:
 
 
 def _check_lists(array: Any, d: int, first: int, where: str) -> None:
-    """Refuse lists, of which the first is row `first` of `where`, unless each holds d numbers and no null."""
+    """The first list is row `first` of `where`."""
 
     def wrong(row: int, what: str) -> InputError:
         numbers = f"{d} numbers" if d else "numbers"

@@ -1,7 +1,6 @@
-"""The writer of a Parquet column of lists, beside the other columns of a Parquet source. Needs pyarrow."""
+"""The writer of a Parquet column of lists, beside the other columns of a Parquet source."""
 
 from collections.abc import Iterator
-from io import BufferedIOBase
 from typing import Any
 
 from uncone.errors import InputError
@@ -10,16 +9,15 @@ from uncone.rows.base import Source, Target, Writer
 from uncone.rows.floats import Array
 from uncone.rows.parquet import ParquetRows, guarded, pyarrow_parquet
 
-_LABELS = "label"  # the column of labels, where the source has labels and is no Parquet file
+_LABELS = "label"  # of a source that is no Parquet file
 _GROUP_BYTES = 32 * 2**20
-_AT_ONCE = 8192  # rows of the other columns that are read at a time
-_TYPED = b"huggingface"  # metadata in which its libraries repeat the length of the lists
+_AT_ONCE = 8192  # rows of the other columns
 
 
 class ParquetRowsWriter(Writer):
-    """A Parquet file in row groups of about 32 MiB; other columns and metadata are those of the source."""
+    """Row groups of about 32 MiB; other columns and metadata are those of the source."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
+    def begin(self, target: Target, source: Source) -> None:
         pq = pyarrow_parquet("writing .parquet")
         import pyarrow as pa
 
@@ -30,7 +28,7 @@ class ParquetRowsWriter(Writer):
             self._beside = _labels(target, source)
             schema = self._beside.schema.append(pa.field(target.part, pa.list_(value)))
         self._target, self._schema = target, schema
-        self._writer = pq.ParquetWriter(handle, schema, use_dictionary=self._beside.names)
+        self._writer = pq.ParquetWriter(self._handle, schema, use_dictionary=self._beside.names)
         n, k = target.shape
         group = min(n, max(1, _GROUP_BYTES // (k * target.stored.itemsize)))
         self._waiting, self._rows = uninitialised((group, k), target.stored), 0
@@ -54,8 +52,7 @@ class ParquetRowsWriter(Writer):
 
         n, k = self._rows, self._target.shape[1]
         values = pa.array(self._waiting[:n].reshape(-1))
-        kind = self._schema.field(self._target.part).type
-        lists = pa.FixedSizeListArray.from_arrays(values, k).cast(kind)
+        lists = pa.FixedSizeListArray.from_arrays(values, k).cast(self._schema.field(self._target.part).type)
         columns = self._beside.take(n) | {self._target.part: lists}
         ordered = [columns[name] for name in self._schema.names]
         self._writer.write_table(pa.Table.from_arrays(ordered, schema=self._schema))
@@ -70,7 +67,6 @@ class _Beside:
         self.names: list[str] = schema.names
 
     def take(self, count: int) -> dict[str, Any]:
-        """The next `count` rows, a column under each name."""
         self._read(count)
         taken, self._rest = self._rest.slice(0, count), self._rest.slice(count)
         if self.names and len(taken) < count:
@@ -113,7 +109,7 @@ def _labels(target: Target, source: Source) -> _Beside:
 
 
 def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any) -> tuple[_Beside, Any]:
-    """All columns of the source but the vectors, and the schema to write, with vectors of `value`."""
+    """The columns but the vectors, and the schema to write, with vectors of `value`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -127,8 +123,8 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
     others, field = schema.remove(at), schema.field(at)
     target.check_free(others.names)
     if len(set(others.names)) < len(others.names):
-        way = "rename one, or write .npy"
-        raise InputError(f"expected different names of columns in {source.path}, got two of one: {way}")
+        got = "got two of one: rename one, or write .npy"
+        raise InputError(f"expected different names of columns in {source.path}, {got}")
 
     def batches() -> Iterator[Any]:
         for path, file in zip(rows.files, files, strict=True):
@@ -142,6 +138,8 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
     kind = pa.large_list(inner) if pa.types.is_large_list(kind) else pa.list_(inner, length)
     written = others.insert(at, pa.field(target.part, kind, field.nullable, field.metadata))
     if k != rows.shape[1] or target.part != source.part or kind != field.type:
-        metadata = {name: text for name, text in (schema.metadata or {}).items() if name != _TYPED}
+        metadata = {
+            name: text for name, text in (schema.metadata or {}).items() if name != b"huggingface"
+        }  # repeats the length of lists
         written = written.with_metadata(metadata or None)
     return _Beside(others, batches()), written

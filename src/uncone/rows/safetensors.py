@@ -1,14 +1,12 @@
 """safetensors: the rows of a tensor, and files written whole or with other rows in place of a tensor.
 
-The library checks the header, and gives no offsets. The header is written here, for equal bytes of equal results: the
-library puts the metadata in another order each time.
+The library gives no offsets, and writes metadata in another order each time: equal results would have unequal bytes.
 """
 
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedIOBase
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,7 @@ PIECE_BYTES = 2**22
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a safetensors file: its dtype, shape, and absolute byte range."""
+    """Its byte range is that of the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -50,13 +48,11 @@ class Entry:
         return self.start, self.dtype, self.shape
 
     def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
-        """The numbers as they are stored in `source`, some MiB at a time."""
         for at in range(self.start, self.stop, PIECE_BYTES):
             yield source.read(at, min(PIECE_BYTES, self.stop - at))
 
 
 def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
-    """The tensors of a safetensors file by name, and the texts of its `__metadata__`."""
     try:
         with safe_open(source.path, framework="np"):
             length = int.from_bytes(source.read(0, 8), "little")
@@ -77,10 +73,10 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
 def read_tensors(
     path: Path_, *, format: str | tuple[str, ...], what: str, how: str, sealed: bool = False
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """The tensors of a file whose metadata name `format`, or one of several, as copies in memory, and the metadata.
+    """The tensors of a file whose metadata name `format`, or one of several, and the metadata.
 
-    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save"). A checksum
-    is compared where there is one, and with `sealed` there must be.
+    Messages say `what` such a file holds and `how` to write it. A checksum is compared where there is one; with
+    `sealed` there must be.
     """
     source = LocalFile(path)
     try:
@@ -105,13 +101,12 @@ def read_tensors(
 
 
 def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Each tensor once: of names for the same numbers the first stays."""
+    """Of several names for the same numbers the first stays."""
     first = dict[tuple[Any, ...], str]()
     return {name: entry for name, entry in entries.items() if first.setdefault(entry.identity(), name) == name}
 
 
 def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The tensors that can be opened as rows."""
     return {name: x for name, x in entries.items() if len(x.shape) == 2 and x.dtype in FLOATS and 0 not in x.shape}
 
 
@@ -127,7 +122,7 @@ def sealed_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> byt
 
 def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator[bytes]:
     stored = [(name, *(of_tensor(x, name) if is_tensor(x) else (x, str(x.dtype)))) for name, x in tensors.items()]
-    stored.sort(key=lambda item: (-item[1].itemsize, item[0]))  # each begins at a multiple of its item's size
+    stored.sort(key=lambda item: (-item[1].itemsize, item[0]))  # each begins at a multiple of its item
     entries = [(name, Entry(CODES[dtype], x.shape, 0, x.nbytes)) for name, x, dtype in stored]
     yield header_bytes(entries, metadata)
     for _, x, _ in stored:
@@ -135,7 +130,7 @@ def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator
 
 
 def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, str]) -> bytes:
-    """The length and the header of a file of the tensors in the order given; only the sizes of entries count."""
+    """Of a file of tensors in this order; only the sizes of entries count."""
     content: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
     at = 0
     for name, entry in tensors:
@@ -150,10 +145,9 @@ def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, st
 
 
 class SafetensorsWriter(Writer):
-    """The rows as one tensor, with the other tensors and the metadata of a safetensors source."""
+    """The rows, with the other tensors and the metadata of a safetensors source."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        super().__init__(handle, target, source)
+    def begin(self, target: Target, source: Source) -> None:
         entries, metadata = dict[str, Entry](), {"format": "pt"}
         if source.format == "safetensors" and source.path is not None:
             self._file = LocalFile(source.path)
@@ -162,7 +156,7 @@ class SafetensorsWriter(Writer):
             target.check_free(entries)
         ours = Entry(CODES[target.dtype], target.shape, 0, math.prod(target.shape) * target.stored.itemsize)
         self._others = sorted(entries.items(), key=lambda item: item[1].start)
-        handle.write(header_bytes([(target.part, ours), *self._others], metadata))
+        self._handle.write(header_bytes([(target.part, ours), *self._others], metadata))
 
     def close(self) -> None:
         for _, entry in self._others:

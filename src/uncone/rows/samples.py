@@ -1,17 +1,14 @@
-"""Rows from what a notebook holds: arrays, tensors and lists, of any number of axes with a mask; integers as floats."""
+"""Rows from what a notebook holds: arrays, tensors and lists, of any number of axes with a mask."""
 
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.arguments import shown
 from uncone.errors import InputError, first_line
 from uncone.rows.base import Rows, SelectedRows, as_rows, float_array
 from uncone.rows.floats import Array, as_array, is_tensor, of_tensor
-
-_MOST_WHOLE = 2**53
 
 
 def as_samples(x: Any, mask: Any = None) -> Rows:
@@ -20,12 +17,12 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
     Args:
         x: Rows, or a tensor, array, list or DataFrame (N, D) of numbers; with a mask also (B, T, D), or more axes
             before D. Integers and the numbers of lists become float64.
-        mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep, as a tokenizer's
-            `attention_mask`. The `ids` of the rows are then their places among all positions: b T + t.
+        mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep, as `attention_mask`. The `ids` of
+            the rows are then their places among all positions: b T + t.
 
     Raises:
-        InputError: anything else, bools, integers beyond 2^53; three axes without a mask, since what is padding there
-            cannot be told from a state; a mask of another shape or type, or one that keeps none.
+        InputError: anything else, integers beyond 2^53; three axes without a mask, since padding there cannot be told
+            from states; a mask that keeps none.
     """
     name = "list" if isinstance(x, list | tuple) else None
     x = as_numbers(x) if name else x
@@ -39,9 +36,9 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
     return SelectedRows(rows, _kept(mask, shape[:-1]))
 
 
-def _numbers_of(frame: Any) -> npt.NDArray[Any]:
-    """The numbers of a DataFrame, row by row. One with columns of several types has them as objects."""
-    found: npt.NDArray[Any] = np.asarray(frame, order="C")
+def _numbers_of(frame: Any) -> Array:
+    """A DataFrame, row by row. One with columns of several types has them as objects."""
+    found = np.asarray(frame, order="C")
     if found.dtype.hasobject and not any(isinstance(one, str | bool | np.bool_) for one in found.flat):
         with suppress(TypeError, ValueError):  # the caller refuses objects
             found = found.astype(np.float64)
@@ -52,10 +49,7 @@ def _numbers_of(frame: Any) -> npt.NDArray[Any]:
 
 
 def as_numbers(x: Any) -> Array:
-    """An array, tensor or list of numbers as an array, without a copy where that can be; InputError for anything else.
-
-    bfloat16 becomes float32, integers and the numbers of a list float64.
-    """
+    """An array, without a copy where that can be: bfloat16 becomes float32, integers and lists float64."""
     x = as_array(x)
     if isinstance(x, list | tuple):
         try:
@@ -70,10 +64,7 @@ def as_numbers(x: Any) -> Array:
 
 
 def as_floats(given: Any, name: str) -> Array:
-    """Numbers for rows or items (counts, weights, scores) as float64, of whatever shape; bools are 0 and 1.
-
-    InputError for what makes no array, or one of texts, objects or complex numbers.
-    """
+    """Numbers for rows or items (counts, weights, scores) as float64, of whatever shape; bools are 0 and 1."""
     try:
         numbers = np.asarray(as_array(given))
         if numbers.dtype.kind not in "biuf":
@@ -85,7 +76,7 @@ def as_floats(given: Any, name: str) -> Array:
 
 
 def whole_as_float64(x: Any, name: str) -> Any:
-    """An array or tensor of integers as an array of float64; anything else as it is. InputError beyond 2^53."""
+    """Integers as float64, up to 2^53; anything else as it is."""
     if is_tensor(x):
         is_whole = not (x.is_floating_point() or x.is_complex() or x.is_meta or x.is_quantized)
         if not is_whole or str(x.layout) != "torch.strided" or str(x.dtype) == "torch.bool":
@@ -94,14 +85,13 @@ def whole_as_float64(x: Any, name: str) -> Any:
     elif not isinstance(x, np.ndarray) or x.dtype.kind not in "iu":
         return x
     largest = max(-int(x.min()), int(x.max())) if x.size and x.dtype.itemsize == 8 else 0
-    if largest > _MOST_WHOLE:
+    if largest > 2**53:
         got = f"{largest} in size from {name}: pass floats to have them rounded"
         raise InputError(f"expected whole numbers up to 2^53, which float64 holds exactly, got {got}")
     return x.astype(np.float64)
 
 
 def _kept(mask: Any, shape: tuple[int, ...]) -> Array:
-    """The places that `mask` keeps among positions of `shape`, int64, ascending."""
     try:
         given = np.asarray(as_array(mask))
         is_mask = given.dtype.kind in "biu" and bool(((given == 0) | (given == 1)).all())

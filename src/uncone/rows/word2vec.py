@@ -1,11 +1,10 @@
-"""word2vec binary, its rows and its writer: a line "N D", then each word, a space, D little-endian float32.
+"""word2vec binary: a line "N D", then each word, a space, D little-endian float32.
 
-Words are of any length: one pass finds the places of every `GRID`-th row, which is where reading begins later.
+Words are of any length: one pass finds the places of every `GRID`-th row, where reading begins later.
 """
 
 import re
 from collections.abc import Iterator
-from io import BufferedIOBase
 
 import numpy as np
 
@@ -17,19 +16,16 @@ from uncone.rows.floats import Array
 from uncone.rows.word_lines import number
 from uncone.rows.word_vectors import WordRows, written_words
 
-_LONGEST_HEADER = 64
 _LONGEST_WORD = 65536
 _PIECE_BYTES = 2**20
 _HEADER = re.compile(rb"\s{0,8}([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]*\r?\n")
 
 
 class Word2VecRows(WordRows):
-    """The vectors of a word2vec binary file; opening it finds the places of its rows."""
-
     def __init__(self, path: Path_) -> None:
         super().__init__()
         source = LocalFile(path)
-        header = _HEADER.match(source.head(_LONGEST_HEADER))
+        header = _HEADER.match(source.head(64))
         if header is None:
             way = "save it with gensim's save_word2vec_format(binary=True)"
             raise InputError(f"expected word2vec binary, got {source.name} without a first line 'N D': {way}")
@@ -70,10 +66,8 @@ class Word2VecRows(WordRows):
             raise InputError(f"the header of {self.name} lies: {why}: mend the header, or convert the file again")
 
     def _records(self, row: int, offset: int) -> Iterator[tuple[int, memoryview, list[tuple[int, int]]]]:
-        """Whole records from `row` on, at byte `offset`, some MiB at a time.
-
-        Of each part the byte at which it begins, its content, and where in that each word and its vector begin.
-        """
+        """Whole records from `row` on: of some MiB at once the first byte, the content, and where in it each word and
+        its vector begin."""
         n, vector = self.shape[0], 4 * self.shape[1]
         size = max(_PIECE_BYTES, 2 * (vector + _LONGEST_WORD + 2))
         while row < n:
@@ -102,7 +96,7 @@ class Word2VecRows(WordRows):
 def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
     """Numbers like 0.1 take four bytes with a space: text, which has the same first line, could pass for float32.
 
-    Two lines are looked at, as the bytes of one float32 can be a digit and a newline.
+    Two lines are read, as the bytes of one float32 can be a digit and a newline.
     """
 
     def is_text(line: bytes) -> bool:
@@ -117,12 +111,9 @@ def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
 
 
 class Word2VecWriter(Writer):
-    """word2vec binary as gensim writes it: "N D", then each word, a space, and its float32."""
-
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        super().__init__(handle, target, source)
+    def begin(self, target: Target, source: Source) -> None:
         self._words = written_words(target, source, _unreadable_in_binary)
-        handle.write(b"%d %d\n" % target.shape)
+        self._handle.write(b"%d %d\n" % target.shape)
 
     def write(self, rows: Array) -> None:
         content, size = raw_bytes(rows), rows.shape[1] * rows.itemsize

@@ -1,7 +1,7 @@
-"""Word vectors in text, their rows and their writer: word2vec (a first line "N D"), GloVe (no such line), fastText.
+"""Word vectors in text: word2vec (a first line "N D"), GloVe (no such line), fastText.
 
 Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are parsed when
-rows are read, on as many threads as a BLAS has. Nine significant digits are written, which give each float32 back.
+rows are read. Nine significant digits are written, which give each float32 back.
 """
 
 import gzip
@@ -11,10 +11,8 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from io import BufferedIOBase
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.roles import Path_
@@ -26,34 +24,29 @@ from uncone.rows.word_lines import WHITE, LineError, Piece, extra_number, number
 from uncone.threads import available, waited
 
 LONGEST_LINE = 16 * 2**20
-_PIECE_BYTES = 2**17  # so small that no array made of a piece gets a mapping of its own, with new pages each time
+_PIECE_BYTES = 2**17  # its arrays get no mappings of their own, with new pages
 _NEWLINE = ord("\n")
 _HEADER = re.compile(rb"(?:\xef\xbb\xbf)?[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n?")
-_MARK = b"\xef\xbb\xbf"  # some editors put it before UTF-8: no part of the first word
-_HEADERLESS = ".glove"
-_SHOWN = 40
-_LEVEL = 6
+_MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors
 
 
 class WordRows(StreamedRows):
-    """Vectors with words, float32. The words are read in a pass of their own."""
-
     dtype = "float32"
 
     def words(self) -> Iterator[bytes]:
-        """The words in order, as they stand in the file: they may be no UTF-8."""
+        """In order, as they stand in the file: they may be no UTF-8."""
         raise NotImplementedError
 
-    # A method: an attribute would keep the rows, and their file, in a cycle.
+    # An attribute would keep the rows, and their file, in a cycle.
     def load_labels(self) -> list[str | None]:
         return [word.decode("utf-8", "replace") for word in self.words()]
 
 
 class WordVectorRows(WordRows):
-    """The vectors of a text file, which may be gzipped: each number is `float` of its text, rounded.
+    """A text file, which may be gzipped: each number is `float` of its text, rounded.
 
-    Each line is a word, which may hold spaces, be empty, or stand twice, and D numbers: as many as a first line "N D"
-    says, or else as end the first line. Reading raises InputError, with its number, for a line without D numbers.
+    A word may hold spaces, be empty, or stand twice. D is what a first line "N D" says, or else how many numbers end
+    the first line.
     """
 
     def __init__(self, path: Path_, *, zipped: bool = False) -> None:
@@ -72,7 +65,13 @@ class WordVectorRows(WordRows):
             promised, d = None, _count_numbers(first, self.name)
         else:
             self._start, promised, d = len(first), int(header[1]), int(header[2])
-            self._check_promise(promised, d)
+            check_shape((promised, d), self.name)
+            least = promised * (2 * d + 1)
+            most = self._source.size * (MOST_INFLATED if zipped else 1)
+            if least > most:
+                why = f"{promised} lines of {d} numbers take at least {least} bytes, the file has"
+                why = f"{why} {'at most ' * zipped}{most}: it was cut, or is no text of word vectors"
+                raise InputError(f"line 1 of {self.name} lies: {why}")
         n, self._offsets = self._count_lines()
         if promised is not None and promised != n:
             way = f", up to line {n + 1}: the file was cut, or mend line 1"
@@ -92,8 +91,8 @@ class WordVectorRows(WordRows):
         threads = available()
         return self.pieces(0) if threads == 1 else self._numbered(self._parsed_by(threads), 0)
 
-    def _numbered(self, parsed: Iterator[npt.NDArray[np.float32]], row: int) -> Iterator[Array]:
-        """From `row` on; a bad line gets its number in the file."""
+    def _numbered(self, parsed: Iterator[Array], row: int) -> Iterator[Array]:
+        """A bad line gets its number in the file."""
         try:
             for x in parsed:
                 yield x
@@ -102,9 +101,8 @@ class WordVectorRows(WordRows):
             line = self.has_header + row + error.index + 1
             raise _bad_line(line, self.name, f"{error}: mend the line, or leave it out") from None
 
-    def _parsed_by(self, threads: int) -> Iterator[npt.NDArray[np.float32]]:
-        """All pieces in order, parsed on `threads` threads; a few wait for their turn."""
-        coming = deque[Future[npt.NDArray[np.float32]]]()
+    def _parsed_by(self, threads: int) -> Iterator[Array]:
+        coming = deque[Future[Array]]()
         with ThreadPoolExecutor(threads, thread_name_prefix="uncone-text") as pool:
             for piece in self._text(self._start):
                 coming.append(pool.submit(parse_piece, piece, self.shape[1]))
@@ -117,21 +115,11 @@ class WordVectorRows(WordRows):
         for piece in self._text(self._start):
             yield from word_lines.words_of(piece, self.shape[1])
 
-    def _check_promise(self, n: int, d: int) -> None:
-        """Refuse a first line that promises more than the file can hold."""
-        check_shape((n, d), self.name)
-        most, least = self._source.size * (MOST_INFLATED if self._zipped else 1), n * (2 * d + 1)
-        if least > most:
-            why = (
-                f"{n} lines of {d} numbers take at least {least} bytes, the file has {'at most ' * self._zipped}{most}"
-            )
-            raise InputError(f"line 1 of {self.name} lies: {why}: it was cut, or is no text of word vectors")
-
     def _count_lines(self) -> tuple[int, list[int]]:
         """How many lines follow the header, without white ones at the end, and where every GRID-th begins."""
         begun = n = 0
         stop = offset = self._start
-        offsets = list[int]()
+        offsets = []
         for piece in self._text(self._start):
             text = piece.bytes[: piece.size]
             newlines = text == _NEWLINE
@@ -147,7 +135,7 @@ class WordVectorRows(WordRows):
         return n, offsets
 
     def _parse_first(self) -> None:
-        """Read the first line now: another text, whose first line may end in a number, is refused at once."""
+        """Other text, whose first line may end in a number, is refused at once."""
         first, d = next(self._text(self._start)), self.shape[1]
         one, two, *_ = first.text(0, first.size).split(b"\n", 2)  # the last line of a piece ends in a newline too
         ends_in_word = two.strip() != b"" and number(two.split()[-1]) is None
@@ -167,7 +155,7 @@ class WordVectorRows(WordRows):
             raise _bad_line(self.has_header + 1, self.name, f"{error}: {way}") from None
 
     def _text(self, offset: int) -> Iterator[Piece]:
-        """Whole lines from byte `offset` (of the text, not of its gzipped form) to the end, in pieces."""
+        """Whole lines from byte `offset` (of the unpacked text) on, in pieces."""
         kept, stream = b"", self._stream(offset)
         while True:
             buffer = bytearray(len(kept) + _PIECE_BYTES + 1 + word_lines.PADDING)
@@ -229,38 +217,36 @@ def _count_numbers(line: bytes, name: str) -> int:
 
 
 class TextWriter(Writer):
-    """A line a row: the word and its numbers; "N D" before them, unless the source or `.glove` has none."""
+    """ "N D", unless the source or `.glove` has no such line; then a line a row."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        super().__init__(handle, target, source)
+    def begin(self, target: Target, source: Source) -> None:
         n, k = target.shape
         self._line = b" ".join([b"%.9g"] * k) + b"\n"
         self._words = written_words(target, source, _unreadable_in_text)
-        rows, headerless = source.rows, target.path.suffix == _HEADERLESS
+        rows, headerless = source.rows, target.path.suffix == ".glove"
         has_header = rows.has_header if isinstance(rows, WordVectorRows) else not headerless
         if has_header or k == 1:  # a word and one number would read as such a line
-            handle.write(b"%d %d\n" % (n, k))
+            self._handle.write(b"%d %d\n" % (n, k))
 
     def write(self, rows: Array) -> None:
-        values = rows.astype(np.float64).tolist()
-        lines = (b"%b %b" % (next(self._words), self._line % tuple(row)) for row in values)
+        lines = (b"%b %b" % (next(self._words), self._line % tuple(row)) for row in rows.astype(np.float64).tolist())
         self._handle.write(b"".join(lines))
 
 
 class GzipWriter(TextWriter):
-    """The same text, gzipped; equal rows give equal bytes."""
+    """Equal rows give equal bytes."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        stream = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=handle, mtime=0)
-        super().__init__(stream, target, source)
+    def begin(self, target: Target, source: Source) -> None:
+        self._handle = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=self._handle, mtime=0)
+        super().begin(target, source)
 
     def close(self) -> None:
         self._handle.close()
 
 
 def written_words(target: Target, source: Source, unreadable: Callable[[bytes], str]) -> Iterator[bytes]:
-    """The words as they stand in the source, or its labels. One that could not be read back, for the reason that
-    `unreadable` gives, is refused when it is met."""
+    """The words of the source, or its labels. A word is refused when it is met, if `unreadable` says why it could not
+    be read back."""
     labels = None if isinstance(source.rows, WordRows) else source.rows.labels
     if isinstance(source.rows, WordRows):
         words: Iterator[bytes | None] = source.rows.words()
@@ -274,7 +260,7 @@ def written_words(target: Target, source: Source, unreadable: Callable[[bytes], 
         for row, word in enumerate(words):
             why = "none" if word is None else unreadable(word)
             if word is None or why:
-                told = why if word is None else f"{word[:_SHOWN].decode('utf-8', 'replace')!r}, {why}"
+                told = why if word is None else f"{word[:40].decode('utf-8', 'replace')!r}, {why}"
                 expected = f"a word that {target.path.name} can hold in row {row}"
                 way = "write .parquet, which holds any, or .npy without words"
                 raise InputError(f"expected {expected}, got {told}: {way}")
