@@ -14,17 +14,14 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import Limits, counted, number, optional, shortened, signed, title
 
-MOST_COMPARED = 6  # more would not be told apart in one drawing
+MOST_COMPARED = 6  # that one drawing can tell apart
 Part = Literal["measures", "without_effect", "tokens"]
 PARTS: tuple[Part, ...] = ("measures", "tokens", "without_effect")
 LETTERS = "ABCDEF"
 _TONES: dict[str, Tone] = {"better": "better", "worse": "worse"}
 _MOVED = ("better", "worse", "changed", "neither")
-_HEADINGS = {
-    "measures": ("Measurements", ""),
-    "tokens": ("Tokens by frequency", ""),
-    "without_effect": (WITHOUT_EFFECT, WITHOUT_EFFECT_REASON),
-}
+_HEADINGS = {"measures": ("Measurements", ""), "tokens": ("Tokens by frequency", "")}
+_HEADINGS["without_effect"] = WITHOUT_EFFECT, WITHOUT_EFFECT_REASON
 LITTLE = "In brackets: little, or under a caution."
 WORSE, BETTER = ("new", "grew"), ("gone", "shrank")
 _WAYS = "Worse and better are said of defects that came, grew, shrank or went; all else changed, up or down."
@@ -37,7 +34,7 @@ class Change:
     """How one reading differs from the baseline's.
 
     `direction` is `worse` or `better` where the reading is the evidence of a defect that came or grew, shrank or went;
-    `equal` where the difference is rounding, `unclear` where its interval holds 0, and `changed` everywhere else.
+    `equal` where the difference is rounding, `unclear` where its interval holds 0, and else `changed`.
     """
 
     difference: float  # reading less baseline
@@ -50,8 +47,8 @@ class Change:
 
 @part
 class ComparedMeasure:
-    """One measure over all diagnoses, in their order. `cautions` hold what else than the rows may have moved a number,
-    or why it was not subtracted."""
+    """One measure over all diagnoses. `cautions` hold what else than the rows may have moved a number, or why it was
+    not subtracted."""
 
     name: str  # see [measures](measures.md)
     better: Literal["higher", "lower", "neither"]  # `higher`, `lower` or `neither`
@@ -107,7 +104,7 @@ class ComparedSubject:
         return next(side for side in self.sides if side is not None).title
 
     def lettered(self) -> list[tuple[str, int, Subject]]:
-        """The sides that there are, each with the letter and the place of its diagnosis."""
+        """The sides that there are, with the letter and the place of each diagnosis."""
         return [(LETTERS[place], place, side) for place, side in enumerate(self.sides) if side is not None]
 
     def blocks(self, names: tuple[str, ...]) -> tuple[Block, ...]:
@@ -164,14 +161,14 @@ class Comparison(Record):
     @property
     def worse(self) -> bool:
         """Whether a defect came or grew in any diagnosis after the baseline (`--fail-on worse`)."""
-        findings = (finding for subject in self.subjects for finding in subject.findings)
-        return any(change in WORSE for finding in findings for change in finding.changes)
+        findings = (f for subject in self.subjects for f in subject.findings)
+        return any(change in WORSE for f in findings for change in f.changes)
 
     @property
     def title(self) -> str:
         """The first two diagnoses, and how many more."""
         names = self._names()
-        return " and ".join([*names[:2], *([f"{len(names) - 2} more"] if len(names) > 2 else [])])
+        return " and ".join([*names[:2], *[f"{len(names) - 2} more"] * (len(names) > 2)])
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measure and diagnosis."""
@@ -189,8 +186,8 @@ class Comparison(Record):
         tallies = ("baseline", *map(self._tally, range(1, len(names))))
         rows = tuple(zip(LETTERS, names, tallies, strict=False))
         verdicts = tuple(zip(LETTERS, (diagnosis.verdict for diagnosis in self.diagnoses), strict=False))
-        made = [", ".join(map(" ".join, d.versions.items())) or "unknown" for d in self.diagnoses]
-        versions = Bullets(tuple(f"{letter}: {by}" for letter, by in zip(LETTERS, made, strict=False)))
+        made = (", ".join(map(" ".join, d.versions.items())) or "unknown" for d in self.diagnoses)
+        versions = Bullets(tuple(map(": ".join, zip(LETTERS, made, strict=False))))
         changes = (change for *_, measure in self._measures() for change in measure.changes)
         has_interval = any(change is not None and change.interval is not None for change in changes)
         return shown(
@@ -215,8 +212,7 @@ class Comparison(Record):
         there = [change for change in moved if change is not None]
         if not there:
             return ""
-        findings = [finding for subject in self.subjects for finding in subject.findings if finding.changes]
-        ways = [finding.changes[place] for finding in findings]
+        ways = [f.changes[place] for subject in self.subjects for f in subject.findings if f.changes]
         worse, better = (sum(way in kind for way in ways) for kind in (WORSE, BETTER))
         of = f"{sum(change.meaningful for change in there)} of {counted(len(there), 'measure')} changed beyond little"
         return f"{counted(worse, 'defect')} worse, {better} better; {of}"
@@ -230,7 +226,7 @@ def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
 
 
 def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
-    findings = [finding for finding in subject.findings if any(finding.levels)]
+    findings = [f for f in subject.findings if any(f.levels)]
     findings.sort(key=lambda f: min(LEVELS.index(level) for level in f.levels if level is not None))
     rows = list[tuple[str | Cell, ...]]()
     for f in findings:
@@ -315,7 +311,7 @@ def _difference(change: Change | None) -> Cell:
 
 
 def _direction(change: Change | None) -> Cell:
-    """An arrow and a word, in brackets where it is little or under a caution; or empty."""
+    """An arrow and a word, in brackets where it is little or under a caution."""
     if change is None:
         return Cell("")
     if change.direction not in _MOVED:
@@ -338,14 +334,13 @@ def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part
         sides = zip(subject.sides, subject.readings(measure.name, part=part), measure.changes, strict=True)
         for place, (side, reading, change) in enumerate(sides):
             unclear = change is not None and change.direction == "unclear"
-            holds = ("the interval of the difference holds 0",) if unclear else ()
-            missing = (
-                () if side is None or reading is not None else ("not taken",)
-            )  # no side: said once, of the subject
+            every = [*(reading.warnings if reading else ()), *measure.cautions[place]]
+            every += ["the interval of the difference holds 0"] * unclear
             if reading is not None and reading.value is None:
-                missing = (f"undefined: {reading.reason}",)
-            warnings = reading.warnings if reading is not None else ()
-            for words in (*missing, *warnings, *measure.cautions[place], *holds):
+                every.insert(0, f"undefined: {reading.reason}")
+            elif side is not None and reading is None:  # no side: said once, of the subject
+                every.insert(0, "not taken")
+            for words in every:
                 said[words] = said.get(words, "") + LETTERS[place]
         for words, letters in said.items():
             by_words.setdefault((", ".join(letters), words), []).append(_title(measure.name, part))

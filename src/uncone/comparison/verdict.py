@@ -11,8 +11,8 @@ from uncone.records.text import counted, listing, number, shortened, title
 
 _MOST_NAMED = 3
 
-# Measures of one question tell the same change again: of each family only the first that was taken speaks.
-# Raw readings of the spectrum come last in theirs: the mean alone moves them, and mean_cosine tells of it.
+# Measures of one question change alike: of each family only the first that was taken speaks. Raw readings of the
+# spectrum come last in theirs: the mean alone moves them, and mean_cosine shows it.
 FAMILIES = (
     ("mean_cosine", "mean_shift", "uniformity", "uniformity_exact"),
     ("isoscore", "isoscore_debiased", "isoscore_star", "participation_ratio", "participation_ratio_debiased"),
@@ -63,10 +63,8 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
     """Defects that came or went, then what changed. `than` is empty where the baseline stands before all clauses."""
     if not shared:
         return f"{name} has no subject in common" + than.replace(" than ", " with ")
-    steps = sorted(
-        (step for subject in shared for step in _steps(subject, order)),
-        key=lambda step: (not step.bounded, -step.change.size),
-    )
+    steps = [step for subject in shared for step in _steps(subject, order)]
+    steps.sort(key=lambda step: (not step.bounded, -step.change.size))
     changed = _grouped(steps[:_MOST_NAMED], of_many=of_many)
     said = list[str]()
     for way, kinds in (("worse", WORSE), ("better", BETTER)):
@@ -85,20 +83,18 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
 
 def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
     """The words of the changes; with several subjects, those of one subject together."""
-    if not of_many or not steps:
-        return listing([step.words for step in steps]) if steps else ""
-    by_subject = {step.subject: [s.words for s in steps if s.subject == step.subject] for step in steps}
-    return listing([f"{listing(words)} of {subject}" for subject, words in by_subject.items()])
+    words = [step.words for step in steps]
+    if of_many:
+        by_subject = {step.subject: [s.words for s in steps if s.subject == step.subject] for step in steps}
+        words = [f"{listing(words)} of {subject}" for subject, words in by_subject.items()]
+    return listing(words) if words else ""
 
 
 def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
-    """The changes that mean something, of each family only that of the first measure that was taken.
-
-    Readings that a named defect rests on are told with it.
-    """
+    """The changes that mean something, of each family that of the first measure that was taken, but for readings that a
+    named defect rests on."""
     tables: tuple[Part, ...] = ("measures", "tokens")
-    every = ((m, part) for part in tables for m in getattr(subject, part))
-    taken = {m.name: (m, part) for m, part in every if m.changes[order] is not None}
+    taken = {m.name: (m, part) for part in tables for m in getattr(subject, part) if m.changes[order] is not None}
     silent = {name for family in FAMILIES for name in [n for n in family if n in taken][1:]}
     for name, (measure, part) in taken.items():
         change, before, after = measure.changes[order], measure.values[0], measure.values[order]
@@ -147,12 +143,12 @@ def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:
     """The first reading that a defect rests on, after and before: "mean cosine 0.63 instead of 0.02"."""
     sides = [side for place in (order, 0) if (side := subject.sides[place]) is not None]
     names = [name for side in sides for f in side.findings if f.cause == cause for name in f.measures]
-    measures = {measure.name: measure for measure in (*subject.measures, *subject.tokens)}
-    measure = next((measures[name] for name in names if name in measures), None)
-    before, after = (None, None) if measure is None else (measure.values[0], measure.values[order])
-    if measure is None or before is None or after is None:
+    values = {measure.name: measure.values for measure in (*subject.measures, *subject.tokens)}
+    name = next((name for name in names if name in values), "")
+    before, after = (values[name][place] if name else None for place in (0, order))
+    if before is None or after is None:
         return []
-    return [f"{_name(measure.name.rpartition('.')[2])} {number(after)} instead of {number(before)}"]
+    return [f"{_name(name.rpartition('.')[2])} {number(after)} instead of {number(before)}"]
 
 
 def _name(name: str) -> str:

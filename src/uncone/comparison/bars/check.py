@@ -51,26 +51,22 @@ def check(
     """
     if not isinstance(diagnosis, Diagnosis):
         diagnosis = Diagnosis.load(diagnosis)
-    bars = [_bar(diagnosis, name, "max", bar) for name, bar in (max or {}).items()]
-    bars += [_bar(diagnosis, name, "min", bar) for name, bar in (min or {}).items()]
+    bars = [_bar(diagnosis, *one, "max") for one in (max or {}).items()]
+    bars += [_bar(diagnosis, *one, "min") for one in (min or {}).items()]
     if fail_on not in (None, *DEFECTS):
         raise InputError(f"expected fail_on severe or warning, got {fail_on!r}: choose one, or leave it out")
     if not bars and fail_on is None:
-        raise InputError(
-            "expected at least one bar or fail_on, got neither: give one such as --max mean_cosine=0.3 "
-            "(max={...}) or --fail-on severe"
-        )
+        how = "--max mean_cosine=0.3 (max={...}) or --fail-on severe"
+        raise InputError(f"expected at least one bar or fail_on, got neither: give one such as {how}")
     unjudged = [one.name for one in diagnosis.subjects if any(f.cause == "not_measured" for f in one.findings)]
     if fail_on is not None and unjudged:
-        raise InputError(
-            f"expected a diagnosis that judges all it holds with fail_on, got {unjudged[0]} with too little to "
-            "judge: diagnose more rows, or give bars alone"
-        )
+        got = f"{unjudged[0]} with too little to judge: diagnose more rows, or give bars alone"
+        raise InputError(f"expected a diagnosis that judges all it holds with fail_on, got {got}")
     held = Check(diagnosis.name, all(bar.ok for bar in bars), tuple(bars), diagnosis.verdict, diagnosis.level, fail_on)
     return replace(held, ok=held.ok and not held.is_defective)
 
 
-def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], limit: SupportsFloat) -> Bar:
+def _bar(diagnosis: Diagnosis, name: str, limit: SupportsFloat, kind: Literal["max", "min"]) -> Bar:
     if not _is_finite(limit):
         raise InputError(f"expected a finite number as the {kind} of {name}, got {limit!r}: give one such as 0.3")
     full, measurement, path = diagnosis.find(name)

@@ -72,7 +72,7 @@ class Check(Record):
 
 
 def _beyond(bar: Bar) -> float:
-    """How far a number is beyond its bar, below 0 where it is within, so that numbers of any unit compare."""
+    """How far a number is beyond its bar, as a share of the larger, so that numbers of any unit compare."""
     largest = max(abs(bar.value), abs(bar.bar)) or 1.0
     return (bar.value / largest - bar.bar / largest) * (1 if bar.kind == "max" else -1)
 
