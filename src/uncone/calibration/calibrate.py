@@ -21,7 +21,6 @@ from uncone.transforms.one_side import check_same_width, one_sided
 from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
 from uncone.version import versions
 
-ALL_PAIRS = 1_000_000_000
 RATES = (0.05, 0.01, 0.001, 0.0001, 0.00001)
 
 
@@ -40,7 +39,7 @@ def calibrate(
     scores: Sequence[float] | None = None,
     rates: Sequence[float] = RATES,
     against: Annotated[Calibration | Path_ | None, Role.READ] = None,
-    most_pairs: int = ALL_PAIRS,
+    most_pairs: int = 1_000_000_000,
     seed: int = 0,
     skip_nonfinite: bool = False,
     progress: Progress | None = None,
@@ -48,9 +47,9 @@ def calibrate(
     """Say what a similarity score of these vectors means: how often random pairs reach it.
 
     A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are exact
-    over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all pairs up to
-    `most_pairs`; of more, over all pairs of rows drawn without replacement. Intervals (95%) say where a share would lie
-    for other rows drawn alike; pairs that share a row do not count as independent.
+    over all pairs. Shares are counted in bins, over all pairs up to `most_pairs`; of more, over all pairs of rows drawn
+    without replacement. Intervals (95%) say where a share would lie for other rows drawn alike; pairs that share a row
+    do not count as independent.
 
     Args:
         vectors: the documents (N, D), in any form that uncone reads; with `texts` their encoder.
@@ -123,12 +122,11 @@ def calibrate(
     meanings = tuple(map(counted.meaning, wanted))
     thresholds = tuple(map(counted.threshold, sorted(rates, reverse=True)))
     first, asked = verdict(metric, meanings, thresholds, histogram), None if other is None else other.fitted
-    sums = (floor.pairs, floor.mean, floor.variance)
-    told = (meanings, thresholds, function_of(knots, histogram))
+    told = (histogram, knots, counted.free, meanings, thresholds, function_of(knots, histogram))
     more: Any = {"equal_pairs": equal, "seed": seed, "versions": versions("numpy", *["torch"] * (texts is not None))}
     more["notes"] = (*filter(None, (numbers,)), *remarks(sides, counted, floor, equal))
     more["caution"] = " ".join(filter(None, (shifted, common)))
-    record = Calibration(rows.name, first, metric, rows, asked, *sums, histogram, knots, counted.free, *told, **more)
+    record = Calibration(rows.name, first, metric, rows, asked, floor.pairs, floor.mean, floor.variance, *told, **more)
     if sides.labels is not None:
         record = with_labels(record, sides.labels, prior)
     if against is None:
@@ -173,11 +171,11 @@ def _with_labels(
     of_first, of_second = (places, None) if queries is None else (places_of(queries.rows, query_ids), places)
     labels = sides.scored(read_labels(table, of_first, of_second, match_at=match_at))
     first, second = labels.matching()
-    is_numbered = ids is None and rows.keys is None
+    paired = []
     if queries is None:
-        paired = [PairedRows("rows", rows, np.stack([first, second], axis=1), "--ids", is_numbered)]
+        second = np.stack([first, second], axis=1)
     else:
-        are_queries = query_ids is None and queries.rows.keys is None
-        paired = [PairedRows("queries", queries.rows, first, "--query-ids", are_queries)]
-        paired += [PairedRows("rows", rows, second, "--ids", is_numbered)]
+        are_numbered = query_ids is None and queries.rows.keys is None
+        paired.append(PairedRows("queries", queries.rows, first, "--query-ids", are_numbered))
+    paired.append(PairedRows("rows", rows, second, "--ids", ids is None and rows.keys is None))
     return replace(sides, labels=labels), *remarks_on_numbers(paired, labels.source)

@@ -9,16 +9,14 @@ from uncone.calibration.scores.record import Share
 from uncone.errors import InputError
 from uncone.records.text import counted, percent
 
-_LARGE, _WIDE = 1.5, 2.0  # factors of a rate that drifted far, and of an interval that tells nothing
-_JUDGED_RATE = 0.01
+_LARGE, _WIDE = 1.5, 2.0  # factors of a rate that drifted far, and of an interval that says nothing
 _SCORES = 2000
 
 
 def drift(saved: Calibration, now: Calibration) -> Drift:
     """How random pairs' scores differ from a saved calibration's, and what its thresholds let pass now.
 
-    A saved calibration with labelled pairs does not count their matches as random pairs. If `now` has no labels, and so
-    counts every pair, they are put back into the saved rates.
+    If `now` has no labels, and so counts every pair, the matches of labelled pairs are put back into the saved rates.
 
     Args:
         saved: the calibration whose thresholds are in use.
@@ -38,15 +36,14 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
     if saved.metric != now.metric:
         raise InputError(f"expected a calibration of {now.metric}, got one of {saved.metric}: take the same")
     if now.labelled is not None and saved.labelled is None:
-        raise InputError(
-            f"expected no labelled pairs, as the saved calibration of {saved.name} has none and counts their "
-            f"matches, got those of {now.labelled.source}: leave --pairs out, or give it to the saved one too"
-        )
+        counts = f"as the saved calibration of {saved.name} has none and counts their matches"
+        got = f"those of {now.labelled.source}: leave --pairs out, or give it to the saved one too"
+        raise InputError(f"expected no labelled pairs, {counts}, got {got}")
     known = [(one.score, _rate_of(one, saved, now)) for one in saved.thresholds]
     thresholds = tuple(_threshold(score, rate, now) for score, rate in known if score is not None and rate is not None)
     if not thresholds:
         raise InputError(f"expected a calibration with thresholds, got {saved.name} without: use more rows")
-    judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / _JUDGED_RATE)))
+    judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / 0.01)))
     before, after = (percent(share.value, precise=True) for share in (judged.before, judged.now))
     summary = (
         f"The saved threshold {judged.score:.4g} was reached by {before} of random pairs and is reached by "
@@ -72,12 +69,10 @@ def _rate_of(one: ScoreThreshold, saved: Calibration, now: Calibration) -> Share
 
 
 def _threshold(score: float, before: Share, now: Calibration) -> DriftedThreshold:
-    rate = now.false_match_rate(score)
-    low, high = now.false_match_interval(score)
-    share = Share(rate, low, high)
-    ratio = _quotient(rate, before.value)
-    if not ratio or low <= 0 or before.low <= 0:  # no logarithm: the ends of the two intervals, divided, hold the ratio
-        bounds = (_quotient(low, before.high), _quotient(high, before.low))
+    share = Share(now.false_match_rate(score), *now.false_match_interval(score))
+    ratio = _quotient(share.value, before.value)
+    if not ratio or share.low <= 0 or before.low <= 0:  # no logarithm: the intervals, divided, hold the ratio
+        bounds = (_quotient(share.low, before.high), _quotient(share.high, before.low))
         return DriftedThreshold(score, before, share, ratio, *bounds)
     half = math.hypot(*(math.log(one.high / one.low) / 2 for one in (before, share)))
     return DriftedThreshold(score, before, share, ratio, ratio * math.exp(-half), ratio * math.exp(half))
@@ -100,10 +95,9 @@ def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"
 def _largest_difference(saved: Calibration, now: Calibration) -> tuple[float, float]:
     bins = (saved.histogram, now.histogram)
     low, high = min(one.low for one in bins), max(one.edge(len(one.counts)) for one in bins)
-    scores = [low + (high - low) * number / _SCORES for number in range(_SCORES + 1)]
-    differences = [abs(saved.false_match_rate(score) - now.false_match_rate(score)) for score in scores]
-    largest = max(differences)
-    return largest, scores[differences.index(largest)]
+    scores = (low + (high - low) * number / _SCORES for number in range(_SCORES + 1))
+    differences = ((abs(saved.false_match_rate(score) - now.false_match_rate(score)), score) for score in scores)
+    return max(differences, key=lambda pair: pair[0])
 
 
 def _notes(saved: Calibration, now: Calibration, are_same: bool) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ METRICS = ("cosine", "inner_product")
 _MOST_BYTES = 2**30  # of rows of one side that are held in memory
 _FORM = "columns between tabs: id of the query or first row, id of the row, and a label (without it all match)"
 _NAMES = {"query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2", "sentence1", "sentence2"}
-"""Names of columns of ids, as a first line may have them."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,8 @@ def open_side(spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progre
         moments = Moments.of(rows, unit_first=False, shift=np.zeros(d), progress=tick)
     side = Side(rows, moments, metric)
     if side.n < 2:
-        raise InputError(
-            f"expected at least two {what} with a score, got {side.n} of {n} in {rows.name} (rows that are "
-            "all zero have no cosine): a distribution needs more, best thousands"
-        )
+        got = f"{side.n} of {n} in {rows.name} (rows that are all zero have no cosine)"
+        raise InputError(f"expected at least two {what} with a score, got {got}: best are thousands")
     return side
 
 
@@ -116,8 +113,7 @@ class Sides:
         parts = []
         for start in range(0, len(labels.first), GRID):
             cut = slice(start, start + GRID)
-            a = (self.queries or self.rows).take(labels.first[cut])
-            b = self.rows.take(labels.second[cut])
+            a, b = (self.queries or self.rows).take(labels.first[cut]), self.rows.take(labels.second[cut])
             scores = np.einsum("ij,ij->i", a, b, dtype=np.float64)
             if self.rows.metric == "cosine":
                 scores[~(a.any(axis=1) & b.any(axis=1))] = np.nan
@@ -125,8 +121,8 @@ class Sides:
         values = np.concatenate(parts)
         kept = ~np.isnan(values)
         if not (labels.matches & kept).any():
-            advice = "all are zero"
-            raise InputError(f"expected a match of two rows with a direction in {labels.source}, got none: {advice}")
+            got = f"{labels.source}, got none: all are zero"
+            raise InputError(f"expected a match of two rows with a direction in {got}")
         first, second, matches = labels.first[kept], labels.second[kept], labels.matches[kept]
         return Labels(labels.source, first, second, matches, values[kept], int((~kept).sum()))
 
@@ -154,16 +150,12 @@ def how_many(n: int, queries: int | None, most_pairs: int, d: int) -> tuple[int,
     queries = min(queries, most_rows)
     if n * queries <= most_pairs:
         return n, queries
-    side = math.isqrt(most_pairs)
-    few_queries = min(queries, max(side, most_pairs // n))
-    few_rows = min(n, most_pairs // few_queries)
-    return max(2, few_rows), max(2, few_queries)
+    queries = min(queries, max(math.isqrt(most_pairs), most_pairs // n))
+    return max(2, min(n, most_pairs // queries)), max(2, queries)
 
 
 @dataclass(frozen=True)
 class Floor:
-    """Mean and variance of the score over `pairs` pairs."""
-
     pairs: int
     mean: float
     variance: float
@@ -243,16 +235,17 @@ def equal_pairs(sides: Sides) -> int:
     """How many of the random pairs are of two rows that are equal to the bit."""
     mine = _fingerprints(sides.rows.rows)
     others = mine if sides.queries is None else _fingerprints(sides.queries.rows)
-    known = 0
-    if sides.labels is not None:
-        first, second = sides.labels.matching()
-        known = int((others[first] == mine[second]).sum())
     kinds, counts = _kinds(mine, sides.rows.metric)
     if sides.queries is None:
-        return int((counts * (counts - 1) // 2).sum()) - known
-    other_kinds, times = _kinds(others, sides.rows.metric)
-    _, here, there = np.intersect1d(kinds, other_kinds, assume_unique=True, return_indices=True)
-    return int((counts[here] * times[there]).sum()) - known
+        equal = counts * (counts - 1) // 2
+    else:
+        other_kinds, times = _kinds(others, sides.rows.metric)
+        _, here, there = np.intersect1d(kinds, other_kinds, assume_unique=True, return_indices=True)
+        equal = counts[here] * times[there]
+    if sides.labels is not None:
+        first, second = sides.labels.matching()
+        return int(equal.sum()) - int((others[first] == mine[second]).sum())
+    return int(equal.sum())
 
 
 def _kinds(prints: Prints, metric: Metric) -> tuple[Prints, npt.NDArray[np.int64]]:
@@ -270,10 +263,8 @@ def read_labels(
     for where, fields in _lines(path):
         unknown = [name for name, places in zip(fields, known, strict=False) if name not in places]
         if unknown:
-            raise InputError(
-                f"expected the id of a row in {where}, got {unknown[0][:60]!r}: ids are rows' own labels or numbers "
-                "from 0, or the lines of a file given with --ids and --query-ids"
-            )
+            ids = "ids are rows' own labels or numbers from 0, or the lines of a file given with --ids and --query-ids"
+            raise InputError(f"expected the id of a row in {where}, got {unknown[0][:60]!r}: {ids}")
         a, b = (places[name] for name, places in zip(fields, known, strict=False))
         if second is None and a == b:
             raise InputError(f"expected a pair of different rows in {where}, got a row with itself: drop it")
@@ -296,7 +287,7 @@ def _lines(path: Path_) -> Iterator[tuple[str, list[str]]]:
     width = 0
     for number, line in enumerate(table_lines(path, how=f"give a table of {_FORM}"), start=1):
         fields = [field.strip() for field in line.split("\t")]
-        # a first line names columns: its label is no number, or both its ids are names of columns
+        # a line of names has a label that is no number, or usual names for both ids
         is_header = number == 1 and (
             number_in(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= _NAMES
         )

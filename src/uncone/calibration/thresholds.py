@@ -13,14 +13,11 @@ from uncone.calibration.sides import Floor, Labels, Sides, alignment, check_pair
 from uncone.records.text import counted, percent
 from uncone.roles import Progress
 
-_FEWEST = 10  # pairs that must reach a threshold: fewer say little of how many would in other rows
+_FEWEST = 10  # pairs that must reach a threshold
 _BINS = 20_000
-_DEVIATIONS = 40.0
 _KNOTS = (0.999, 0.99, 0.95, 0.85, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
 _LEVELS = {0.5: "below the middle", 0.1: "nothing special", 0.01: "somewhat high", 1e-4: "high", 0.0: "very high"}
-"""From which false-match rate on a score is called what."""
 _NAMES = {"cosine": "a cosine", "inner_product": "an inner product"}
-_UNRELATED = 0.1
 _FEW = 100  # rows on which intervals rest on little
 
 
@@ -41,9 +38,8 @@ class Counted:
         """The lowest edge that at most the share `rate` of the counted pairs reaches."""
         pairs = self.histogram.pairs
         if rate * pairs < _FEWEST:
-            needed = f"needs at least {_FEWEST / rate:,.0f} pairs"
-            reason = f"{needed}, {pairs:,} were counted: calibrate with more rows"
-            return ScoreThreshold(rate, None, reason=reason)
+            counted = f"{pairs:,} were counted: calibrate with more rows"
+            return ScoreThreshold(rate, None, reason=f"needs at least {_FEWEST / rate:,.0f} pairs, {counted}")
         score = self.histogram.score_at(rate)
         low, high = self.curve.span(rate)
         return ScoreThreshold(rate, score, min(low, score), max(high, score), self.curve.at(score))
@@ -88,7 +84,7 @@ def _grid(sides: Sides, floor: Floor) -> Grid:
     if sides.rows.metric == "cosine":
         return Grid(-1.0, 2 / _BINS, _BINS)
     largest = sides.rows.moments.norm_max * (sides.queries or sides.rows).moments.norm_max
-    reach = _DEVIATIONS * floor.variance**0.5
+    reach = 40 * floor.variance**0.5
     low, high = max(-largest, floor.mean - reach), min(largest, floor.mean + reach)
     smallest = 1e-6 * max(abs(floor.mean), largest, 1e-30)
     if high - low < smallest:
@@ -193,10 +189,8 @@ def remarks(sides: Sides, told: Counted, floor: Floor, equal: int) -> tuple[str,
     notes, side, other, labels = list[str](), sides.rows, sides.queries, sides.labels
     both = [("rows", side)] if other is None else [("rows", side), ("queries", other)]
     for what, one in both:
-        left_out = {
-            "all zero: no cosine, left out": one.moments.n - one.n,
-            "not finite: left out, as asked": len(one.rows.left_out),
-        }
+        left_out = {"all zero: no cosine, left out": one.moments.n - one.n}
+        left_out["not finite: left out, as asked"] = len(one.rows.left_out)
         singular = {"rows": "row is", "queries": "query is"}[what]
         notes += [f"{counted(n, singular, f'{what} are')} {why}." for why, n in left_out.items() if n]
     if labels is not None:
@@ -204,23 +198,19 @@ def remarks(sides: Sides, told: Counted, floor: Floor, equal: int) -> tuple[str,
         if labels.dropped:
             notes.append(f"{counted(labels.dropped, 'labelled pair')} with a row that is all zero: left out.")
     if told.histogram.pairs < floor.pairs:
-        drawn = told.drawn
-        of = f"{drawn[0]:,} rows" + ("" if drawn[1] is None else f" and {drawn[1]:,} queries")
+        rows, queries = told.drawn
+        of = f"{rows:,} rows" + ("" if queries is None else f" and {queries:,} queries")
         counts = f"{told.histogram.pairs:,} pairs of {of} drawn at random"
         notes.append(f"Shares are of the {counts}; mean and variance are of all pairs.")
     if equal:
         high = "can reach any threshold" if side.metric == "cosine" else "score what a row does with itself"
-        notes.append(
-            f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all) "
-            f"and {high}: take repeated texts out if such pairs are no mistakes."
-        )
+        pairs = f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all)"
+        notes.append(f"{pairs} and {high}: take repeated texts out if such pairs are no mistakes.")
     if other is not None:
         aligned = alignment(side, other)
-        if min(side.n, other.n) > side.rows.shape[1] and aligned < _UNRELATED:
-            notes.append(
-                f"Queries and rows prefer no common directions (alignment {aligned:.2f} of 1): are they from "
-                "the same model?"
-            )
+        if min(side.n, other.n) > side.rows.shape[1] and aligned < 0.1:
+            common = f"no common directions (alignment {aligned:.2f} of 1)"
+            notes.append(f"Queries and rows prefer {common}: are they from the same model?")
         length = side.moments.mean_norm()
         ratio = other.moments.mean_norm() / length if length else 1.0
         if side.metric == "inner_product" and not 1 / 3 < ratio < 3:

@@ -15,8 +15,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Rows32 = npt.NDArray[np.float32]
 Pairs = tuple[Ints, Ints]  # places on either side, (K,) each
-_GROUPS = 32  # random groups of rows counted apart: enough to know the spread between groups within an eighth
-_PIECE = 256  # rows whose scores are computed and counted at once, while a core's cache holds them
+_GROUPS = 32  # random groups of rows: enough to know the spread between them within an eighth
+_PIECE = 256  # rows whose scores a core's cache holds
 _T = {math.inf: 1.959964, 120: 1.979930, 60: 2.000298, 30: 2.042272, 20: 2.085963, 15: 2.131450, 10: 2.228139}
 _T |= {8: 2.306004, 6: 2.446912, 5: 2.570582, 4: 2.776445, 3: 3.182446, 2: 4.302653, 1: 12.706205}
 """Student's t of a two-sided 95% interval, by degrees of freedom."""
@@ -65,9 +65,8 @@ def count_pairs(
     total, done = (len(x) * (len(x) - 1) // 2 if within else len(x) * len(first)), 0
     for g, strip in enumerate(strips):
         wanted = range(g if within else 0, len(columns))
-        tasks = [
-            partial(_count, first[strip], x[columns[h]], grid, within and g == h, dropped.get((g, h))) for h in wanted
-        ]
+        count = partial(_count, first[strip], grid)
+        tasks = [partial(count, x[columns[h]], within and g == h, dropped.get((g, h))) for h in wanted]
         for h, counted in zip(wanted, threads.share(tasks), strict=True):
             of_rows[h] += counted
             of_first[g] += counted
@@ -77,14 +76,13 @@ def count_pairs(
     return Counts(grid, of_rows, None if within else of_first)
 
 
-def _count(a: Rows32, b: Rows32, grid: Grid, is_diagonal: bool, left_out: Pairs | None) -> Ints:
+def _count(a: Rows32, grid: Grid, b: Rows32, is_diagonal: bool, left_out: Pairs | None) -> Ints:
     """Pairs of rows of `a` and `b` by bin, (bins,); on the diagonal those of a row with a later one."""
     counted = np.zeros(grid.bins, np.int64)
     for start in range(0, len(a), _PIECE):
         numbers = grid.numbers(a[start : start + _PIECE] @ b.T)
         later = ~np.tri(len(numbers), len(b), start, dtype=np.bool_) if is_diagonal else ...
-        chosen = numbers[later].ravel()
-        counted += np.bincount(chosen, minlength=grid.bins)
+        counted += np.bincount(numbers[later].ravel(), minlength=grid.bins)
         if left_out is not None:
             first, second = left_out
             here = (start <= first) & (first < start + _PIECE)
@@ -132,9 +130,8 @@ class Curve:
     def span(self, rate: float) -> tuple[float, float]:
         """The 95% interval of the score that the share `rate` reaches (Woodruff 1952)."""
         first = int(np.argmax(self.low <= rate))
-        last = len(self.high) - 1 - int(np.argmax(self.high[::-1] >= rate))
-        low, high = (edge_of(self.low_edge, self.width, number) for number in (first, max(first, last)))
-        return low, high
+        last = max(first, len(self.high) - 1 - int(np.argmax(self.high[::-1] >= rate)))
+        return edge_of(self.low_edge, self.width, first), edge_of(self.low_edge, self.width, last)
 
 
 def curve_of(counts: Counts) -> Curve:
@@ -171,12 +168,11 @@ def curve_of(counts: Counts) -> Curve:
 def clustered(values: Floats, groups: Ints) -> Share:
     """The mean of `values` (K,) in [0, 1], with its interval; values of one group (a query) may be dependent.
 
-    The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Where all values are 0 or all are 1, a
+    The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Of values that are all 0 or all 1, a
     group counts as one observation.
     """
     mean = float(values.mean())
-    _, place = np.unique(groups, return_inverse=True)
-    sums = np.bincount(place, weights=values - mean)
+    sums = np.bincount(np.unique(groups, return_inverse=True)[1], weights=values - mean)
     number = len(sums)
     variance = number / max(number - 1, 1) * float(sums @ sums) / len(values) ** 2
     product = mean * (1 - mean)

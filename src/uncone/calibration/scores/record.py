@@ -59,16 +59,14 @@ class ScoreHistogram:
 
     @cached_property
     def pairs(self) -> int:
-        """How many pairs were counted."""
         return sum(self.counts)
 
     @cached_property
     def _reaching(self) -> tuple[int, ...]:
-        """Pairs at or above each edge, from the first to the last (0)."""
+        """Pairs at or above each edge."""
         return (*reversed(tuple(accumulate(reversed(self.counts)))), 0)
 
     def edge(self, number: int) -> float:
-        """The lower end of bin `number`."""
         return edge_of(self.low, self.width, number)
 
     def reached(self, score: float) -> float:
@@ -117,11 +115,8 @@ def interval_at(knots: tuple[Knot, ...], score: float, share: float) -> tuple[fl
 
 def _logit_offset(knots: tuple[Knot, ...], score: float, end: str) -> float:
     """How far an end of the interval lies from the share, between those knots where both have a logit."""
-    known = [
-        (knot.score, _logit(getattr(knot.false_match_rate, end)) - _logit(knot.false_match_rate.value))
-        for knot in knots
-        if 0 < getattr(knot.false_match_rate, end) < 1 and 0 < knot.false_match_rate.value < 1
-    ]
+    pairs = ((knot.score, knot.false_match_rate.value, getattr(knot.false_match_rate, end)) for knot in knots)
+    known = [(at, _logit(bound) - _logit(rate)) for at, rate, bound in pairs if 0 < bound < 1 and 0 < rate < 1]
     if not known:
         return -700.0 if end == "low" else 700.0
     at = min(max(bisect_left(known, score, key=lambda pair: pair[0]), 1), max(len(known) - 1, 1))
