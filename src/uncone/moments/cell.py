@@ -15,27 +15,22 @@ from uncone.threads import share
 
 _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
-PIECE = 512  # Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache
-_FEW = 32  # Rows that a BLAS sums at once in float32: more would round away a digit
-_SAMPLED = 32  # Rows that say where a piece lies
-_ROUNDING = 2.0**-19  # of a mean, in float32
-_FAR = 8.0  # A row so many times as far out as the median takes its block to float64: it would cost others' digits
-_ALONG_ONE = 1.1  # So does a participation ratio this near to 1: nearly all variance along one direction
+PIECE = 512  # rows summed at once in their dtype: few, for small rounding and a core's cache
+_FEW = 32  # rows that a BLAS sums at once in float32: more would round away a digit
+_FAR = 8.0  # a row so many times as far out as the median takes its block to float64: it would cost others' digits
+_ALONG_ONE = 1.1  # so does a participation ratio this near to 1
 _COMPARED = 64
-_STRIPS = (96, 256)
-"""The fewest and most columns of a product at once: many keep a core busy, few skip most of the mirrored half."""
-_ADDED = 2**16  # Numbers added at once: what a core's cache holds
+_ADDED = 2**16  # numbers added at once: what a core's cache holds
 _SAFE_NORM = {"f": (1e-11, 1e15), "d": (1e-140, 1e140)}  # by dtype: no square under- or overflows
-SHORTEST = _SAFE_NORM["d"][0]  # Where no row is longer, second-order sums have no digits
-_quiet = partial(np.errstate, all="ignore")
-"""Overflow and division by zero are looked for afterwards. Each thread has a state of its own."""
+SHORTEST = 1e-140  # where no row is longer, second-order sums have no digits
+_quiet = partial(np.errstate, all="ignore")  # overflow and division by zero are looked for afterwards
 
 
 class Cell:
     """The partial sums of one block: products in the dtype of the rows, everything else in float64.
 
-    Rows are worked on in pieces that a core's cache holds. Float32 rows are multiplied about the shift, or where that
-    is far away about a centre of their piece's own; the part between the two is added in float64.
+    Float32 rows are multiplied about the shift, or where that is far away about a centre of their piece's own; the part
+    between the two is added in float64.
     """
 
     def __init__(self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool) -> None:
@@ -46,8 +41,7 @@ class Cell:
         self._products: dict[str, Array] = {}
         self._between: list[tuple[Array, Array]] = []
         self.sums: defaultdict[str, Any] = defaultdict(int)
-        self.norm_min, self.norm_max, self.epsilon = float("inf"), 0.0, 0.0
-        self.unit_epsilon = 0.0
+        self.norm_min, self.norm_max, self.epsilon, self.unit_epsilon = math.inf, 0.0, 0.0, 0.0
         self.rounding, self._few_values = np.zeros(len(shift)), False
 
     def add(self, x: Array, w: Array | None) -> None:
@@ -98,8 +92,8 @@ class Cell:
         """The rows, norms, sums of pieces (pieces, names, D) about centres, and centres' offsets from the shift
         (pieces, D).
 
-        The buffer "rows" holds the centred rows. Norms are taken for granted first, and looked at when all are there.
-        Where a row is zero, or too long or too short for float32 squares, everything is computed again with care.
+        The buffer "rows" holds the centred rows. Where a row is zero, or too long or too short for float32 squares,
+        everything is computed again with care.
         """
         norms = np.empty(len(x), x.dtype)
         sums, offsets = self._sum_pieces(x, w, norms, None)
@@ -119,12 +113,12 @@ class Cell:
             centers = self._shift + offsets
             longest = _lengths(centers).max()
             shortest, most = norms.min(), norms.max()
-            # No centred row can be so far out, as the rows' own norms tell; NaN is never near.
+            # The rows' own norms may tell that no centred row is so far out; NaN is never near.
             limits = (_FAR * (low - longest) for low in (shortest, np.median(norms)))
             if not any(most + longest <= limit for limit in limits):
                 pieces = zip(_cuts(len(x)), centers.astype(x.dtype), strict=True)
                 lengths = np.concatenate([_lengths(x[cut] - center) for cut, center in pieces])
-                if not lengths.max() <= _FAR * np.median(lengths):  # as where a row is not finite
+                if not lengths.max() <= _FAR * np.median(lengths):  # NaN too
                     return True
             rows = self._buffer("rows", x.shape, x.dtype)
             sample = rows[:: -(-len(rows) // _COMPARED)]
@@ -171,8 +165,8 @@ def _sum_piece(
 ) -> None:
     """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows.
 
-    `scale` stands for 1 / norm if given. `y` is working memory of the shape of x, as fresh memory would cost more than
-    the sums; with a `center` it ends as sqrt(weight) (x - center).
+    `scale` stands for 1 / norm if given. `y` is working memory of the shape of x; with a `center` it ends as
+    sqrt(weight) (x - center).
     """
     first, *unit = sums
     with _quiet():
@@ -180,7 +174,7 @@ def _sum_piece(
         if scale is None:
             np.sqrt(np.einsum("ij,ij->i", x, x, out=norms), out=norms)
             scale = 1 / norms
-        if unit:  # sums over rows are products with a row of factors: a BLAS makes them in one pass
+        if unit:  # a BLAS makes sums over rows in one pass
             factors = scale if weight is None else scale * weight
             if careful:  # the squares of such lengths have no digits
                 np.sum(np.multiply(x, factors[:, None], out=y), axis=0, dtype=np.float64, out=unit[0])
@@ -216,17 +210,17 @@ def _centers(shift: Array, x: Array, cuts: list[slice]) -> Array:
     centers = np.repeat(shift.astype(x.dtype)[None], len(cuts), 0)
     if x.dtype != np.float32:
         return centers
-    size, whole = cuts[0].stop, len(x) // cuts[0].stop  # all pieces at once but for a shorter last one
+    size, whole = cuts[0].stop, len(x) // cuts[0].stop
     for rows, into in (
         (x[: whole * size].reshape(whole, size, x.shape[1]), centers[:whole]),
         (x[None, whole * size :], centers[whole:]),
     ):
         if len(into):
             with _quiet():
-                sample = rows[:, :: -(-rows.shape[1] // _SAMPLED)] - into[:, None]
+                sample = rows[:, :: -(-rows.shape[1] // 32)] - into[:, None]
                 mean, square = sample.mean(1), np.einsum("ijk,ijk->ik", sample, sample) / sample.shape[1]
                 beyond = 5 * mean * mean > 4 * square  # mean^2 > 4 (mean of squares - mean^2)
-                far = (beyond & (np.abs(mean) > _ROUNDING * np.abs(into))).any(1, keepdims=True)
+                far = (beyond & (np.abs(mean) > 2.0**-19 * np.abs(into))).any(1, keepdims=True)
                 into += np.where(far, mean, 0)
     return centers
 
@@ -236,34 +230,37 @@ def _lengths(x: Array) -> Array:
 
 
 def _cuts(n: int) -> list[slice]:
-    """The pieces of a block."""
     return [slice(start, min(start + PIECE, n)) for start in range(0, n, PIECE)]
 
 
 def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -> Array:
     """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D).
 
-    Strips below the diagonal take little more time than a BLAS syrk does, and are shared out to threads. The upper half
-    has no meaning until `mirror` makes it whole.
+    Strips below the diagonal take little more time than a BLAS syrk does. The upper half has no meaning until `mirror`.
     """
-    size = max(_STRIPS[0], min(_STRIPS[1], len(out) // 4))
+    size = _strip_size(out)
 
     def strip(start: int) -> None:
         stop = min(start + size, len(out))
-        with _quiet():  # sums that overflow are looked for where they are used
+        with _quiet():
             if add:
                 out[start:stop, :stop] += left[:, start:stop].T @ right[:, :stop]
             else:
                 np.matmul(left[:, start:stop].T, right[:, :stop], out=out[start:stop, :stop])
 
-    # The last strips are the longest; given out first, they leave the short ones to even out the threads.
+    # The last strips are the longest; the short ones then even out the threads.
     share(partial(strip, start) for start in reversed(range(0, len(out), size)))
     return out
 
 
+def _strip_size(product: Array) -> int:
+    """Columns of a product at once: many keep a core busy, few skip most of the mirrored half."""
+    return max(96, min(256, len(product) // 4))
+
+
 def mirror(product: Array) -> Array:
     """Copy the lower half of `product` (D, D) to the upper: symmetric to the bit, which no BLAS promises."""
-    size = max(_STRIPS[0], min(_STRIPS[1], len(product) // 4))
+    size = _strip_size(product)
 
     def strip(start: int) -> None:
         rows = product[start : start + size]
@@ -281,7 +278,7 @@ def add_lower(total: Array, part: Array) -> Array:
 
     def strip(start: int) -> None:
         stop = min(start + rows, len(total))
-        with _quiet():  # beside the diagonal lies what memory held before
+        with _quiet():  # of what memory held before
             total[start:stop, :stop] += part[start:stop, :stop]
 
     share(partial(strip, start) for start in range(0, len(total), rows))

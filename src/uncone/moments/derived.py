@@ -19,9 +19,7 @@ from uncone.rows import GRID, Array, ArrayRows, Rows, as_samples
 from uncone.threads import on_one_thread
 
 _STRIP_ROWS = 64
-_FLOAT64 = float(np.finfo(np.float64).eps)
-_PRODUCTS, _SUMS = 8.0, 32.0
-_EQUAL = 4 * _FLOAT64
+_FLOAT64 = 2.0**-52
 
 
 class Moments(Sums):
@@ -29,21 +27,13 @@ class Moments(Sums):
 
     @classmethod
     def of(
-        cls,
-        rows: Any,
-        weights: Any = None,
-        unit_second: bool = False,
-        *,
-        second: bool = True,
-        unit_first: bool = True,
-        shift: Any = None,
-        progress: Ticks = None,
-    ) -> Self:
-        """The moments of `rows` (Rows, or an array, tensor or list of shape (N, D)).
+        cls, rows: Any, weights: Any = None, unit_second: bool = False, *,
+        second: bool = True, unit_first: bool = True, shift: Any = None, progress: Ticks = None,
+    ) -> Self:  # fmt: skip
+        """The moments of `rows` (Rows, or an array, tensor or list (N, D)), read once, block by block.
 
         Args:
-            rows: what to sum over; read once, block by block.
-            weights: (N,) non-negative, for instance token counts; all 1 by default.
+            weights: (N,) non-negative, for instance token counts.
             unit_second: also sum u u' (for `uniformity`); costs as much again.
             second: False leaves out the (D, D) sums, an order of magnitude faster: `mean_cosine`, `mean_shift` and
                 `rogue_dimensions` do without.
@@ -83,8 +73,6 @@ class Moments(Sums):
             del part
         self.finish()
 
-    # What measures read. Each is computed once and kept until the next update.
-
     @property
     def effective_n(self) -> float:
         """Kish's effective number of rows, (sum w)^2 / sum w^2; N when all weights are 1."""
@@ -119,10 +107,10 @@ class Moments(Sums):
 
     @on_one_thread
     def concentration(self) -> float:
-        """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1], free of scale; 0 where all rows are equal."""
+        """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1]; 0 where all rows are equal."""
         if "concentration" not in self._derived:
             self._require_rows(2)
-            # Of C times a factor that falls out of the ratio, as the trace; of few rows by their own products.
+            # Of C times a factor that falls out of the ratio; of few rows by their own products.
             rows = self._about_mean() if self.keeps_rows else None
             second, first = (self._second(), self.first) if rows is None else (rows @ rows.T, np.zeros(len(rows)))
             m = first / self.weight
@@ -163,7 +151,7 @@ class Moments(Sums):
         x, shares = self._kept()
         mean = self.mean()
         x -= mean
-        x[np.abs(x) <= _EQUAL * np.abs(mean)] = 0.0  # no more than the rounding of the mean
+        x[np.abs(x) <= 4 * _FLOAT64 * np.abs(mean)] = 0.0  # no more than the rounding of the mean
         x *= np.sqrt(shares / self.weight)[:, None]
         return x
 
@@ -175,7 +163,7 @@ class Moments(Sums):
 
     @on_one_thread
     def unit_squares(self) -> tuple[float, float]:
-        """Of U = sum w u u' (`unit_second`) and S = sum w u (`unit_first`): |U|_F^2 and S'U S."""
+        """|U|_F^2 and S'U S of U = sum w u u' (`unit_second`) and S = sum w u (`unit_first`)."""
         first, _ = self.unit_sums()
         if self.keeps_rows:
             x, w = self._kept()
@@ -227,8 +215,8 @@ class Moments(Sums):
         """The standard deviation of what rounding adds to each number of `spectrum`, float64 (D,).
 
         To first order the error E of a product adds v'Ev to the eigenvalue of the unit eigenvector v. E_ij is about one
-        rounding of the sum S_ij, so small features keep their digits beside large ones. With r_i one rounding of S_ii
-        and R the mean square of the features' correlations, the variance is sum v_i^4 r_i^2 + R (sum v_i^2 r_i)^2.
+        rounding of the sum S_ij. With r_i one rounding of S_ii and R the mean square of the features' correlations, the
+        variance is sum v_i^4 r_i^2 + R (sum v_i^2 r_i)^2.
         """
         alone, together = self._one_rounding(centered=centered)
         of_products = np.hypot(alone, math.sqrt(self._mean_square_correlation()) * together)
@@ -238,15 +226,15 @@ class Moments(Sums):
     def spectral_rounding(self, *, centered: bool) -> Array:
         """The number of `spectrum` below which rounding alone may have made it, float64 (D,).
 
-        Rounding gives directions without variance the eigenvalues of a random matrix, up to sqrt(D) times as large as
-        its entries. Errors that are not independent (rows of few values) came up to `_PRODUCTS` times as large, and
-        those of float64 sums to `_SUMS` roundings of the trace.
+        Rounding gives directions without variance the eigenvalues of a random matrix, up to sqrt(D) times its entries.
+        Errors that are not independent (rows of few values) came up to 8 times as large, and those of float64 sums to
+        32 roundings of the trace.
         """
         n = self.effective_n
-        of_matrix = _PRODUCTS * (math.sqrt(self.d) + 1) * self._one_rounding(centered=centered)[1]
+        of_matrix = 8 * (math.sqrt(self.d) + 1) * self._one_rounding(centered=centered)[1]
         largest = self.epsilon * float(self.leading_spectrum(1, centered=centered)[0])
         squares = self._mean_squares() if self.keeps_rows else self._second().diagonal() / self.weight
-        sums = _SUMS * _FLOAT64 * float(squares.sum())
+        sums = 32 * _FLOAT64 * float(squares.sum())
         return np.maximum(np.minimum(of_matrix, largest), sums * (n / (n - 1) if centered else 1.0))
 
     def _one_rounding(self, *, centered: bool) -> tuple[Array, Array]:
@@ -275,8 +263,8 @@ class Moments(Sums):
         return self._whole(self._raw_eigen()[1])
 
     def directions(self) -> Array:
-        """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D). Of few rows
-        that are kept there are N + 1 columns: along all other directions the rows are 0."""
+        """Unit eigenvectors of `second_moment` as columns, float64 (D, D). Of few rows that are kept there are N + 1
+        columns: along all other directions the rows are 0."""
         return self.eigen()[1]
 
     def eigen(self) -> tuple[Array, Array]:

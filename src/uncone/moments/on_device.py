@@ -18,10 +18,7 @@ _SAFE = {torch.float32: (1e-11, 1e15), torch.float64: (SHORTEST, 1 / SHORTEST)}
 
 def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
     """Add the rows of `x` (N, D) to `sums`, in cells of the grid: products in the dtype of the rows, all else in
-    float64, on the device until the end.
-
-    Raises NotFiniteError: a row with NaN or inf.
-    """
+    float64."""
     sums.sum_products()
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     first = x[:512].to(wide).mean(0).double()
@@ -30,24 +27,20 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
     elif sums.second is None or not bool(torch.isfinite(first).all()):
         first = torch.zeros_like(first)
     w = None if weights is None else torch.as_tensor(weights, dtype=torch.float64, device=x.device)
-    total: dict[str, Any] = {}
-    extremes = []
+    total, extremes = dict[str, Any](), []
     with torch.no_grad(), _whole_products():
         for start in range(0, len(x), GRID):
             block = x[start : start + GRID].to(wide)
             part = None if w is None else w[start : start + GRID]
-            for name, value in _cell(block, part, first, sums).items():
-                if name == "norms":
-                    extremes.append(value)
-                elif name == "rounding" and name in total:
-                    total[name] = torch.hypot(total[name], value)
-                else:
-                    total[name] = total[name] + value if name in total else value
+            cell = _cell(block, part, first, sums)
+            extremes.append(cell.pop("norms"))
+            for name, value in cell.items():
+                add_up = torch.hypot if name == "rounding" else torch.add
+                total[name] = add_up(total[name], value) if name in total else value
             if progress is not None:
                 progress(min(start + GRID, len(x)))
     for name, value in total.items():
-        found = value.cpu().numpy() if value.ndim else value.item()
-        known = getattr(sums, name)
+        found, known = value.cpu().numpy() if value.ndim else value.item(), getattr(sums, name)
         setattr(sums, name, np.hypot(known, found) if name == "rounding" else known + found)
     low, high = torch.stack(extremes).T.cpu()
     sums.shift = first.cpu().numpy() if sums.shift is None else sums.shift
@@ -69,18 +62,18 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
         norms = largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
     norms, counts = norms.double(), torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w
     inverse = torch.where(norms > 0, 1 / norms, 0.0)
-    has_direction = counts * (norms > 0)
+    unit, weight = counts * (norms > 0), counts.sum()
     y = x - shift.to(x.dtype)
-    # The shift is rounded to the dtype of the rows: what it lost is added in float64.
+    # What the shift lost in the dtype of the rows is added in float64.
     lost = shift.to(x.dtype).double() - shift
     first = counts @ y.double()
     found = {
-        "first": first + counts.sum() * lost,
+        "first": first + weight * lost,
         "zero_rows": (norms == 0).sum(),
-        "weight": counts.sum(),
+        "weight": weight,
         "weight_square": counts @ counts,
-        "unit_weight": has_direction.sum(),
-        "unit_weight_square": has_direction @ has_direction,
+        "unit_weight": unit.sum(),
+        "unit_weight_square": unit @ unit,
         "norm_sum": counts @ norms,
         "norm_square_sum": counts @ norms.square(),
         "norms": torch.stack([norms.min(), norms.max()]),
@@ -88,7 +81,7 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
     if sums.second is not None:
         z = y if w is None else y * w.sqrt().to(y.dtype)[:, None]
         product = (z.T @ z).double()
-        half = first + counts.sum() * lost / 2
+        half = first + weight * lost / 2
         found["second"] = product + torch.outer(half, lost) + torch.outer(lost, half)
         found["rounding"] = torch.finfo(z.dtype).eps * product.diagonal()
     if sums.unit_first is not None:

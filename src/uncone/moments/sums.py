@@ -1,12 +1,10 @@
 """Sums over rows, taken block by block, and their file: what `Moments` is computed from.
 
 They are taken about a fixed `shift`, so that a large common direction does not cancel the digits of the rest. Products
-are float32 for float32 rows (float64 for float64 rows, and where a few rows or one direction outweigh the others), one
-partial sum for each cell of the grid; partial sums are added in float64, in grid order. So the same cells with the same
-shift give the same bytes.
+are float32 for float32 rows (float64 where a few rows or one direction outweigh the others), one partial sum for each
+cell of the grid; these are added in float64, in grid order: the same cells with the same shift give the same bytes.
 
-Of few and wide rows the products are larger than the rows. Such rows are kept, and their products are formed only where
-they are read or more rows come: from the same cells in the same order, with the same bytes.
+Few and wide rows, smaller than their products, are kept until these are read or more rows come.
 """
 
 import math
@@ -28,23 +26,20 @@ from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.rows.samples import as_floats, as_numbers
 from uncone.threads import one_blas_thread
 
-_MATRICES = 5  # As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums
 _WEIGHTS = ("weight", "weight_square", "unit_weight", "unit_weight_square")
 _ADDED = ("n", "zero_rows", *_WEIGHTS, "norm_sum", "norm_square_sum")
 _SCALARS = (*_ADDED, "norm_min", "norm_max", "epsilon", "unit_epsilon")
 _BUFFER_BYTES = 8 * 2**20
-_TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
 _FORMAT = "uncone.moments/2"
-_MOST_ROWS, _MOST_COLUMNS = 2**53, 2**31
 _Parts = list[tuple[Array, Array | None]]
-_WIDE = 256  # Columns from which on few rows are kept: products of fewer columns cost nothing
+_WIDE = 256  # columns, below which products cost nothing
 _KINDS = ("second", "unit_first", "unit_second")
 _DIMENSIONS = {"shift": 1, "first": 1, "second": 2, "rounding": 1, "unit_first": 1, "unit_square": 1, "unit_second": 2}
 
 
 def products_bytes(d: int) -> int:
-    """Memory that the products of `d` columns with each other take, and the spectrum of them."""
-    return _MATRICES * 8 * d * d
+    """Memory that the products of `d` columns take, and their spectrum: five matrices of float64 at once."""
+    return 40 * d * d
 
 
 def _product(name: str) -> Any:
@@ -75,18 +70,16 @@ class Sums:
     """Sums over rows x_i of weight w_i (1 by default), with y_i = x_i - shift and u_i = x_i / |x_i|.
 
     Attributes (float64 arrays):
-        first: sum of w y, shape (D,).
-        second: sum of w y y', shape (D, D), or None when `second=False`.
-        unit_first: sum of w u over rows that are not zero, shape (D,), or None when `unit_first=False`.
-        unit_square: sum of w^2 u^2 by feature, shape (D,), or None with it.
-        unit_second: sum of w u u', shape (D, D), only with `unit_second=True`.
+        first, second: sums of w y (D,) and w y y' (D, D).
+        unit_first, unit_square, unit_second: sums of w u (D,), w^2 u^2 (D,) and w u u' (D, D), without zero rows.
         epsilon: the largest machine epsilon among the blocks' dtypes; unit_epsilon: of those that unit rows were summed
             in, which is float64 where float32 would not do.
-        rounding: one rounding of each number on the diagonal of `second`, shape (D,); of separate products, whose
-            errors are independent, the root of the sum of squares.
+        rounding: one rounding of each number on the diagonal of `second`, (D,); of separate products, whose errors
+            are independent, the root of the sum of squares.
         n, zero_rows: rows seen, and how many of them were all zero.
         weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: without the zero rows.
         norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
+    Sums that were not asked for are None.
     """
 
     second: Array | None = _product("second")
@@ -95,7 +88,7 @@ class Sums:
     def __init__(
         self, d: int, *, shift: Any = None, second: bool = True, unit_first: bool = True, unit_second: bool = False
     ) -> None:
-        self.d = d = whole_number(d, "d", 1, _MOST_COLUMNS)
+        self.d = d = whole_number(d, "d", 1, 2**31)
         if unit_second and not unit_first:
             raise InputError("expected unit_first=True with unit_second=True, got False: pass both")
         shift = None if shift is None else as_numbers(shift)
@@ -107,14 +100,12 @@ class Sums:
         self._products: dict[str, Any] = {name: None for name, is_wanted in wanted.items() if is_wanted}
         self._lower: set[str] = set()  # products of which only the lower half is up to date
         self._few: list[_Parts] | None = []  # of each cell its rows and weights, as long as they stand for products
-        self._parts: _Parts = []  # of the cell of which there are more rows to come
-        self.unit_first = zeros((d,)) if unit_first else None
-        self.unit_square = zeros((d,)) if unit_first else None
+        self._parts: _Parts = []  # of `_cell`
+        self.unit_first, self.unit_square = (zeros((d,)) if unit_first else None for _ in range(2))
         self.n = self.zero_rows = 0
         self.weight = self.weight_square = self.unit_weight = self.unit_weight_square = 0.0
-        self.norm_sum = self.norm_square_sum = self.norm_max = 0.0
-        self.norm_min = float("inf")
-        self.epsilon = self.unit_epsilon = 0.0
+        self.norm_sum = self.norm_square_sum = self.norm_max = self.epsilon = self.unit_epsilon = 0.0
+        self.norm_min = math.inf
         self.rounding = zeros((d,))
         self._scratch: dict[str, Array] = {}
         self._cell: Cell | None = None  # of which there are more rows to come
@@ -124,7 +115,7 @@ class Sums:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the rows are so few and wide that they are kept, and stand for their products."""
+        """Whether the rows are so few and wide that they stand for their products."""
         return self._few is not None
 
     def has(self, product: str) -> bool:
@@ -136,9 +127,10 @@ class Sums:
         few, self._few = self._few, None
         if few is None:
             return
-        if "second" in self._products:
+        if self.has("second"):
             what = f"the products of {self.d:,} columns with each other"
-            check_memory(products_bytes(self.d), what, _TRANSPOSED)
+            way_out = "is the matrix transposed? Moments with second=False need none of it"
+            check_memory(products_bytes(self.d), what, way_out)
         self._products = {name: zeros((self.d, self.d)) for name in self._products}
         with one_blas_thread():
             for parts in few:
@@ -147,10 +139,10 @@ class Sums:
         self._parts = []
 
     def update(self, block: Any, weights: Any = None, *, more: bool = False) -> None:
-        """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
+        """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell, or in
+        parts of `rows_at_once`, with `more` for all but the last.
 
-        Or in parts of `rows_at_once`, with `more` for all but the last of a cell: the sums are the same, and hold the
-        cell once it is whole. Raises InputError: another number of features, or a row that is not finite.
+        Raises InputError: another number of features, or a row that is not finite.
         """
         block = as_numbers(block)
         if block.ndim != 2 or block.shape[1] != self.d:
@@ -170,7 +162,7 @@ class Sums:
 
     def _update(self, x: Array, w: Array | None, more: bool) -> None:
         if self.shift is None:
-            self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
+            self.shift = _shift(x) if self.has("second") else zeros((self.d,))
         if self._few is not None:
             kept = sum(len(rows) for parts in (*self._few, self._parts) for rows, _ in parts)
             if len(x) + kept > self.most_kept():
@@ -199,10 +191,9 @@ class Sums:
     def _summed_cell(self, parts: Iterable[tuple[Array, Array | None]], cell: Cell | None = None) -> Cell:
         """The sums of a cell, or more of them, with products unless the rows are kept."""
         if cell is None:
-            products, centered = () if self.keeps_rows else tuple(self._products), "second" in self._products
-            unit = self.unit_first is not None
+            products, centered = () if self.keeps_rows else tuple(self._products), self.has("second")
             assert self.shift is not None
-            cell = Cell(self.shift, self._buffer, products, unit=unit, centered=centered)
+            cell = Cell(self.shift, self._buffer, products, unit=self.unit_first is not None, centered=centered)
         for x, w in parts:
             rows = self.rows_at_once(x.itemsize)
             for start in range(0, len(x), rows):
@@ -239,7 +230,7 @@ class Sums:
         self._scratch = other._scratch
 
     def merge(self, other: Self) -> Self:
-        """The moments of both sets of rows, about this one's shift: exact algebra, rounded in float64.
+        """The moments of both sets of rows, about this one's shift, rounded in float64.
 
         Raises InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
         """
@@ -272,7 +263,7 @@ class Sums:
         return self.unit_first, self.unit_square
 
     def save(self, path: Path_) -> None:
-        """Write the sums to a safetensors file, atomically. Reading it back gives the same bytes."""
+        """Write the sums to a safetensors file, atomically."""
         atomic.write_bytes(path, to_bytes(self.tensors(), {"format": _FORMAT}))
 
     def tensors(self) -> dict[str, Array]:
@@ -284,10 +275,7 @@ class Sums:
 
     @classmethod
     def load(cls, path: Path_) -> Self:
-        """Read what `save` wrote.
-
-        Raises InputError: no such file, or not one that `save` wrote.
-        """
+        """Read what `save` wrote. Raises InputError: no such file, or another."""
         content, _ = read_tensors(path, format=_FORMAT, what="moments", how="write it with Moments.save")
         return cls.from_tensors(content, path)
 
@@ -347,15 +335,14 @@ class Sums:
 
 
 def _shift(x: Array) -> Array:
-    """The mean of the first rows, as numbers of the rows' own dtype: near enough to the mean of all."""
+    """The mean of the first rows, as numbers of their own dtype: near enough to the mean of all."""
     with np.errstate(all="ignore"):
         mean: Array = x[:PIECE].mean(axis=0).astype(np.float64)
-    # Not finite or about to overflow: an error when the norms are measured.
+    # If not finite, the norms will raise an error.
     return mean if np.isfinite(mean).all() else np.zeros_like(mean)
 
 
 def checked_weights(weights: Any, n: int) -> Array | None:
-    """`weights`, float64 (n,), or None where there are none."""
     if weights is None:
         return None
     w = as_floats(weights, "weights")
@@ -386,7 +373,7 @@ def _wrong_parts(tensors: dict[str, Array]) -> Iterator[str]:
     for name, value in scalars.items():
         if not 0 <= value < math.inf and (n or name != "norm_min"):  # of no rows it is infinite
             yield name
-    if not (n.is_integer() and zero_rows.is_integer() and zero_rows <= n <= _MOST_ROWS):
+    if not (n.is_integer() and zero_rows.is_integer() and zero_rows <= n <= 2**53):
         yield "n"
     for name in ("weight", "unit_weight"):
         most, square = scalars[name] * scalars[name], scalars[f"{name}_square"]
