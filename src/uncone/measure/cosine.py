@@ -12,8 +12,7 @@ from uncone.moments import Moments, row_norms
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 
-_LEAST_WEIGHT = 100.0
-"""In roundings of a row: where all rows but one weigh less, hardly a digit of their cosines is left."""
+_LEAST_WEIGHT = 100.0  # In roundings of a row: of rows that weigh less, cosines keep hardly a digit
 
 MEAN_COSINE = MeasureDescription(
     name="mean_cosine", range=("-1/(N - 1)", 1.0), better="lower", centered=False,
@@ -52,7 +51,7 @@ COSINE_BETWEEN = MeasureDescription(
 def mean_cosine(x: Any, *, mask: Any = None) -> Measurement:
     """`MEAN_COSINE` of `x`, rows or first-order moments. All-zero rows are left out and counted.
 
-    Raises UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
+    Raises UndefinedMeasure: fewer than two rows with a direction, or one with all the weight.
     >>> x = [[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]  # cosines 0, 1 and 0
     >>> float(uncone.measure.mean_cosine(x))
     0.3333333333333333
@@ -81,20 +80,17 @@ def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:
-    """`COSINE_BETWEEN` two groups; `n` is the number of rows of b.
+    """`COSINE_BETWEEN` groups `a` and `b`, each rows or unweighted first-order moments; `n` is the number of rows of b.
 
-    Args:
-        a, b: the two groups, each rows or unweighted first-order moments.
-        shared: how many rows that are not zero are in both.
-    Raises UndefinedMeasure: a group without rows that have a direction.
+    `shared` rows that are not zero are in both. Raises UndefinedMeasure: a group without rows that have a direction.
     >>> a, b = [[1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]]  # cosines 0 and 1
     >>> float(uncone.measure.cosine_between(a, b))
     0.5
     """
     a, b = moments_of(a, second=False), moments_of(b, second=False)
     if a.d != b.d:
-        widths = f"{a.d} and {b.d} features"
-        raise InputError(f"expected two groups of rows of one width, got {widths}: compare rows of one matrix")
+        got = f"{a.d} and {b.d} features"
+        raise InputError(f"expected two groups of rows of one width, got {got}: compare rows of one matrix")
     n_a, n_b = a.n - a.zero_rows, b.n - b.zero_rows
     pairs = n_a * n_b - whole_number(shared, "shared", 0, min(n_a, n_b))
     if pairs <= 0:

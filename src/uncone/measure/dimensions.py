@@ -51,7 +51,7 @@ OUTLIER_DIMENSIONS = MeasureDescription(
 def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     """`ROGUE_DIMENSIONS` of `x`, rows or first-order moments.
 
-    Raises UndefinedMeasure: the mean cosine cannot be told from 0, so that shares of it mean nothing.
+    Raises UndefinedMeasure: the mean cosine cannot be told from 0.
     >>> x = [[3.0, 4.0]] * 8  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
     >>> round(float(uncone.measure.rogue_dimensions(x)), 6)
     0.64
@@ -62,8 +62,8 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     # The mean cosine of n isotropic rows scatters by sqrt(2 / D) / n about 0.
     n = m.unit_weight**2 / m.unit_weight_square
     if total <= _NOISE_SIGMAS * math.sqrt(2 / m.d) / n:
-        near = f"the mean cosine is {total:.2g}, indistinguishable from 0 with N = {m.n}"
-        raise UndefinedMeasure(f"{near}: no dimension carries it")
+        near = f"{total:.2g}, indistinguishable from 0 with N = {m.n}"
+        raise UndefinedMeasure(f"the mean cosine is {near}: no dimension carries it")
     first, square = m.unit_sums()
     parts = (np.square(first) - square) / pairs / total
     leading = np.argsort(-parts, kind="stable")[:_NAMED]
@@ -92,8 +92,7 @@ def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Me
 def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Measurement:
     """`OUTLIER_DIMENSIONS` of `x`, rows or first-order moments; `details` names them.
 
-    Raises InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all equal but
-    for rounding.
+    Raises UndefinedMeasure: fewer than three features, or means that are all equal but for rounding.
     >>> row = np.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
     >>> float(uncone.measure.outlier_dimensions(row))
     1.0
@@ -104,8 +103,8 @@ def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Meas
     means = m.mean()
     spread = float(means.std(ddof=1)) if m.d > 2 else 0.0
     if spread <= 10 * m.epsilon * math.sqrt(m.norm_square_sum / m.weight / m.d):
-        means_of = f"the means of {counted(m.d, 'feature')}"
-        raise UndefinedMeasure(f"{means_of} differ by no more than rounding: none can stand out")
+        of = counted(m.d, "feature")
+        raise UndefinedMeasure(f"the means of {of} differ by no more than rounding: none can stand out")
     z = (means - means.mean()) / spread
     outliers = np.flatnonzero(np.abs(z) > sigmas)
     order = outliers[np.argsort(-np.abs(z[outliers]), kind="stable")][:_NAMED]

@@ -29,7 +29,7 @@ from uncone.records.text import number
 from uncone.rows import Rows, as_samples
 
 Measure = Callable[[Moments], Measurement]
-Tick = Callable[[str], Callable[[int], None]]
+Tick = Callable[[str], Callable[[int], None]]  # from a step to what is told how many rows are done
 
 MEASURES: tuple[tuple[str, Measure], ...] = (
     ("mean_cosine", mean_cosine),
@@ -59,8 +59,7 @@ _OF_NEIGHBOURS = ("two_nn", "levina_bickel", "hubness", "uniformity_exact")
 
 
 def of_neighbours(rows: Rows, m: Moments, tick: Tick) -> tuple[Measurement, ...]:
-    """The measures of nearest neighbours; one search serves both intrinsic dimensions. `tick(step)` is told how many
-    rows are done."""
+    """The measures of nearest neighbours; one search serves both intrinsic dimensions."""
     hubs, pairs = tick("finding hubs"), tick("pairing directions")
 
     @cache
@@ -91,7 +90,7 @@ class Readings(dict[str, Measurement]):
         return [one.to_row() for one in self.values()]
 
     def to_frame(self) -> Any:
-        """The measurements as a DataFrame of pandas. Raises UnsupportedModel where pandas is not installed."""
+        """The measurements as a DataFrame. Raises UnsupportedModel where pandas is not installed."""
         return frame_of(self.to_rows())
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -101,14 +100,8 @@ class Readings(dict[str, Measurement]):
 def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `measure.all`
     """Every measure of the rows that `diagnose` takes, by name: `measure.all(x)["isoscore"]`.
 
-    The rows are summed in one pass; the partition function and the neighbours read them again.
-
-    Args:
-        x, mask: as for `moments_of`. Of moments alone some measures are undefined.
-        neighbours: also take those of nearest neighbours: about 1.5 N^2 D multiply-adds.
-
-    A measure without a value on these rows is there with its reason. Raises InputError: as for `moments_of`, or moments
-    without second-order sums.
+    `x` and `mask` are as for `moments_of`; of moments alone some measures are undefined. `neighbours` takes those of
+    nearest neighbours too: about 1.5 N^2 D multiply-adds. A measure without a value is there with its reason.
     >>> found = uncone.measure.all([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
     >>> round(float(found["mean_cosine"]), 4), found["rogue_dimensions"].value
     (0.3333, None)

@@ -13,7 +13,7 @@ from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.rows.samples import as_numbers
 
-_ROUNDINGS = 4.0  # Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1
+_ROUNDINGS = 4.0  # by which |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1
 _SIGMAS = 5.0
 Score = Callable[[float], float]
 _DEBIASED = ", sampling bias removed (unbiased for Gaussian rows)"
@@ -59,8 +59,8 @@ ISOSCORE_STAR = MeasureDescription(
 def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
     """`PARTICIPATION_RATIO` of `x`, rows or moments.
 
-    Raises UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also where
-    |C|_F^2 is no more than its bias, within rounding.
+    Raises UndefinedMeasure: fewer than two rows (three when debiased), rows that are all equal, or, debiased, |C|_F^2
+    within rounding of its bias.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> round(float(uncone.measure.participation_ratio(x)), 12)  # 4^2 / (3^2 + 1^2)
     1.6
@@ -82,14 +82,9 @@ def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement
 
 
 def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = None) -> Measurement:
-    """`ISOSCORE_STAR` of `x`, rows or moments.
+    """`ISOSCORE_STAR` of `x`, rows or moments, with shrinkage `zeta` in [0, 1] towards `target`, C0 (D, D).
 
-    Args:
-        x, mask: as for `moments_of`.
-        zeta: shrinkage in [0, 1].
-        target: C0, an array or tensor (D, D); (tr C / D) times the identity by default, which keeps the score free of
-            scale.
-    Raises InputError: zeta outside [0, 1] or a target of another shape. UndefinedMeasure: as `isoscore`.
+    By default C0 is (tr C / D) I, which keeps the score free of scale. Raises UndefinedMeasure: as `isoscore`.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> star = uncone.measure.isoscore_star(x)  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
     >>> round(float(star), 6)
@@ -123,7 +118,6 @@ def _of_features(x: Any, mask: Any) -> Moments:
 
 
 def _of_ratio(what: MeasureDescription, m: Moments, debiased: bool, score: Score, highest: float) -> Measurement:
-    """The score of the participation ratio, with that of an isotropic cloud."""
     debiased = flag(debiased, "debiased")
     concentration, n, words = _concentration(m), m.effective_n - 1, ""
     ratio, reference = 1 / concentration, _isotropic_ratio(m)
@@ -145,13 +139,12 @@ def _debiased(m: Moments, concentration: float) -> float:
     if n <= 1:
         raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more")
     excess = concentration - 1 / n
-    # The sum of squares about the shift is so much larger than about the mean, and so much larger is its rounding.
+    # The sum of squares about the shift, and its rounding, are so much larger than about the mean.
     about_mean = float(m.variances().sum()) * (1 - 1 / m.effective_n)
     cancelled = 1 + float(np.square(m.first / m.weight).sum() / about_mean)
     if excess <= _ROUNDINGS * m.epsilon * cancelled:
         bias = f"|C|_F^2 is {concentration:.3g} tr(C)^2, within rounding its bias 1 / (N - 1) with N = {m.n}"
-        apart = "the rows are as long and as far apart as rows in endless dimensions"
-        raise UndefinedMeasure(f"{bias}: {apart}, and nothing is left when the bias is removed; pass more rows")
+        raise UndefinedMeasure(f"{bias}: nothing is left when the bias is removed; pass more rows")
     unbiased = n**2 / ((n - 1) * (n + 2)) * excess  # of |C|_F^2, in units of tr(C)^2
     return (1 - 2 * unbiased / n) / unbiased
 

@@ -17,9 +17,9 @@ _PER_OCTAVE = 256
 _OCTAVES = 128
 _BIN = 2.0 ** (1 / _PER_OCTAVE)
 _BARS = 60
-SHORT = 0.5  # Of the median norm: rows that are shorter than this are short
-FEWEST = 10  # Fewer rows of one length come by chance
-PEAK = 3.0  # So many times as many rows as in a window of the same width above, and below: a peak, and no tail
+SHORT = 0.5  # of the median norm
+FEWEST = 10  # fewer rows of one length come by chance
+PEAK = 3.0  # so many times as many rows as in a window of the same width above, and below
 _SIGMAS = 2.0
 
 NORM_ID_CORRELATION = MeasureDescription(
@@ -40,9 +40,8 @@ class NormProfile:
 
     def __init__(self) -> None:
         self._counts, self._id_sums = np.zeros((2, 1 + _PER_OCTAVE * _OCTAVES))
-        self.n = 0
-        self._sum, self._id_square = 0.0, 0.0
-        self._low, self._high = math.inf, 0.0
+        self.n, self._low = 0, math.inf
+        self._sum = self._id_square = self._high = 0.0
 
     def update(self, norms: Any, ids: Any) -> None:
         """Add the norms (n,) of the rows with the given ids (n,), arrays or tensors."""
@@ -118,12 +117,12 @@ class LengthFloor:
 
 
 def length_floor(norms: Any, d: int) -> LengthFloor | None:
-    """The largest group of short rows of nearly one length; None where there is none.
+    """The largest group of short rows of nearly one length among rows of `d` columns with `norms` (N,); None without
+    one.
 
-    A row that was drawn at random and then only shrunk, by the same factor at every step, keeps its direction, and the
-    norms of such rows keep the relative spread of a Gaussian's, 1 / sqrt(2 D). So the group is looked for in a window
-    of four such spreads, and it must be a peak: the windows above and below hold a third as many rows at most. `norms`
-    (N,) are those of all rows, of `d` columns.
+    A row that was drawn at random and then only shrunk, by the same factor at every step, keeps the relative spread of
+    a Gaussian's norm, 1 / sqrt(2 D). The group lies in a window of four such spreads, and is a peak: the windows above
+    and below hold a third as many rows at most.
     >>> norms = np.concatenate([np.linspace(0.8, 1.2, 90), np.full(10, 0.1)])
     >>> length_floor(norms, 64).rows.tolist()
     [90, 91, 92, 93, 94, 95, 96, 97, 98, 99]
@@ -140,7 +139,7 @@ def length_floor(norms: Any, d: int) -> LengthFloor | None:
     n, first = int(ends[start]) - start, float(short[start])
     above = int(np.diff(np.searchsorted(logs, [first + width, first + 2 * width], side="right"))[0])
     below = start - int(np.searchsorted(logs, first - width))
-    if n < FEWEST or n < PEAK * max(above, below):
+    if n < max(FEWEST, PEAK * above, PEAK * below):
         return None
     low, high = math.exp(first), math.exp(float(logs[ends[start] - 1]))
     rows = np.flatnonzero((norms >= low * (1 - 1e-12)) & (norms <= high * (1 + 1e-12)))

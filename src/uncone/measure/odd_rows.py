@@ -12,26 +12,22 @@ from uncone.records.text import cut_label
 from uncone.rows import Array, Rows
 from uncone.threads import share_rows
 
-GIANT = 10.0  # In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms.
-MOST_KEYS = 2**20
-"""So many rows have their hash kept; of more rows, a share by the value of the hash, equal rows together."""
+GIANT = 10.0  # in medians; the longest row of 33 published token tables without a remedy has 5.7 mean norms
+MOST_KEYS = 2**20  # hashes kept; of more rows a share by the value of the hash, equal rows together
 _LISTED, _AT_ONCE = 8, 2**17
-_SEED = 20221
-_MOST_COLUMNS = 2**31
 
 
 class OddRowFinder:
     """Finds them in n rows that come block by block. Memory is 12 bytes a row, up to `MOST_KEYS` rows.
 
-    Rows are equal when two hashes of 32 bits agree: the upper halves of two sums of their 32-bit words times random
-    numbers of 64 bits. Whatever two different rows are, they agree with chance 2^-64 (Dietzfelbinger 1996, multiply and
-    shift).
+    Rows are equal when two hashes of 32 bits agree, the upper halves of two sums of their 32-bit words times random
+    numbers of 64 bits: of different rows with chance 2^-64 (Dietzfelbinger 1996, multiply and shift).
     """
 
     def __init__(self, d: int, n: int) -> None:
-        whole_number(d, "d", 1, _MOST_COLUMNS)
+        whole_number(d, "d", 1, 2**31)
         whole_number(n, "n", 0)
-        self._factors = np.random.default_rng(_SEED).integers(0, 2**64, (2, 2 * d), dtype=np.uint64)
+        self._factors = np.random.default_rng(20221).integers(0, 2**64, (2, 2 * d), dtype=np.uint64)
         self._keys = np.empty(min(n, MOST_KEYS), np.uint64)
         self._key_rows = np.empty(len(self._keys), np.uint32 if n <= 2**32 else np.int64)
         self._filled = self._zeros = self._reserved_zeros = self._equal = 0
@@ -40,7 +36,7 @@ class OddRowFinder:
 
     def add_rows(self, start: int, block: Array, zero: Array, reserved: Array) -> None:
         """Add the rows (n, D) from number `start` on, as they are stored: what was centred may be equal by rounding.
-        `zero` and `reserved` (bool, (n,)) mark the zero rows and those reserved by name."""
+        `zero` and `reserved` (bool, (n,)) mark zero rows and those reserved by name."""
         there = np.flatnonzero(zero & ~reserved) + start
         self._zeros += len(there)
         self._reserved_zeros += int((zero & reserved).sum())
@@ -100,7 +96,6 @@ class OddRowFinder:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What there is to say of rows that were not compared."""
         compared = f"1 row in {self.every:,}, chosen by its numbers, was compared with the others"
         many = f"as there are more than {MOST_KEYS:,} rows: how many rows are equal is an estimate."
         return (f"{compared}, {many}",) if self.every > 1 else ()

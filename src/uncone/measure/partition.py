@@ -17,15 +17,13 @@ from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
-SHORT_ROWS = 0.5  # Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like
-PIECE = 512  # Rows multiplied at once: enough to keep a core busy, few enough for its cache
-CHOICES = 8  # Where eigenvalues coincide: how many other bases of their eigenvectors are tried
-_TIED = 32.0
-"""Gaps between eigenvalues that coincide, in roundings of the largest: those of planted ties came up to 18, Gaussian
-rows have 200 and more."""
-_NO_SIDE = 8.0  # In roundings of the longest row: so near 0 a mean's part has no sign
+SHORT_ROWS = 0.5  # a mean norm, below which I(W) is near 1 whatever the rows look like
+PIECE = 512  # rows multiplied at once: enough to keep a core busy, few enough for its cache
+CHOICES = 8  # other bases of tied eigenvectors that are tried
+_TIED = 32.0  # gaps of equal eigenvalues, in roundings of the largest: planted ties came to 18, Gaussian rows to 200
+_NO_SIDE = 8.0  # in roundings of the longest row: so near 0 a mean's part has no sign
 _SPREAD = 1e-4  # of ln I(W): what float32 sums and the digits shown leave
-_SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
+_SAFE_EXPONENT = 60.0  # exp(60) times a piece of rows is far inside float32, and 1 / exp(60) is no denormal
 Runs = list[tuple[int, int]]
 _SCALE = "not scale-free: read at mean norm {norm:.3g}"
 _ISOTROPIC = "a Gaussian cloud with the same mean square norm"
@@ -66,11 +64,8 @@ def partition_isotropy(
 ) -> Measurement:
     """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
-    Args:
-        rows, progress, mask: as for `nearest_neighbours`. Rows are read once (twice without `moments`), and again where
-            eigenvalues coincide.
-        moments: the moments of the same rows, with second-order sums; computed when not given.
-    Raises InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
+    `moments` of the same rows hold second-order sums; the rest is as for `nearest_neighbours`. Rows are read once
+    (twice without `moments`), and again where eigenvalues coincide.
     >>> x = [[2.0, 0.0], [0.0, 1.0]]  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
     >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
     0.1353
@@ -80,13 +75,13 @@ def partition_isotropy(
     values, directions = m.eigen()
     along = np.zeros(m.d)
     along[: directions.shape[1]] = m.mean() @ directions
-    tied, ambiguity = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), plus, minus)
+    tied, warnings = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), plus, minus)
     low, high = sign_interval(plus, minus)
     # Where the mean was subtracted, rounding alone says on which side it lies.
     one = np.where(along > 0, plus, minus)
     one = np.where(np.abs(along) > _NO_SIDE * m.epsilon * m.norm_max, one, np.maximum(plus, minus))
     logarithm = float(np.minimum(plus, minus).min() - np.maximum(plus, minus).max())
-    value, warnings = math.exp(logarithm), ambiguity
+    value = math.exp(logarithm)
     if value == 0:
         warnings += (f"too small for a float: its natural logarithm is {logarithm:.6g}",)
     details = {"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high, **tied}
@@ -96,7 +91,6 @@ def partition_isotropy(
 def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     """`GAUSSIAN_ISOTROPY` of `x`, rows or moments.
 
-    Raises UndefinedMeasure: no rows.
     >>> m = uncone.Moments.of([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
     0.3679
@@ -154,8 +148,8 @@ def _log_sum_exp(z: Array) -> Array:
 
 def _rounding(m: Moments, values: Array, along: Array) -> float:
     """How far apart rounding leaves eigenvalues that coincide; `along` is the mean in their eigenvectors."""
-    # Products are summed about the mean: the largest eigenvalue counts without the mean's share in it. What parts two
-    # eigenvalues is the error of one entry, not that of the whole product, which is sqrt(D) times as large.
+    # Products are summed about the mean, whose share does not count. What parts two eigenvalues is the error of one
+    # entry, not that of the whole product, which is sqrt(D) times as large.
     centered = max(float(values[0] - along[0] ** 2), float(values[1]) if m.d > 1 else 0.0)
     of_entry = float(m.rounding.mean() + m.rounding.max() / math.sqrt(m.d))
     of_products = min(m.epsilon * centered, of_entry / m.weight)
@@ -163,16 +157,15 @@ def _rounding(m: Moments, values: Array, along: Array) -> float:
 
 
 def tied_runs(values: Array, rounding: float) -> Runs:
-    """The runs (first, stop) of two or more falling eigenvalues (D,) that coincide within `rounding`; none of 0, as all
-    c.w are 0 along their eigenvectors."""
+    """The runs (first, stop) of two or more falling eigenvalues (D,) that coincide within `rounding`; none of 0, where
+    all c.w are 0."""
     apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
     edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(values)]
     return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]
 
 
 def _ambiguity(rows: Rows, m: Moments, runs: Runs, plus: Array, minus: Array) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none where it is
-    the same."""
+    """The details and the warning of I(W) over other eigenvectors of tied eigenvalues; none where it is the same."""
     tied = np.zeros(m.d, np.bool_)
     for first, stop in runs:
         tied[first:stop] = True
@@ -237,9 +230,9 @@ def sign_interval(plus: Array, minus: Array) -> tuple[float, float]:
 def _isotropy(
     what: MeasureDescription, value: float, m: Moments, warnings: tuple[str, ...], **rest: Any
 ) -> Measurement:
-    """A reading of I(W). Its reference is I(W) over both signs of a Gaussian isotropic cloud with the same N, D and
-    mean square norm: from half the Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along
-    each, twice."""
+    """A reading of I(W), beside that over both signs of a Gaussian isotropic cloud with the same N, D and mean square
+    norm: from half the Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along each,
+    twice."""
     variance, norm = m.norm_square_sum / m.weight / m.d, m.mean_norm()
     spectrum = marchenko_pastur(m.effective_n, m.d) * variance
     noise = 2 * math.sqrt(2 * variance / (math.pi * m.effective_n))

@@ -15,13 +15,9 @@ from uncone.records.parts import Measurement
 from uncone.rows import Array, Rows, as_samples
 from uncone.threads import on_one_thread, share
 
-PERMUTATIONS = 999
 _MEMBERS_BYTES, _SUMS_BYTES = 64 * 2**20, 32 * 2**20
-_PIECE = 1024
-_DRAWS = 128
-_SLACK = 64 * float(np.finfo(np.float64).eps)
-"""A draw that equals the group must count, in whatever order its sum was rounded."""
-
+_PIECE, _DRAWS = 1024, 128
+_SLACK = 2.0**-46  # a draw that equals the group must count, in whatever order its sum was rounded
 
 PERMUTATION_TEST = MeasureDescription(
     name="permutation_test", range=("-1/(n - 1)", 1.0), better="lower", centered=False,
@@ -38,23 +34,19 @@ MOST_PERMUTATIONS = 10**9
 
 
 @on_one_thread
-def permutation_test(
-    rows: Any, members: Any, *, seed: int, permutations: int = PERMUTATIONS, mask: Any = None
-) -> Measurement:
+def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 999, mask: Any = None) -> Measurement:
     """`PERMUTATION_TEST` of a group against all rows. One-sided; the least p is 1 / (m + 1).
 
-    All is computed in float64: an effect counts down to about 1e-14 of the mean cosine. What is nearer is a tie, and a
-    tie counts against the group. Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32
-    MiB of sums. `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.
+    An effect counts down to about 1e-14 of the mean cosine; what is nearer is a tie, which counts against the group.
+    Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums. `PairSums.null`
+    gives mean and standard deviation of the same draws in closed form.
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
         members: the group: row numbers (n,), or a mask (N,) of bool; of the N rows that `mask` keeps.
-        seed: of the draws; the same seed gives the same p.
-        permutations: m, at least 1.
-    Returns the mean cosine of the group; `details` has `p`, `z` (by the draws' standard deviation `null_std`, None
-    where they do not vary), `permutations` and `seed`. Raises InputError: row numbers that repeat or do not exist, no
-    permutation. UndefinedMeasure: fewer than two rows with a direction.
+        permutations: m.
+    Returns the mean cosine of the group; `details` has `p`, and `z` by the draws' standard deviation `null_std`, None
+    where they do not vary. Raises UndefinedMeasure: fewer than two rows with a direction.
     >>> x = np.eye(8)[[0, 0, *range(8)]]  # three copies, and seven rows orthogonal to all
     >>> found = uncone.measure.permutation_test(x, [0, 1, 2], seed=0, permutations=99)
     >>> round(float(found), 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
@@ -120,8 +112,8 @@ def _draws(seed: int, directed: Array, shape: tuple[int, int], size: int, count:
 def _mean_cosines(rows: Rows, scales: Array, near: Array, members: Array, size: int) -> Array:
     """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,).
 
-    Sums are of u - `near`, any vector near to the rows: else the rounding of long sums would hide what groups of a
-    shared direction differ by, and would depend on how many groups are multiplied at once.
+    Sums are of u - `near`: else rounding would hide what groups of a shared direction differ by, and would depend on
+    how many groups are multiplied at once.
     """
     sums = np.zeros((len(members), rows.shape[1]))
     pieces = zip(_split(scales, _PIECE), _split(members, _PIECE, 1), strict=True)

@@ -14,11 +14,10 @@ from uncone.rows import GRID, Array, Rows, SelectedRows
 from uncone.threads import share
 
 Metric = Literal["euclidean", "cosine"]
-KEPT_BYTES = 192 * 2**20
-"""Rows of up to this size are kept for a search; larger matrices are read again, stripe by stripe."""
+KEPT_BYTES = 192 * 2**20  # larger matrices are read again, stripe by stripe
 STRIPE_BYTES = 64 * 2**20
-_ORDINARY = (1e-6, 1e6)  # Between these, squares and products of float32 are nowhere near the ends of its range
-_CONE = 0.75  # the mean cosine from which on unit rows are centred in float64: they differ by less than they are long
+_ORDINARY = (1e-6, 1e6)  # lengths whose squares and products are far inside float32
+_CONE = 0.75  # the mean cosine from which on unit rows are centred in float64
 _PAIRS = 128  # rows a thread subtracts at once: float64 copies of them fit into a core's cache
 _CODED = 512
 _ROUNDING = {"f": 2.0**-24, "d": 2.0**-53}  # by dtype
@@ -27,18 +26,18 @@ _ROUNDING = {"f": 2.0**-24, "d": 2.0**-53}  # by dtype
 class Points:
     """N points of a metric: the rows themselves, or (cosine) the rows divided by their norms, without zero rows.
 
-    Products are taken of `centered` points: a fixed shift changes no difference, and a long mean would cost all digits.
-    Every length is in units of `unit`, a power of two that keeps squares inside float32.
+    Products are taken of `centered` points: a long mean would cost all digits. Every length is in units of `unit`, a
+    power of two that keeps squares inside float32.
     """
 
     def __init__(self, rows: Rows, moments: Moments, *, metric: Metric, ids: Array | None = None) -> None:
-        """`ids` (ascending) picks rows; all by default. `moments` are of all rows, first-order."""
+        """`ids` (ascending) picks rows. `moments` are of all rows, first-order."""
         self.metric: Metric = metric
         self.unit = 1.0
         self._divisor: Array | None = None
         if metric == "cosine":
             pieces = by_piece(rows, _PAIRS, lambda _, x: row_norms(x.astype(np.float64)))
-            norms = np.concatenate(list(pieces))  # of float64: distances of unit rows are as exact as these are
+            norms = np.concatenate(list(pieces))  # distances of unit rows are as exact as these are
             if ids is None and moments.zero_rows:
                 ids = np.flatnonzero(norms)
             norms = norms if ids is None else norms[ids]
@@ -111,8 +110,7 @@ class Points:
         return 1.01 * (products + 2 * points * (length + other)) + self.d * 2.0**-120
 
     def squares(self, a: Array, b: Array) -> Array:
-        """Squared distances, in `unit` squared, of the pairs (a[i], b[i]) by difference in float64: (P,) from int64
-        (P,), (P,)."""
+        """Squared distances, in `unit` squared, of the pairs (a[i], b[i]) of int64 (P,), by difference in float64."""
         squares = np.empty(len(a))
 
         def difference(x: Array, y: Array, x0: int, y0: int, at: Array) -> None:
@@ -127,11 +125,11 @@ class Points:
         for key, pairs in zip(cell[order][starts].tolist(), np.split(order, starts[1:]), strict=False):
             x0, y0 = (i * self.stripe for i in divmod(key, stripes))
             if held != x0:
-                del x  # lets go of its memory first
+                del x  # frees its memory first
                 held, x = x0, self.raw(x0, x0 + self.stripe)
             y = self.raw(y0, y0 + self.stripe)
             cuts = range(0, len(pairs), _PAIRS)
-            share(partial(difference, x, y, x0, y0, pairs[start : start + _PAIRS]) for start in cuts)
+            share(partial(difference, x, y, x0, y0, pairs[i : i + _PAIRS]) for i in cuts)
             del y
         return squares
 

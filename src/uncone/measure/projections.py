@@ -17,11 +17,11 @@ _STRIP = 256  # rows that a core's cache holds
 
 
 def by_piece(rows: Rows, size: int, work: Callable[[slice, Array], T], progress: Ticks = None) -> Iterator[T]:
-    """`work(which, x)` of every `size` rows x in order, each on one thread; `which` rows of all they are."""
+    """`work(which, x)` of every `size` rows x in order, each on one thread."""
     for done, block in rows.numbered(progress, rows.part):
         cuts = [(start, min(start + size, len(block))) for start in range(0, len(block), size)]
         yield from share(partial(work, slice(done + a, done + b), block[a:b]) for a, b in cuts)
-        del block  # lets the reader use its buffer again
+        del block  # the reader uses its buffer again
 
 
 class UnitSums:
@@ -30,8 +30,7 @@ class UnitSums:
     def __init__(self, groups: Array, k: int, d: int) -> None:
         self.groups, self._done = groups, 0
         self.norms, self.sums = np.zeros(len(groups)), np.zeros((k, d))
-        self._near: Array | None = None
-        """A direction near all rows if they have one: sums of what is left over keep their digits."""
+        self._near: Array | None = None  # a direction near all rows: sums of what is left over keep their digits
 
     def update(self, block: Array, norms: Array) -> None:
         """Add the next rows (n, D) with their norms (n,)."""
@@ -75,9 +74,8 @@ def project_about(rows: Rows, axes: Array, point: Array, progress: Ticks = None)
     """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the squared
     lengths of these differences, float64 (N,). Read once.
 
-    The difference is taken first: of rows that share an offset the products of the rows themselves would hold nothing
-    else. It is taken in the dtype of the blocks, where it loses no digit of a row near to `point`; what rounding left
-    of `point` is put right in float64.
+    The difference is taken first, in the dtype of the blocks: of rows that share an offset their own products would
+    hold nothing else. What rounding left of `point` is put right in float64.
     """
     near = point.astype(rows.widened)
     left = point - near

@@ -15,16 +15,16 @@ from uncone.records.parts import Measurement
 from uncone.records.text import counted, percent, plural
 from uncone.rows import Array, Rows, as_array, as_samples
 
-FEW_ROWS = 5  # Below 5 rows a feature, noise spreads an isotropic spectrum by more than 2 : 1 on each side
-DOMINANT_SHARE = 0.2  # With a fifth of all variance in one feature, cosines and spectra describe it more than the cloud
-TINY_NORM = 1e-4  # Rows this much shorter than the mean have a direction that says little, but counts as much as any
-ROUNDINGS = 64.0  # Of the products, relative to the end of a range: a value that passes the end by no more is the end
-ROUNDED = 1e-5  # A relative error from which on a reading says how many of its digits are left
+FEW_ROWS = 5  # rows a feature, below which noise spreads an isotropic spectrum by more than 2 : 1 on each side
+DOMINANT_SHARE = 0.2  # with so much of all variance in one feature, cosines and spectra describe it more than the cloud
+TINY_NORM = 1e-4  # of the mean norm: the direction of shorter rows says little, but counts as much as any
+ROUNDINGS = 64.0  # relative to the end of a range: a value that passes the end by no more is the end
+ROUNDED = 1e-5  # a relative error from which on a reading says how many of its digits are left
 _FLOAT64 = 2.0**-52
 
 
 def reading(description: MeasureDescription, value: float, m: Moments, **rest: Any) -> Measurement:
-    """The `Measurement` of `value`, read from `m`; `rest` is as for `MeasureDescription.measured`. A value that
+    """The `Measurement` of `value`, read from `m`, with `rest` as for `MeasureDescription.measured`. A value that
     rounding brought past an end of the range becomes the end."""
     measured = description.measured(value, n=m.n, d=m.d, **rest)
     if not math.isfinite(value):
@@ -49,11 +49,10 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
     """What a measure reads: `x` itself where it is `Moments`, or else the moments of its rows.
 
     Args:
-        x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers (integers become float64); with a
-            mask also (B, T, D).
-        mask: (B, T), or (N,), bool or 0 and 1: True = keep. States of texts come with padding that no number tells from
-            a state: three axes without a mask are refused.
-        sums: which sums to take, as for `Moments.of`.
+        x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers; with a mask also (B, T, D).
+        mask: (B, T), or (N,), bool or 0 and 1: True = keep. Three axes without a mask are refused: no number tells padding
+            from a state.
+        sums: as for `Moments.of`.
     Raises InputError: anything else, rows that are not finite, or a mask beside moments.
     >>> states = np.array([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
     >>> uncone.measure.moments_of(states, mask=[[1, 1], [1, 0]]).n
@@ -67,7 +66,7 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
 
 
 def with_moments(rows: Any, moments: Moments | None, mask: Any = None, **sums: Any) -> tuple[Rows, Moments]:
-    """The rows that `mask` keeps, and their moments, each row counted once, as given or made with `sums`."""
+    """The rows that `mask` keeps, and their unweighted moments, as given or made with `sums`."""
     rows = as_samples(rows, mask)
     m = Moments.of(rows, **sums) if moments is None else moments
     if not isinstance(m, Moments):
@@ -81,7 +80,6 @@ def with_moments(rows: Any, moments: Moments | None, mask: Any = None, **sums: A
 
 
 def flat_array(given: Any) -> Array:
-    """An array, tensor or list as an array of any shape."""
     try:
         return np.asarray(as_array(given))
     except (TypeError, ValueError) as error:

@@ -1,7 +1,7 @@
 """The exact nearest points: candidates from products, differences in float64, and a proof of each row.
 
-A score is -|z - z'|^2 / 2 as a product of centred points gives it. Nothing of the size of a tile is ever sorted: a
-row's worst candidate is a threshold, and only what passes it is picked out of a tile.
+A score is -|z - z'|^2 / 2 as a product of centred points gives it. A row's worst candidate is a threshold: only what
+passes it is picked out of a tile, and nothing of its size is sorted.
 """
 
 import threading
@@ -14,15 +14,14 @@ from uncone.measure.tiles import Block, Tick, Tiles, blocks_of, each_pair_of_blo
 from uncone.rows import Array
 from uncone.threads import share
 
-SPARE = 6  # Candidates beyond those wanted: the farthest is then usually farther by more than products err
-_NONE = -1
-_GROUPS = 4  # A tile's columns are in so many groups for each candidate, whose maxima give a first threshold
+SPARE = 6  # candidates beyond those wanted: the farthest is then usually farther by more than products err
+_GROUPS = 4  # groups of a tile's columns for each candidate, whose maxima give a first threshold
 _AT_ONCE = 8192  # queries whose float64 copies are held
 
 
 def nearest_points(points: Points, k: int, queries: Array | None, progress: Tick) -> tuple[Array, Array]:
     """The k nearest other points of every query (by default all), and squared distances in `unit` squared: both (Q, k),
-    from the nearest on, of equally far points the lower first, exact to the rounding of float64."""
+    the nearest first, of equally far points the lower, exact to the rounding of float64."""
     assert 1 <= k < points.n
     tiles, asked = Tiles(points), np.arange(points.n) if queries is None else queries
     candidates = Candidates(len(asked), min(k + SPARE, points.n - 1))
@@ -43,8 +42,8 @@ class Candidates:
 
     def __init__(self, n: int, count: int) -> None:
         self.scores = np.full((n, count), -np.inf, np.float32)
-        self.points = np.full((n, count), _NONE, np.int32)
-        self.worst = np.full(n, -np.inf, np.float32)  # The lowest of the K scores: what another point has to pass
+        self.points = np.full((n, count), -1, np.int32)
+        self.worst = np.full(n, -np.inf, np.float32)  # of the K scores
         blocks = blocks_of(n)
         self._block, self._locks = blocks[0].stop, [threading.Lock() for _ in blocks]
 
@@ -54,7 +53,7 @@ class Candidates:
             return
         starts, row, place = runs(rows)
         hit, shape, kept = rows[starts] + start, (len(starts), int(place.max()) + 1), self.scores.shape[1]
-        new_scores, new_points = np.full(shape, -np.inf, np.float32), np.full(shape, _NONE, np.int32)
+        new_scores, new_points = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int32)
         new_scores[row, place], new_points[row, place] = scores, points
         with self._locks[start // self._block]:
             scores = np.concatenate([self.scores[hit], new_scores], 1)
@@ -121,8 +120,8 @@ def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progres
 def _settle(points: Points, k: int, asked: Array, candidates: Candidates, half_squares: Array) -> tuple[Array, ...]:
     """The k nearest candidates of each query, their squared distances, and whether none can be nearer.
 
-    Another point has a score of at most the worst candidate's. A point as near as the k-th has a length of at most the
-    query's and that distance, which bounds the error of its score, however far out other points lie.
+    Another point scores at most as the worst candidate. A point as near as the k-th has a length of at most the query's
+    and that distance, which bounds the error of its score.
     """
     who = candidates.points.astype(np.int64)
     there = who >= 0

@@ -18,11 +18,7 @@ from uncone.rows import Array
 
 MOST_FEATURES = 10**8
 _ANGLES = 8192
-_RANKS = (3, 100)
-_FEW = 16  # alpha-ReQ: the ranks that are fitted, and the number of eigenvalues below which all are
-_SIGNS, _DEVIATIONS = 16, 8.0
-"""Of 30 orders of the rows of 18 clouds, under each of three BLAS kernels, the worst error was 6.4 deviations where a
-digit was left."""
+_SIGNS, _DEVIATIONS = 16, 8.0  # of 30 orders of 18 clouds under three BLAS kernels the worst error was 6.4 deviations
 Function = Callable[[Array], float]
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
@@ -132,7 +128,7 @@ def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurem
 def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -> Measurement:
     """`ANISOTROPY` of `x`, rows or moments: of direction k, from 1 to D, by falling share.
 
-    Raises InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
+    Raises UndefinedMeasure: rows that are all equal (all zero when raw).
     >>> m = uncone.Moments.of([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
     0.9
@@ -159,7 +155,7 @@ def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Meas
 def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
     """`CONDITION_NUMBER` of `x`, rows or moments.
 
-    Raises UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
+    Raises UndefinedMeasure: the matrix has not full column rank, to the precision of the products.
     >>> round(float(uncone.measure.condition_number([[3.0, 0.0], [0.0, 1.0]])), 12)
     3.0
     """
@@ -167,30 +163,28 @@ def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Mea
     values = m.spectrum(centered=flag(centered, "centered"))
     if m.n < m.d or values[-1] <= m.spectral_rounding(centered=centered)[-1]:
         small = f"the smallest of {m.d} squared singular values is within the rounding of the largest"
-        span = "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
-        raise UndefinedMeasure(f"{small}: {span}")
+        advice = "or not to this precision; pass float64 rows for more digits"
+        raise UndefinedMeasure(f"{small}: the rows do not span all dimensions, {advice}")
     return _spectral(CONDITION_NUMBER, lambda values: math.sqrt(float(values[0] / values[-1])), m, centered)
 
 
 def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
-    """alpha-ReQ: alpha of eigenvalues (D,) ~ rank^-alpha (Agrawal et al. 2022): low is flat, high is steep; and the
-    first and the last rank that were fitted.
+    """alpha-ReQ: alpha of falling eigenvalues (D,) ~ rank^-alpha (Agrawal et al. 2022), and the first and last rank
+    fitted.
 
     Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019), so that each octave counts the same,
-    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues. They fall.
-
-    Raises UndefinedMeasure: fewer than 3 eigenvalues above rounding.
+    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues. Raises UndefinedMeasure: fewer than 3
+    above rounding.
     """
-    first = _RANKS[0] if len(eigenvalues) >= _FEW else 1
-    kept = eigenvalues[first - 1 : _RANKS[1]]
+    first = 3 if len(eigenvalues) >= 16 else 1
+    kept = eigenvalues[first - 1 : 100]
     kept = kept[kept > 1e-7 * float(eigenvalues[0])]
     if len(kept) < 3:
         raise UndefinedMeasure(f"expected at least 3 eigenvalues from rank {first} on, got {len(kept)}")
     ranks = np.arange(first, first + len(kept), dtype=np.float64)
-    x, y = np.log(ranks), np.log(kept)
-    weights = 1 / ranks / (1 / ranks).sum()
+    x, weights = np.log(ranks), 1 / ranks / (1 / ranks).sum()
     x = x - weights @ x
-    return float(-(weights * x) @ y / ((weights * x) @ x)), first, first + len(kept) - 1
+    return float(-(weights * x) @ np.log(kept) / ((weights * x) @ x)), first, first + len(kept) - 1
 
 
 def effective_dimensions(singular: Array) -> float:
@@ -209,8 +203,8 @@ def logit_spectrum(gram: Array, second: Array) -> Array:
     """The singular values, falling, of the centred logits of many states, root mean square over the states, (D,).
 
     They are those of C W S^(1/2), of the head W (V, D) less its mean row and the second moment S of the states. Neither
-    W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W: they belong to the model's probabilities.
-    `gram` is (C W)' C W, and `second` is S, the mean of h h'; both (D, D).
+    W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W. `gram` is (C W)' C W, and `second` is S;
+    both (D, D).
     """
     values, vectors = np.linalg.eigh(second)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
@@ -245,28 +239,21 @@ def _quantiles(n: float, d: int) -> Array:
 
 
 def _spectral(
-    what: MeasureDescription,
-    function: Function,
-    m: Moments,
-    centered: bool,
-    k: int = 0,
-    *,
-    leading: int = 0,
+    what: MeasureDescription, function: Function, m: Moments, centered: bool, k: int = 0, *, leading: int = 0,
     **ends: float,
-) -> Measurement:
-    """The reading of `function` on the spectrum, beside that of an isotropic spectrum. A function of the first
-    `leading` values and the sum of the others needs no decomposition."""
+) -> Measurement:  # fmt: skip
+    """The reading of `function` on the spectrum, beside that of an isotropic one. A function of the first `leading`
+    values and the sum of the others needs no decomposition."""
     centered = flag(centered, "centered")
-    values = m.spectrum(centered=centered) if not leading else m.leading_spectrum(leading, centered=centered)
+    values = m.leading_spectrum(leading, centered=centered) if leading else m.spectrum(centered=centered)
     if float(values.sum()) <= 0:
-        rows = "rows that are all equal" if centered else "rows that are all zero"
-        raise UndefinedMeasure(f"{rows} have no spectrum: pass rows that differ")
+        alike = "equal" if centered else "zero"
+        raise UndefinedMeasure(f"rows that are all {alike} have no spectrum: pass rows that differ")
     warnings, error = spectral_warnings(m, centered=centered), 0.0
     if not leading:  # the first few values and their sum keep their digits
-        kept, error, dropped = _resolved(values, function, m, centered)
+        values, error, dropped = _resolved(values, function, m, centered)
         if dropped:
             warnings += (f"{counted(dropped, 'squared singular value')} within the rounding of the largest count as 0",)
-        values = kept
     value = function(values)
     try:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -279,11 +266,11 @@ def _spectral(
 
 
 def _resolved(values: Array, function: Function, m: Moments, centered: bool) -> tuple[Array, float, int]:
-    """The eigenvalues with 0 for those that rounding may have made (and that may have been twice as large); the error
-    of `function` of them, for errors of random signs; and how many are 0."""
+    """The eigenvalues with 0 for those that rounding may have made; the error of `function` of them, for errors of
+    random signs; and how many are 0."""
     most = min(m.n - int(centered), m.d)
     resolved = values > m.spectral_rounding(centered=centered)
-    resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large
+    resolved[most:] = False  # so few rows span no more directions: the others are rounding
     kept = np.where(resolved, values, 0.0)
     value, moves = function(kept), np.where(resolved, m.spectral_error(centered=centered), 0.0)
     signs = np.random.default_rng(0).choice((-1.0, 1.0), (_SIGNS, len(values)))

@@ -15,14 +15,14 @@ from uncone.rows import Array
 from uncone.threads import share
 
 T = TypeVar("T")
-Tick = Callable[[float], None]  # Told the share of the work that is done
-Kernel = Callable[[Array], Array]  # From scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of a sum
-BLOCK = 1024  # Rows of a block: a tile of two blocks takes 4 MiB, and is picked over while a core's cache holds it
+Tick = Callable[[float], None]  # of the share of the work that is done
+Kernel = Callable[[Array], Array]  # from scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of a sum
+BLOCK = 1024  # rows: a tile of two blocks takes 4 MiB, which a core's cache holds
 _TILES_BETWEEN_TICKS = 64
 
 
 class Block(NamedTuple):
-    """Points in a row, and their rows as they are stored."""
+    """Consecutive points, and their rows as they are stored."""
 
     at: slice
     raw: Array
@@ -70,8 +70,7 @@ class Tiles:
 
 
 def each_pair_of_blocks(points: Points, work: Callable[[Block, Block], T], progress: Tick) -> list[T]:
-    """The results of `work` of every block with itself, then of every two, each on one thread, in order. A few blocks
-    are held at a time where the points do not fit into memory."""
+    """The results of `work` of every block with itself, then of every two, in order, a few blocks held at a time."""
     groups = groups_of(points, points.stripe)
     results, count = list[T](), sum(map(len, groups))
 
@@ -119,7 +118,6 @@ def blocks_of(n: int) -> list[slice]:
 
 
 def groups_of(points: Points, most: int) -> list[list[slice]]:
-    """All blocks in groups of about `most` points."""
     blocks = blocks_of(points.n)
     count = -(-most // blocks[0].stop)
     return [blocks[i : i + count] for i in range(0, len(blocks), count)]
