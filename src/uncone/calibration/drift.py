@@ -1,4 +1,4 @@
-"""Whether a saved calibration still describes a model and its texts. From records alone."""
+"""Whether a saved calibration still describes a model and its texts, from records alone."""
 
 import math
 from typing import Literal
@@ -59,7 +59,7 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
 
 
 def _rate_of(one: ScoreThreshold, saved: Calibration, now: Calibration) -> Share | None:
-    """The share of pairs that reached the saved threshold, of the pairs that `now` counts too."""
+    """The share of the pairs that `now` counts too."""
     rate, matched, labelled = one.false_match_rate, one.true_match_rate, saved.labelled
     if rate is None or matched is None or labelled is None or now.labelled is not None:
         return rate

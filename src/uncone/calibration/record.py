@@ -26,8 +26,6 @@ _BARS, _POINTS = 60, 240
 
 @part
 class ScoreMeaning:
-    """What one score means."""
-
     score: float  # what was asked about
     percentile: float  # the percentage of random pairs below it
     false_match_rate: Share  # the share at or above it
@@ -35,8 +33,6 @@ class ScoreMeaning:
 
 @part
 class ScoreThreshold:
-    """The score that a share of random pairs reaches, and labelled pairs' rates."""
-
     wanted: float  # the false-match rate asked for
     score: float | None  # the threshold; `null` where pairs are too few
     low: float | None = None  # lower end of its 95% interval
@@ -50,7 +46,7 @@ class ScoreThreshold:
 
 @part
 class LabelledPairs:
-    """Readings of labelled pairs; ties count half in the areas (AUC)."""
+    """Ties count half in the areas (AUC)."""
 
     source: str  # name of the table
     matches: int  # pairs that match
@@ -64,8 +60,6 @@ class LabelledPairs:
 
 @part
 class DriftedThreshold:
-    """A saved threshold, then and now."""
-
     score: float  # the saved threshold
     before: Share  # its rate when it was saved
     now: Share  # its rate now
@@ -76,7 +70,7 @@ class DriftedThreshold:
 
 @part
 class Drift:
-    """Whether a saved calibration still describes these vectors; `largest_difference` is Kolmogorov-Smirnov's."""
+    """`largest_difference` is Kolmogorov-Smirnov's."""
 
     against: str  # name in the saved calibration
     level: Literal["none", "small", "large", "unclear"]  # `none`, `small`, `large` or `unclear`
@@ -100,8 +94,7 @@ class Drift:
 
 @dataclass(frozen=True)
 class Calibration(Record):
-    """What a similarity means: the scores of random pairs (one of `queries` and one of `rows`, or two different
-    `rows`), thresholds, and what was asked."""
+    """What a similarity means, by the scores of random pairs (of `queries` and `rows`, or of two different `rows`)."""
 
     READING: ClassVar[str] = (
         "A false match is a random pair that reaches the threshold. Intervals (95%) say where a share would "
@@ -147,12 +140,12 @@ class Calibration(Record):
         return interval_at(self.knots, score, self.false_match_rate(score))
 
     def percentile(self, score: float) -> float:
-        """The percentage of random pairs that score below `score`, in [0, 100]."""
+        """The percentage of random pairs that score below `score`."""
         return 100 * (1 - self.false_match_rate(score))
 
     def threshold(self, rate: float) -> float:
         """The lowest score on the histogram's grid that at most the share `rate` of random pairs reaches; InputError
-        where `rate` is not in (0, 1), or the counted pairs are too few for it."""
+        where `rate` is not in (0, 1), or the counted pairs are too few."""
         pairs = self.histogram.pairs
         enough = not 0 < rate < 1 or rate * pairs >= 1
         expect(enough, f"a rate of at least 1 in {pairs} counted pairs, got {rate:g}: calibrate with more rows")
@@ -217,7 +210,6 @@ class Calibration(Record):
         return Table(("false matches", "threshold", "95% interval", *said), tuple(rows), numbers)
 
     def _charts(self) -> tuple[Chart, ...]:
-        """The histogram, and the share of pairs that reaches each score, on a logarithmic axis."""
         bins, n = self.histogram, len(self.histogram.counts)
         if n < 2:
             return ()
@@ -244,7 +236,7 @@ class Calibration(Record):
 
 
 def knots_pasted(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> list[Knot]:
-    """The knots of the pasted function: up to where 100 pairs are left."""
+    """Those of the pasted function: up to where 100 pairs are left."""
     return [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= 100]
 
 

@@ -31,7 +31,7 @@ _NAMES = {"query-id", "query_id", "corpus-id", "corpus_id", "query", "document",
 
 @dataclass(frozen=True)
 class Side:
-    """All rows of one side, summed: unit rows for the cosine, the rows themselves for the inner product."""
+    """All rows of one side, and their sums: of unit rows for the cosine."""
 
     rows: DigestedRows
     moments: Moments
@@ -43,7 +43,7 @@ class Side:
 
     @property
     def n(self) -> int:
-        """Rows that have a score: for the cosine, those that are not zero."""
+        """Rows that have a score: for the cosine, not zero."""
         return self.moments.n - (self.moments.zero_rows if self.metric == "cosine" else 0)
 
     def sums(self) -> tuple[Floats, Floats]:
@@ -102,7 +102,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Sides:
-    """The rows, the queries (None pairs the rows with each other), and labelled pairs of the two."""
+    """Without queries rows are paired with each other."""
 
     rows: Side
     queries: Side | None
@@ -128,8 +128,7 @@ class Sides:
 
 
 def draw(side: Side, most: int, seed: int) -> tuple[Rows32, Ints]:
-    """At most `most` rows (n, D) in random order, as they are compared, and where they stand (n,): consecutive rows
-    make a random group."""
+    """At most `most` rows (n, D) in random order, as they are compared, and where they stand (n,)."""
     n = side.rows.shape[0]
     numbers = np.random.default_rng(seed).choice(n, min(n, most), replace=False)
     x = side.take(numbers)
@@ -142,7 +141,7 @@ def draw(side: Side, most: int, seed: int) -> tuple[Rows32, Ints]:
 
 
 def how_many(n: int, queries: int | None, most_pairs: int, d: int) -> tuple[int, int | None]:
-    """How many rows and queries make at most `most_pairs` pairs, and `_MOST_BYTES` on either side."""
+    """Rows and queries that make at most `most_pairs` pairs, and `_MOST_BYTES` on either side."""
     most_rows = max(2, _MOST_BYTES // (4 * d))
     n = min(n, most_rows)
     if queries is None:
@@ -205,8 +204,8 @@ def check_pairs(pairs: int) -> None:
 
 @on_one_thread
 def alignment(side: Side, queries: Side) -> float:
-    """How far rows and queries share directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D, in [-1, 1]. It is
-    1 for equal second moments, about 0 for two unrelated models."""
+    """How far rows and queries share directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D, 1 for equal
+    second moments, about 0 for two unrelated models."""
     shapes = []
     for one in (side, queries):
         second = one.sums()[1]
@@ -232,7 +231,7 @@ def _fingerprints(rows: Rows) -> Prints:
 
 
 def equal_pairs(sides: Sides) -> int:
-    """How many of the random pairs are of two rows that are equal to the bit."""
+    """How many random pairs are of two rows that are equal to the bit."""
     mine = _fingerprints(sides.rows.rows)
     others = mine if sides.queries is None else _fingerprints(sides.queries.rows)
     kinds, counts = _kinds(mine, sides.rows.metric)
@@ -258,7 +257,7 @@ def read_labels(
     path: Path_, first: Mapping[str, int], second: Mapping[str, int] | None, *, match_at: float | None
 ) -> Labels:
     """Read a table of pairs: two ids and, if not every pair matches, a label (of a match from `match_at` on, or above
-    0). `first` and `second` are the place of each id; `second` is None for pairs within one set, in either order."""
+    0). `first` and `second` are the place of each id; without `second` pairs are within one set, in either order."""
     matches, known = dict[tuple[int, int], bool](), (first, first if second is None else second)
     for where, fields in _lines(path):
         unknown = [name for name, places in zip(fields, known, strict=False) if name not in places]

@@ -23,7 +23,7 @@ _FEW = 100  # rows on which intervals rest on little
 
 @dataclass(frozen=True)
 class Counted:
-    """Shares with intervals at every edge, counts, a distribution-free half-width, and the rows drawn."""
+    """`free` is a distribution-free half-width; `drawn` are the numbers of rows and queries."""
 
     curve: Curve
     histogram: ScoreHistogram
@@ -35,7 +35,6 @@ class Counted:
         return ScoreMeaning(score, 100 * (1 - value), Share(value, min(near.low, value), max(near.high, value)))
 
     def threshold(self, rate: float) -> ScoreThreshold:
-        """The lowest edge that at most the share `rate` of the counted pairs reaches."""
         pairs = self.histogram.pairs
         if rate * pairs < _FEWEST:
             counted = f"{pairs:,} were counted: calibrate with more rows"
@@ -45,7 +44,7 @@ class Counted:
         return ScoreThreshold(rate, score, min(low, score), max(high, score), self.curve.at(score))
 
     def knots(self) -> tuple[Knot, ...]:
-        """Scores with their shares, from the lowest bin to where `_FEWEST` pairs are left, then none."""
+        """From the lowest bin to where `_FEWEST` pairs are left, then none."""
         histogram, rates, rate = self.histogram, list(_KNOTS), 0.001
         while rate * histogram.pairs >= _FEWEST:
             rates += [rate, rate / 2, rate / 5]
@@ -56,7 +55,7 @@ class Counted:
 
 
 def count_scores(sides: Sides, floor: Floor, most: int, seed: int, progress: Progress | None) -> Counted:
-    """Count the scores of at most `most` random pairs, for which rows are drawn, without labelled matches."""
+    """Count the scores of at most `most` random pairs, for which rows are drawn."""
     side, other, (n, d) = sides.rows, sides.queries, sides.rows.rows.shape
     rows, queries = how_many(n, None if other is None else other.rows.shape[0], most, d)
     x, numbers = draw(side, rows, seed)
@@ -93,7 +92,7 @@ def _grid(sides: Sides, floor: Floor) -> Grid:
 
 
 def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibration:
-    """`record` with how well scores tell matches, the share `prior` of pairs, from other pairs, and with the shares of
+    """`record` with how well scores tell matches, the share `prior` of pairs, from other pairs, and the shares of
     labelled pairs that reach each threshold."""
     groups, is_match, scores = labels.first, labels.matches, labels.scores
     matching, others = scores[is_match], scores[~is_match]
@@ -125,7 +124,7 @@ def _labelled(threshold: ScoreThreshold, labels: Labels, prior: float) -> ScoreT
 def verdict(
     metric: str, meanings: tuple[ScoreMeaning, ...], thresholds: tuple[ScoreThreshold, ...], histogram: ScoreHistogram
 ) -> str:
-    """The answer in one or two sentences: the meaning of the first score asked for, and a threshold."""
+    """The meaning of the first score asked for, and a threshold, in one or two sentences."""
     said = []
     if meanings:
         one = meanings[0]
@@ -185,7 +184,7 @@ def _largest_error(scores: Sequence[float], logs: Sequence[float], histogram: Sc
 
 
 def remarks(sides: Sides, told: Counted, floor: Floor, equal: int) -> tuple[str, ...]:
-    """Sentences on what was left out, drawn or counted otherwise than a reader may think."""
+    """What was left out, drawn or counted otherwise than a reader may think."""
     notes, side, other, labels = list[str](), sides.rows, sides.queries, sides.labels
     both = [("rows", side)] if other is None else [("rows", side), ("queries", other)]
     for what, one in both:

@@ -63,7 +63,7 @@ def compare_findings(sides: Sequence[Found], unlike: Collection[tuple[str, int]]
 
 
 def _became(before: Finding | None, after: Finding | None) -> FindingChange:
-    """What became of a defect; empty of a finding that is none, or whose extent is not known."""
+    """Empty of a finding that is no defect, or whose extent is not known."""
     was, is_ = (one is not None and one.is_defect for one in (before, after))
     if was is not is_:
         return "new" if is_ else "gone"
@@ -91,7 +91,7 @@ def ways_of(findings: Sequence[ComparedFinding], sides: Sequence[Found], place: 
 def compare_measure(
     name: str, readings: Sequence[Measurement | None], norms: Sequence[float | None], ways: Sequence[Ways] = ()
 ) -> ComparedMeasure:
-    """A measure by its readings in each diagnosis, rows' mean norms, and the ways of defects."""
+    """`readings` and `norms` are of each diagnosis."""
     taken = [reading for reading in readings if reading is not None]
     first = next((one for one in taken if one.value is not None), taken[0])  # an undefined one has no direction
     given = zip(readings, norms, LETTERS, ways or [{}] * len(readings), strict=False)
@@ -108,7 +108,7 @@ def compare_measure(
 
 
 def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, list[str]]:
-    """The change, and remarks about it; None where nothing can be subtracted."""
+    """The change, and remarks; None where nothing can be subtracted."""
     before, after = (None if one is None else _finite(one.reading.value) for one in (base, side))
     if base is None or side is None or before is None or after is None:
         return None, []
@@ -144,7 +144,7 @@ def _direction(before: float, side: _Side, interval: tuple[float, float] | None)
 
 
 def range_width(limits: Limits) -> float:
-    """From end to end of a range; 0 where one is open."""
+    """0 where an end is open."""
     low, high = limits
     width = high - low if low is not None and high is not None else 0.0
     return width if 0 < width < math.inf else 0.0
@@ -153,11 +153,8 @@ def range_width(limits: Limits) -> float:
 def _interval(
     before: Measurement, after: Measurement, letters: tuple[str, str]
 ) -> tuple[tuple[float, float] | None, list[str]]:
-    """The interval of the difference of two independent readings, and what is wrong with theirs.
-
-    MOVER (Zou & Donner 2008, "Construction of confidence limits about effect measures", eq. for a difference): each
-    limit takes the half width on its own side.
-    """
+    """The interval of the difference of two independent readings, and what is wrong with theirs, by MOVER (Zou & Donner
+    2008, eq. for a difference): each limit takes the half width on its own side."""
     if before.interval is None or after.interval is None:
         return None, []
     a, b = float(before), float(after)

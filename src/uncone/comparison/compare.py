@@ -92,7 +92,6 @@ def _once(named: Sequence[Subject | Measurement], what: str) -> None:
 
 
 def _diagnosis(source: Any, progress: Progress | None) -> Diagnosis:
-    """As given, read from its file, or made of the model or the rows that `source` names."""
     if isinstance(source, Diagnosis):
         return source
     is_path = isinstance(source, str | os.PathLike)
@@ -142,7 +141,7 @@ def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
 
 
 def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
-    """Defects of tokens that a side cannot show: rows whose reserved tokens have no names, or no test of them."""
+    """Defects of tokens that a side cannot show: its reserved tokens have no names, or it has no test of them."""
     unlike = set[tuple[str, int]]()
     for place, side in enumerate(sides):
         both = [one for one in (sides[0], side) if one is not None]

@@ -47,8 +47,7 @@ class Change:
 
 @part
 class ComparedMeasure:
-    """One measure over all diagnoses. `cautions` hold what else than the rows may have moved a number, or why it was
-    not subtracted."""
+    """`cautions` hold what else than the rows may have moved a number, or why it was not subtracted."""
 
     name: str  # see [measures](measures.md)
     better: Literal["higher", "lower", "neither"]  # `higher`, `lower` or `neither`
@@ -68,8 +67,6 @@ FindingChange = Literal["", "new", "grew", "gone", "shrank"]
 
 @part
 class ComparedFinding:
-    """One cause over all diagnoses."""
-
     cause: str  # as in the table of findings
     levels: tuple[Level | None, ...]  # its level in each diagnosis, `null` where it was not found
     # what became of a defect: `new`, `gone`, `grew` or `shrank`; empty where nothing did, or it is none
@@ -78,8 +75,6 @@ class ComparedFinding:
 
 @part
 class ComparedSubject:
-    """One matrix over all diagnoses."""
-
     name: str  # as in the diagnoses
     # what each diagnosis read, without the picture; `null` where it has no such subject
     sides: tuple[Subject | None, ...]
@@ -100,7 +95,6 @@ class ComparedSubject:
 
     @property
     def title(self) -> str:
-        """The matrix in words."""
         return next(side for side in self.sides if side is not None).title
 
     def lettered(self) -> list[tuple[str, int, Subject]]:
@@ -123,15 +117,13 @@ class ComparedSubject:
         )
 
     def readings(self, name: str, *, part: Part = "measures") -> tuple[Measurement | None, ...]:
-        """The measurement called `name` of each side; None where not taken."""
+        """The measurement called `name` of each side."""
         taken = [() if side is None else taken_in(side, part) for side in self.sides]
         return tuple(next((one for one in side if one.name == name), None) for side in taken)
 
 
 @part
 class ComparedDiagnosis:
-    """One of the diagnoses."""
-
     name: str  # what it is called here
     verdict: str  # its own
     versions: Mapping[str, str] = field(default_factory=dict)  # what made it
@@ -160,7 +152,7 @@ class Comparison(Record):
 
     @property
     def worse(self) -> bool:
-        """Whether a defect came or grew in any diagnosis after the baseline (`--fail-on worse`)."""
+        """Whether a defect came or grew after the baseline (`--fail-on worse`)."""
         findings = (f for subject in self.subjects for f in subject.findings)
         return any(change in WORSE for f in findings for change in f.changes)
 
@@ -219,7 +211,6 @@ class Comparison(Record):
 
 
 def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
-    """The measurements of a subject that belong to one table of its comparison."""
     if part == "tokens":
         return side.token_measurements()
     return side.without_effect if part == "without_effect" else side.measurements
@@ -258,7 +249,6 @@ def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
 
 
 def _pair_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
-    """Values, difference with its interval, and the distances to the isotropic value unless that is 0."""
     pairs = [pair for m in measures for pair in zip(m.distances, m.values, strict=True)]
     apart = any(distance not in (None, value) for distance, value in pairs)
     columns = ("measure", "A", "B", "B - A", "", "A off", "B off")[: 7 if apart else 5]
@@ -289,7 +279,7 @@ def _wide_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], p
 
 
 def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> list[Cell]:
-    """The values with their intervals, none rounded onto an end of the measure's range."""
+    """None is rounded onto an end of the measure's range."""
     readings = subject.readings(measure.name, part=part)
     limits: Limits = next((r.range for r in readings if r is not None and r.value is not None), (None, None))
     cells = []
@@ -301,7 +291,7 @@ def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> l
 
 
 def _difference(change: Change | None) -> Cell:
-    """A signed difference; no larger than rounding it is `0`, with a tilde where it is not 0 to the bit."""
+    """No larger than rounding it is `0`, with a tilde where it is not 0 to the bit."""
     if change is None:
         return Cell("-")
     interval = "" if change.interval is None else " to ".join(map(signed, change.interval))
@@ -311,7 +301,7 @@ def _difference(change: Change | None) -> Cell:
 
 
 def _direction(change: Change | None) -> Cell:
-    """An arrow and a word, in brackets where it is little or under a caution."""
+    """In brackets where it is little or under a caution."""
     if change is None:
         return Cell("")
     if change.direction not in _MOVED:
@@ -348,6 +338,6 @@ def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part
 
 
 def _title(name: str, part: Part) -> str:
-    """A measure in words: a reading of a group of tokens says which group."""
+    """A reading of a group of tokens says which group."""
     group, dot, last = name.partition(".")
     return f"{title(group)}: {title(last).lower()}" if dot and part == "tokens" else title(name)

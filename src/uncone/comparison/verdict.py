@@ -60,7 +60,7 @@ def _untrained(name: str, place: int, subjects: Sequence[ComparedSubject]) -> st
 
 
 def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject], *, of_many: bool) -> str:
-    """Defects that came or went, then what changed. `than` is empty where the baseline stands before all clauses."""
+    """`than` is empty where the baseline stands before all clauses."""
     if not shared:
         return f"{name} has no subject in common" + than.replace(" than ", " with ")
     steps = [step for subject in shared for step in _steps(subject, order)]
@@ -82,7 +82,6 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
 
 
 def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
-    """The words of the changes; with several subjects, those of one subject together."""
     words = [step.words for step in steps]
     if of_many:
         by_subject = {step.subject: [s.words for s in steps if s.subject == step.subject] for step in steps}
@@ -116,7 +115,7 @@ def _called(subject: ComparedSubject) -> str:
 
 
 def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], *, of_many: bool) -> list[str]:
-    """Defects that changed in one of these ways, each with the first reading that it rests on."""
+    """Each with the first reading that it rests on."""
     of = f" of {_called(subject)}" if of_many else ""
     words = []
     for finding in subject.findings:
@@ -129,7 +128,7 @@ def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], *
 
 
 def _shown_by_one(subject: ComparedSubject, order: int, *, of_many: bool) -> list[str]:
-    """Defects of one side that the other could not have shown, so that nothing is concluded of them."""
+    """Defects of one side that the other could not have shown."""
     sides = (subject.sides[0], subject.sides[order])
     if any(not side or not side.findings or side.findings[0].cause == "not_measured" for side in sides):
         return []
@@ -140,7 +139,7 @@ def _shown_by_one(subject: ComparedSubject, order: int, *, of_many: bool) -> lis
 
 
 def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:
-    """The first reading that a defect rests on, after and before: "mean cosine 0.63 instead of 0.02"."""
+    """For instance "mean cosine 0.63 instead of 0.02"."""
     sides = [side for place in (order, 0) if (side := subject.sides[place]) is not None]
     names = [name for side in sides for f in side.findings if f.cause == cause for name in f.measures]
     values = {measure.name: measure.values for measure in (*subject.measures, *subject.tokens)}
@@ -152,7 +151,7 @@ def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:
 
 
 def _name(name: str) -> str:
-    """A name inside a sentence, without a comma: `centred stable rank`; people and scores keep capitals."""
+    """Without a comma: `centred stable rank`; people and scores keep capitals."""
     base, _, variant = shortened(title(name)).rpartition(", ")
     shown = base or variant
     is_common = shown[1:2].islower() and not any(c.isupper() for c in shown[1:])

@@ -12,8 +12,6 @@ from uncone.moments import Moments, row_norms
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 
-_LEAST_WEIGHT = 100.0  # In roundings of a row: of rows that weigh less, cosines keep hardly a digit
-
 MEAN_COSINE = MeasureDescription(
     name="mean_cosine", range=("-1/(N - 1)", 1.0), better="lower", centered=False,
     says="What two random rows have in common.",
@@ -107,7 +105,7 @@ def pair_weight(m: Moments) -> float:
         got = f"{m.n - m.zero_rows} of {m.n}: pass more rows"
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {got}")
     share = pairs / m.unit_weight**2
-    if share <= _LEAST_WEIGHT * m.epsilon:
-        little = f"pairs of different rows have {share:.1g} of the weight, within rounding of none"
-        raise UndefinedMeasure(f"{little}: one row has all of it; pass weights that more rows share")
+    if share <= 100 * m.epsilon:  # hardly a digit of their cosines is left
+        little = f"{share:.1g} of the weight, within rounding of none: one row has all of it"
+        raise UndefinedMeasure(f"pairs of different rows have {little}; pass weights that more rows share")
     return pairs

@@ -14,7 +14,6 @@ from uncone.records.parts import Measurement
 from uncone.records.text import counted
 
 _NAMED = 8
-_NOISE_SIGMAS = 4.0
 
 ROGUE_DIMENSIONS = MeasureDescription(
     name="rogue_dimensions", range=("1/D", None), better="lower", centered=False,
@@ -61,7 +60,7 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     pairs = m.unit_weight**2 - m.unit_weight_square
     # The mean cosine of n isotropic rows scatters by sqrt(2 / D) / n about 0.
     n = m.unit_weight**2 / m.unit_weight_square
-    if total <= _NOISE_SIGMAS * math.sqrt(2 / m.d) / n:
+    if total <= 4 * math.sqrt(2 / m.d) / n:
         near = f"{total:.2g}, indistinguishable from 0 with N = {m.n}"
         raise UndefinedMeasure(f"the mean cosine is {near}: no dimension carries it")
     first, square = m.unit_sums()

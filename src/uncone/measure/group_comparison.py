@@ -29,8 +29,6 @@ _READINGS: tuple[_Reading, ...] = get_args(_Reading)
 
 @dataclass(frozen=True)
 class Membership:
-    """The groups of the rows, and how they were cut."""
-
     groups: Array  # of each row, int64 (N,): 0 frequent, 1 medium, 2 rare, 3 reserved
     by: Literal["count", "id"]
     definition: str
@@ -107,7 +105,7 @@ def compare_groups(
 
 
 def group_axes(unit: UnitSums) -> Array:
-    """The axes to project on, (D, 5): the sum of unit rows of each group, and the common direction."""
+    """The sum of unit rows of each group, and the common direction, (D, 5)."""
     total = unit.sums.sum(0)
     length = math.sqrt(np.square(total).sum())
     return np.concatenate([unit.sums, total[None] / (length or 1.0)]).T
@@ -142,8 +140,7 @@ def compare_projected(
 
 
 def _against_chance(cosine: float | None, n: int, pairs: "PairSums | None") -> tuple[float | None, float | None]:
-    """How many deviations the mean cosine lies above that of random groups of n rows, and Cantelli's bound on its
-    chance."""
+    """Deviations above the mean cosine of random groups of n rows, and Cantelli's bound on their chance."""
     if pairs is not None and cosine is not None and 2 <= n < pairs.n:
         mean, deviation = pairs.null(n)
         if deviation:
@@ -164,7 +161,7 @@ class PairSums:
     @classmethod
     @on_one_thread
     def of(cls, m: Moments) -> "PairSums":
-        """From unweighted moments with `unit_second=True`; no pair is formed."""
+        """From unweighted moments with `unit_second=True`."""
         first, _ = m.unit_sums()
         if not m.has("unit_second") or m.weight != m.n:
             raise InputError("expected unweighted sums of u u', got others: sum with unit_second=True")
@@ -195,8 +192,8 @@ class PairSums:
 
 
 class _Readings:
-    """The readings of K groups and their variances, from a = (u . S_1, ..., u . S_K, u . c) of every unit row u, with S
-    the groups' sums of unit rows and c the common direction."""
+    """From a = (u . S_1, ..., u . S_K, u . c) of every unit row u, with S the groups' sums of unit rows and c the
+    common direction."""
 
     def __init__(self, unit: UnitSums, products: Array, z: float) -> None:
         a, members = products * inverse(unit.norms)[:, None], [unit.groups == g for g in range(len(NAMES))]

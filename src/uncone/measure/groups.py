@@ -16,7 +16,6 @@ from uncone.records.parts import Measurement
 from uncone.records.text import cut_label, plural
 from uncone.rows import GRID, Array, Rows, SelectedRows, as_samples
 
-LAST_IDS = 1000  # These stand in for reserved rows: most vocabularies are sorted by frequency
 MOST_GROUPS = 10**6
 FEWEST_RESERVED = 10  # A mean direction of fewer rows is mostly their own
 _RESERVED = re.compile(
@@ -43,9 +42,8 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
         raise InputError(f"expected a text or None for each row, got {shown(labels)}: pass a list of tokens")
     if labels is not None and len(named := named_reserved(labels)) >= FEWEST_RESERVED:
         ends = f"{cut_label(labels[named[0]])} to {cut_label(labels[named[-1]])}"
-        words = f"{len(named)} reserved tokens found in the tokenizer ({ends})"
-        return Reserved(np.array(named), words, True)
-    count = min(LAST_IDS, max(1, n // 10))
+        return Reserved(np.array(named), f"{len(named)} reserved tokens found in the tokenizer ({ends})", True)
+    count = min(1000, max(1, n // 10))  # most vocabularies are sorted by frequency
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
     last = f"the last {plural(count, 'id', f'{count} ids')}, because {why}"
     return Reserved(np.arange(n - count, n), last, False)
@@ -62,13 +60,13 @@ def are_labels(labels: Any, least: int = 0) -> bool:
 
 
 def named_reserved(labels: Sequence[str | None]) -> list[int]:
-    """The numbers of the rows whose token is reserved by its name, however few."""
+    """The rows whose token is reserved by its name, however few."""
     begun = ((i, label) for i, label in enumerate(labels) if label is not None and label.startswith(_FIRST))
     return [i for i, label in begun if _RESERVED.fullmatch(label)]
 
 
 class GroupMoments:
-    """One `Moments` for each group of rows, all fed in one pass. Memory is that of `Moments` times the groups."""
+    """One `Moments` for each group, fed in one pass. Memory is that of `Moments` times the groups."""
 
     def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False) -> None:
         whole_number(count, "count", 0, MOST_GROUPS)
@@ -146,8 +144,8 @@ def _checked(given: Any, n: int) -> Array:
     if groups.shape != (n,) or groups.dtype.kind not in "iu":
         got = f"{groups.dtype} of shape {groups.shape}"
         raise InputError(f"expected integer groups of shape ({n},), got {got}: give one group a row")
-    if int(groups.min()) < -1 or int(groups.max()) >= MOST_GROUPS:
-        got = f"{int(groups.min())} to {int(groups.max())}: number them from 0"
+    if groups.min() < -1 or groups.max() >= MOST_GROUPS:
+        got = f"{groups.min()} to {groups.max()}: number them from 0"
         raise InputError(f"expected groups from -1 (none) up to {MOST_GROUPS:,}, got {got}")
     return groups.astype(np.int64)
 

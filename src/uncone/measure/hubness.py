@@ -92,7 +92,7 @@ def hubness(
 
 
 def _sampled_skewness(lists: Array, n: int, bound: float, seed: int) -> tuple[float, tuple[float, float] | None]:
-    """The skewness of N_k over n rows, at most `bound`, from a sample of lists, and its jackknife interval."""
+    """Of N_k over n rows, from a sample of lists, with its jackknife interval."""
     value = _thinned_skewness(lists, n)
     if value is None or abs(value) > bound:  # the unbiased variance of too few lists may be near 0, or below
         got = f"{len(lists)}: take a larger sample"

@@ -14,9 +14,7 @@ from uncone.records.parts import Measurement
 from uncone.rows.samples import as_numbers
 
 _ROUNDINGS = 4.0  # by which |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1
-_SIGMAS = 5.0
 Score = Callable[[float], float]
-_DEBIASED = ", sampling bias removed (unbiased for Gaussian rows)"
 
 PARTICIPATION_RATIO = MeasureDescription(
     name="participation_ratio", range=(1.0, "D, debiased without an end"), better="higher", centered=True,
@@ -96,11 +94,11 @@ def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = 
     concentration, target = _concentration(m), None if target is None else as_numbers(target)
     if target is None:  # tr(C0) = tr(C), <C, C0> = |C0|^2 = tr(C)^2 / D
         ratio = 1 / ((1 - zeta) ** 2 * concentration + zeta * (2 - zeta) / m.d)
-    elif np.shape(target) != (m.d, m.d) or not np.isfinite(target).all():
-        shapes = f"expected a target of shape {(m.d, m.d)}, got {np.shape(target)}"
-        raise InputError(f"{shapes}: give one row of finite numbers a feature")
+    elif target.shape != (m.d, m.d) or not np.isfinite(target).all():
+        got = f"{target.shape}: give one row of finite numbers a feature"
+        raise InputError(f"expected a target of shape {(m.d, m.d)}, got {got}")
     else:
-        shrunk = (1 - zeta) * m.covariance() + zeta * np.asarray(target, np.float64)
+        shrunk = (1 - zeta) * m.covariance() + zeta * target.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):  # a target of zeros leaves nothing
             ratio = float(1 / np.square(shrunk / shrunk.trace()).sum())
     # Of an isotropic cloud only |C - (t/D) I|^2 shrinks, by (1 - zeta)^2.
@@ -123,9 +121,10 @@ def _of_ratio(what: MeasureDescription, m: Moments, debiased: bool, score: Score
     ratio, reference = 1 / concentration, _isotropic_ratio(m)
     warnings = spectral_warnings(m, centered=True, debiased=debiased)
     if debiased:
-        ratio, reference, words = _debiased(m, concentration), float(m.d), _DEBIASED
+        words = ", sampling bias removed (unbiased for Gaussian rows)"
+        ratio, reference = _debiased(m, concentration), float(m.d)
         # Of isotropic rows 1 / P varies by 2 / n of itself.
-        if ratio > m.d * (1 + _SIGMAS * 2 / n):
+        if ratio > m.d * (1 + 10 / n):
             above = f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error"
             even = "the rows are more even than random rows, whose bias is removed here"
             warnings += (f"{above}: {even}; read the ratio that is not debiased",)

@@ -45,7 +45,7 @@ class Neighbours:
         return len(self.queries) < self.searched
 
     def warnings(self, *said: tuple[Any, str]) -> tuple[str, ...]:
-        """The warnings of which the first part holds, and that a measure read a sample."""
+        """Those whose first part holds, and that a measure read a sample."""
         asked = f"sampled: {len(self.queries)} rows were asked for their neighbours among {self.searched}"
         return tuple(words for holds, words in (*said, (self.sampled, asked)) if holds)
 
@@ -141,7 +141,7 @@ def searched(
     rows: Any, moments: Moments | None, mask: Any, neighbours: Neighbours | None, k: int, sample: int | None,
     seed: int, progress: Ticks, metric: Metric = "euclidean", distinct: bool = False,
 ) -> tuple[Rows, Moments, Neighbours]:  # fmt: skip
-    """The rows that `mask` keeps, their moments and their neighbours, as given or made."""
+    """The rows that `mask` keeps, their moments and neighbours, as given or made."""
     rows, m = with_moments(rows, moments, mask, second=False)
     if neighbours is None:
         how: Any = {"metric": metric, "distinct": distinct, "sample": sample, "seed": seed, "progress": progress}
@@ -161,5 +161,5 @@ def _require(count: int, what: str) -> None:
 
 
 def ticks(n: int, progress: Ticks) -> Callable[[float], None]:
-    """`progress`, told the share of the work that is done instead of the number of rows."""
+    """`progress`, called with the share of the work that is done."""
     return (lambda share: None) if progress is None else (lambda share: progress(int(n * share)))

@@ -16,11 +16,9 @@ from uncone.rows import Array, as_array
 _PER_OCTAVE = 256
 _OCTAVES = 128
 _BIN = 2.0 ** (1 / _PER_OCTAVE)
-_BARS = 60
 SHORT = 0.5  # of the median norm
 FEWEST = 10  # fewer rows of one length come by chance
 PEAK = 3.0  # so many times as many rows as in a window of the same width above, and below
-_SIGMAS = 2.0
 
 NORM_ID_CORRELATION = MeasureDescription(
     name="norm_id_correlation", range=(-1.0, 1.0), better="neither", centered=False,
@@ -44,7 +42,7 @@ class NormProfile:
         self._sum = self._id_square = self._high = 0.0
 
     def update(self, norms: Any, ids: Any) -> None:
-        """Add the norms (n,) of the rows with the given ids (n,), arrays or tensors."""
+        """Add the norms (n,) of the rows with the given ids (n,)."""
         norms, ids = (np.asarray(as_array(given), np.float64) for given in (norms, ids))
         size = len(self._counts)
         with np.errstate(divide="ignore"):  # of norm 0
@@ -69,15 +67,14 @@ class NormProfile:
         return int(self._counts[at:].sum())
 
     def record(self) -> Norms:
-        """The distribution in at most 60 bars between the 0.1% and 99.9% quantiles, the rest outside."""
+        """In at most 60 bars between the 0.1% and 99.9% quantiles, the rest outside."""
         low, high, mean = self.quantile(0.001), self.quantile(0.999), self._sum / self.n
         if not high > low or self._high <= self._low * _BIN:  # as of rows that were normalised
             return Norms(self._low, mean, self._high, (self._low, max(self._high, self._low)), (self.n,))
-        edges = np.linspace(low, high, _BARS + 1)
+        edges = np.linspace(low, high, 61)
         edges[0], edges[-1] = min(self._low, low), max(self._high, high)
-        centers = _norm_at(np.arange(len(self._counts)))
-        at = np.searchsorted(edges[1:-1], centers)
-        counts = np.bincount(at, weights=self._counts, minlength=_BARS).astype(np.int64)
+        at = np.searchsorted(edges[1:-1], _norm_at(np.arange(len(self._counts))))
+        counts = np.bincount(at, weights=self._counts, minlength=60).astype(np.int64)
         return Norms(self._low, mean, self._high, tuple(edges.tolist()), tuple(counts.tolist()))
 
     def id_correlation(self, d: int) -> Measurement:
@@ -133,7 +130,7 @@ def length_floor(norms: Any, d: int) -> LengthFloor | None:
     short = logs[logs < math.log(SHORT * median)] if median > 0 else logs[:0]
     if len(short) < FEWEST:
         return None
-    width = 2 * _SIGMAS / math.sqrt(2 * d)
+    width = 4 / math.sqrt(2 * d)
     ends = np.searchsorted(short, short + width, side="right")  # where the usual rows begin, no window goes on
     start = int((ends - np.arange(len(short))).argmax())
     n, first = int(ends[start]) - start, float(short[start])

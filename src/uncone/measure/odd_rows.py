@@ -36,7 +36,7 @@ class OddRowFinder:
 
     def add_rows(self, start: int, block: Array, zero: Array, reserved: Array) -> None:
         """Add the rows (n, D) from number `start` on, as they are stored: what was centred may be equal by rounding.
-        `zero` and `reserved` (bool, (n,)) mark zero rows and those reserved by name."""
+        `zero` and `reserved` (bool, (n,)) mark rows."""
         there = np.flatnonzero(zero & ~reserved) + start
         self._zeros += len(there)
         self._reserved_zeros += int((zero & reserved).sum())
@@ -47,7 +47,7 @@ class OddRowFinder:
         self._keep(keys[ordinary], ordinary + start)
 
     def add_norms(self, start: int, norms: Array, odd: Array) -> None:
-        """Add the norms of the rows from number `start` on; those that are `odd` (bool, (n,)) are no giants."""
+        """Rows that are `odd` (bool, (n,)) are no giants."""
         ordinary = np.flatnonzero(~odd)
         lengths = norms[ordinary]
         top = np.flatnonzero(lengths >= np.sort(lengths)[-_LISTED:][:1])
@@ -62,7 +62,7 @@ class OddRowFinder:
             np.bitwise_or(first >> half << half, second >> half, out=keys[at : at + step])
 
     def _keep(self, keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> None:
-        """Those whose hash is among the smallest, of which half go whenever different rows are too many."""
+        """Half of the hashes go whenever different rows are too many."""
         room = len(self._keys)
         keys, numbers = self._chosen(keys, numbers)
         while self._filled + len(keys) > room:
@@ -84,7 +84,7 @@ class OddRowFinder:
         return keys[chosen], numbers[chosen]
 
     def _count_equal(self) -> None:
-        """Count the rows that are equal to an earlier one, and keep the earlier one alone."""
+        """Of equal rows the first alone is kept."""
         keys, numbers = self._keys[: self._filled], self._key_rows[: self._filled]
         order = np.argsort(keys, kind="stable")
         again = order[1:][np.diff(keys[order]) == 0]
@@ -101,14 +101,15 @@ class OddRowFinder:
         return (f"{compared}, {many}",) if self.every > 1 else ()
 
     def find(self, rows: Rows, norms: NormProfile) -> tuple[OddRows, ...]:
-        """What there is of each kind; `norms` are those of all rows, and `rows` knows ids and labels."""
+        """`norms` are those of all rows, and `rows` knows ids and labels."""
         median, found = norms.quantile(0.5), list[OddRows]()
 
         def add(kind: Literal["zero", "equal", "giant"], n: int, first: list[int], **more: Any) -> None:
             labels, ids = rows.labels if first else None, rows.ids
             named = tuple(None if labels is None else cut_label(labels[i]) for i in first)
-            given = tuple(first if ids is None else ids[first].tolist())
-            found.append(OddRows(kind, n, ids=given, labels=named, **more))
+            found.append(
+                OddRows(kind, n, ids=tuple(first if ids is None else ids[first].tolist()), labels=named, **more)
+            )
 
         if self._zeros or self._reserved_zeros:
             add("zero", self._zeros, self._zero_rows, reserved=self._reserved_zeros)

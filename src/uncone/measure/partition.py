@@ -72,15 +72,16 @@ def partition_isotropy(
     """
     rows, m = with_moments(rows, moments, mask, unit_first=False)
     plus, minus = partition_of(rows, m, progress=progress)
+    small, large = np.minimum(plus, minus), np.maximum(plus, minus)
     values, directions = m.eigen()
     along = np.zeros(m.d)
     along[: directions.shape[1]] = m.mean() @ directions
-    tied, warnings = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), plus, minus)
+    tied, warnings = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), small, large)
     low, high = sign_interval(plus, minus)
     # Where the mean was subtracted, rounding alone says on which side it lies.
-    one = np.where(along > 0, plus, minus)
-    one = np.where(np.abs(along) > _NO_SIDE * m.epsilon * m.norm_max, one, np.maximum(plus, minus))
-    logarithm = float(np.minimum(plus, minus).min() - np.maximum(plus, minus).max())
+    has_side = np.abs(along) > _NO_SIDE * m.epsilon * m.norm_max
+    one = np.where(has_side, np.where(along > 0, plus, minus), large)
+    logarithm = float(small.min() - large.max())
     value = math.exp(logarithm)
     if value == 0:
         warnings += (f"too small for a float: its natural logarithm is {logarithm:.6g}",)
@@ -111,8 +112,7 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def partition_of(rows: Rows, m: Moments, *, progress: Ticks = None) -> tuple[Array, Array]:
-    """`log_partition` of all or some of the rows of `m`, along all D directions; c.w is 0 where few rows leave
-    directions out."""
+    """`log_partition` along all D directions; c.w is 0 where few rows leave directions out."""
     directions = m.directions()
     both = log_partition(rows, directions, longest=m.norm_max, progress=progress)
     left = np.full(m.d - directions.shape[1], math.log(rows.shape[0]))
@@ -147,7 +147,7 @@ def _log_sum_exp(z: Array) -> Array:
 
 
 def _rounding(m: Moments, values: Array, along: Array) -> float:
-    """How far apart rounding leaves eigenvalues that coincide; `along` is the mean in their eigenvectors."""
+    """How far apart rounding leaves equal eigenvalues; `along` is the mean in their eigenvectors."""
     # Products are summed about the mean, whose share does not count. What parts two eigenvalues is the error of one
     # entry, not that of the whole product, which is sqrt(D) times as large.
     centered = max(float(values[0] - along[0] ** 2), float(values[1]) if m.d > 1 else 0.0)
@@ -157,14 +157,16 @@ def _rounding(m: Moments, values: Array, along: Array) -> float:
 
 
 def tied_runs(values: Array, rounding: float) -> Runs:
-    """The runs (first, stop) of two or more falling eigenvalues (D,) that coincide within `rounding`; none of 0, where
-    all c.w are 0."""
+    """The runs (first, stop) of falling eigenvalues (D,) that coincide within `rounding`; none of 0, where all c.w are
+    0."""
     apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
     edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(values)]
     return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]
 
 
-def _ambiguity(rows: Rows, m: Moments, runs: Runs, plus: Array, minus: Array) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _ambiguity(
+    rows: Rows, m: Moments, runs: Runs, small: Array, large: Array
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The details and the warning of I(W) over other eigenvectors of tied eigenvalues; none where it is the same."""
     tied = np.zeros(m.d, np.bool_)
     for first, stop in runs:
@@ -172,7 +174,6 @@ def _ambiguity(rows: Rows, m: Moments, runs: Runs, plus: Array, minus: Array) ->
     size = int(tied.sum())
     if size == 0:
         return {}, ()
-    small, large = np.minimum(plus, minus), np.maximum(plus, minus)
     spreads = [float(large.max() - small.min())]
     at_once = max(1, m.d // size)
     for start in range(0, CHOICES, at_once):
@@ -191,7 +192,7 @@ def _ambiguity(rows: Rows, m: Moments, runs: Runs, plus: Array, minus: Array) ->
 
 
 def _other_basis(m: Moments, runs: Runs, turn: int) -> Array:
-    """Other eigenvectors for each run, (D, K), at random; in turn 0 one of each run lies along the mean."""
+    """Random eigenvectors for each run, (D, K); in turn 0 one of each lies along the mean."""
     generator, bases = np.random.default_rng(turn), []
     for first, stop in runs:
         basis = m.directions()[:, first:stop]
@@ -208,10 +209,10 @@ def sign_interval(plus: Array, minus: Array) -> tuple[float, float]:
     d = len(small)
     if d == 1:
         return 1.0, 1.0
-    # The least against the greatest, which must come from two different pairs.
+    # The least against the greatest, from two different pairs.
     i, j = np.argsort(small)[:2], np.argsort(-large)[:2]
     widest = float((large[j] - small[i][:, None])[i[:, None] != j].max())
-    # The smallest window over the sorted values that holds one of each pair.
+    # The smallest window over the sorted values with one of each pair.
     both = np.concatenate([small, large])
     order = np.argsort(both)
     values, pairs = both[order].tolist(), (order % d).tolist()
@@ -230,9 +231,8 @@ def sign_interval(plus: Array, minus: Array) -> tuple[float, float]:
 def _isotropy(
     what: MeasureDescription, value: float, m: Moments, warnings: tuple[str, ...], **rest: Any
 ) -> Measurement:
-    """A reading of I(W), beside that over both signs of a Gaussian isotropic cloud with the same N, D and mean square
-    norm: from half the Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along each,
-    twice."""
+    """Its reference is that of a Gaussian isotropic cloud with the same N, D and mean square norm: from half the
+    Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along each, twice."""
     variance, norm = m.norm_square_sum / m.weight / m.d, m.mean_norm()
     spectrum = marchenko_pastur(m.effective_n, m.d) * variance
     noise = 2 * math.sqrt(2 * variance / (math.pi * m.effective_n))

@@ -30,7 +30,6 @@ b of m = 999 random groups, drawn without replacement from all rows with a direc
     reads_badly="the group was chosen because its rows are alike: the test then finds what was put in.",
     source="Phipson & Smyth 2010: p counts the group itself among the draws, so that it is exact and never 0.",
 )  # fmt: skip
-MOST_PERMUTATIONS = 10**9
 
 
 @on_one_thread
@@ -53,7 +52,7 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     (1.0, 0.0667)
     """
     rows = as_samples(rows, mask)
-    if whole_number(permutations, "permutations", most=MOST_PERMUTATIONS) < 1:
+    if whole_number(permutations, "permutations", most=10**9) < 1:
         raise InputError(f"expected at least one permutation, got {permutations}: 999 are customary")
     if whole_number(seed, "seed") < 0:
         raise InputError(f"expected a seed from 0 up, got {seed}: any whole number will do")
@@ -79,8 +78,8 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     deviation = float(null.std())
     z = (observed - everywhere) / deviation if deviation > slack else None
     details = {"p": p, "z": z, "null_std": deviation, "permutations": permutations, "seed": seed}
-    ends: Any = {"lowest": -1.0 / (size - 1), "reference": everywhere}
-    return PERMUTATION_TEST.measured(observed, n=size, d=d, **ends, details=details)
+    rest: Any = {"lowest": -1 / (size - 1), "reference": everywhere, "details": details}
+    return PERMUTATION_TEST.measured(observed, n=size, d=d, **rest)
 
 
 def _mask(members: Any, n: int) -> Array:
@@ -90,8 +89,8 @@ def _mask(members: Any, n: int) -> Array:
     if given.ndim != 1 or given.dtype.kind not in "iu":
         got = f"{given.dtype} of shape {given.shape}: name the rows"
         raise InputError(f"expected row numbers (n,) or a mask ({n},), got {got}")
-    if len(given) and not 0 <= int(given.min()) <= int(given.max()) < n:
-        got = f"{int(given.min())} to {int(given.max())}: name rows that exist"
+    if len(given) and not 0 <= given.min() <= given.max() < n:
+        got = f"{given.min()} to {given.max()}: name rows that exist"
         raise InputError(f"expected row numbers from 0 to {n - 1}, got {got}")
     if len(np.unique(given)) < len(given):
         raise InputError("expected each row once, got a row number twice: name each row once")

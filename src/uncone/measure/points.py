@@ -19,7 +19,6 @@ STRIPE_BYTES = 64 * 2**20
 _ORDINARY = (1e-6, 1e6)  # lengths whose squares and products are far inside float32
 _CONE = 0.75  # the mean cosine from which on unit rows are centred in float64
 _PAIRS = 128  # rows a thread subtracts at once: float64 copies of them fit into a core's cache
-_CODED = 512
 _ROUNDING = {"f": 2.0**-24, "d": 2.0**-53}  # by dtype
 
 
@@ -32,8 +31,7 @@ class Points:
 
     def __init__(self, rows: Rows, moments: Moments, *, metric: Metric, ids: Array | None = None) -> None:
         """`ids` (ascending) picks rows. `moments` are of all rows, first-order."""
-        self.metric: Metric = metric
-        self.unit = 1.0
+        self.metric, self.unit = metric, 1.0
         self._divisor: Array | None = None
         if metric == "cosine":
             pieces = by_piece(rows, _PAIRS, lambda _, x: row_norms(x.astype(np.float64)))
@@ -44,7 +42,7 @@ class Points:
             self._divisor = norms[:, None]
             center = moments.unit_sums()[0] / max(moments.unit_weight, 1.0)
             # Float32 will do for unit rows of ordinary length in no narrow cone.
-            ordinary = bool((norms > _ORDINARY[0]).all() and (norms < _ORDINARY[1]).all())
+            ordinary = bool(((norms > _ORDINARY[0]) & (norms < _ORDINARY[1])).all())
             plain = ordinary and float(np.square(center).sum()) < _CONE
         else:
             center = moments.mean()
@@ -66,7 +64,7 @@ class Points:
             self._kept, self.stripe = np.ascontiguousarray(self.raw(0, self.n)), self.n
 
     def raw(self, start: int, stop: int) -> Array:
-        """Rows [start, stop) as they are, as far as there are any."""
+        """Rows [start, stop), as far as there are any."""
         stop = min(stop, self.n)
         if self._kept is not None:
             return self._kept[start:stop]
@@ -79,7 +77,7 @@ class Points:
         return selected
 
     def raw_at(self, points: Array) -> Array:
-        """Rows at `points` (int64, ascending)."""
+        """`points` ascend."""
         return self._rows.take(points) if self._kept is None else self._kept[points]
 
     def centered(self, raw: Array, at: Array | slice, out: Array | None = None) -> Array:
@@ -110,7 +108,7 @@ class Points:
         return 1.01 * (products + 2 * points * (length + other)) + self.d * 2.0**-120
 
     def squares(self, a: Array, b: Array) -> Array:
-        """Squared distances, in `unit` squared, of the pairs (a[i], b[i]) of int64 (P,), by difference in float64."""
+        """Squared distances, in `unit` squared, of the pairs (a[i], b[i]), by difference in float64."""
         squares = np.empty(len(a))
 
         def difference(x: Array, y: Array, x0: int, y0: int, at: Array) -> None:
@@ -129,13 +127,13 @@ class Points:
                 held, x = x0, self.raw(x0, x0 + self.stripe)
             y = self.raw(y0, y0 + self.stripe)
             cuts = range(0, len(pairs), _PAIRS)
-            share(partial(difference, x, y, x0, y0, pairs[i : i + _PAIRS]) for i in cuts)
+            share(partial(difference, x, y, x0, y0, pairs[cut : cut + _PAIRS]) for cut in cuts)
             del y
         return squares
 
 
 def first_of_each(points: Points) -> Array:
-    """For each point the lowest point at the same place, itself where there is none below: int64 (N,)."""
+    """For each point the lowest point at the same place, int64 (N,)."""
     codes = _codes(points)
     pending = first = np.arange(points.n)
     while len(pending):
@@ -151,14 +149,14 @@ def first_of_each(points: Points) -> Array:
 
 
 def runs(x: Array) -> tuple[Array, Array, Array]:
-    """Of runs of equal numbers in `x`: where each begins; which run each number is in, and its place there."""
+    """Of runs of equal numbers: where each begins; which run each number is in, and its place there."""
     begins = np.append(True, x[1:] != x[:-1])[: len(x)]
     starts, run = np.flatnonzero(begins), begins.cumsum() - 1
     return starts, run, np.arange(len(x)) - starts[run]
 
 
 def _codes(points: Points) -> Array:
-    """A number for each point, int64 (N,): equal points have equal numbers, others nearly never."""
+    """int64 (N,): equal points have equal numbers, others nearly never."""
     odd = np.random.default_rng(0).integers(-(2**62), 2**62, points.d) * 2 + 1
     codes = np.empty(points.n, np.int64)
 
@@ -173,7 +171,6 @@ def _codes(points: Points) -> Array:
 
     for start in range(0, points.n, points.stripe):
         raw = points.raw(start, start + points.stripe)
-        cuts = range(0, len(raw), _CODED)
-        share(partial(code, raw[cut : cut + _CODED], start + cut) for cut in cuts)
+        share(partial(code, raw[cut : cut + 512], start + cut) for cut in range(0, len(raw), 512))
         del raw
     return codes

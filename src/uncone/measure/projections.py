@@ -93,8 +93,7 @@ def project_about(rows: Rows, axes: Array, point: Array, progress: Ticks = None)
 
 
 def _unit(axes: Array, rows: Rows) -> tuple[Array, Array]:
-    """The axes at unit length, (K, D) in the dtype of the blocks, whose range products then keep to, and their lengths
-    (K,)."""
+    """The axes at unit length, (K, D), whose products keep to the range of the dtype, and their lengths (K,)."""
     lengths = np.sqrt(np.square(axes).sum(0))
     unit = axes / np.where(lengths > 0, lengths, 1.0)
     return np.ascontiguousarray(unit.T, rows.widened), lengths  # twice as fast as (D, K)

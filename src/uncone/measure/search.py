@@ -21,7 +21,7 @@ _AT_ONCE = 8192  # queries whose float64 copies are held
 
 def nearest_points(points: Points, k: int, queries: Array | None, progress: Tick) -> tuple[Array, Array]:
     """The k nearest other points of every query (by default all), and squared distances in `unit` squared: both (Q, k),
-    the nearest first, of equally far points the lower, exact to the rounding of float64."""
+    the nearest first, of equally far points the lower."""
     assert 1 <= k < points.n
     tiles, asked = Tiles(points), np.arange(points.n) if queries is None else queries
     candidates = Candidates(len(asked), min(k + SPARE, points.n - 1))
@@ -38,7 +38,7 @@ def nearest_points(points: Points, k: int, queries: Array | None, progress: Tick
 
 
 class Candidates:
-    """The K points with the highest scores offered to each of n rows: `scores`, `points` (n, K), unordered."""
+    """The points with the highest scores offered to each of n rows, unordered."""
 
     def __init__(self, n: int, count: int) -> None:
         self.scores = np.full((n, count), -np.inf, np.float32)
@@ -48,7 +48,7 @@ class Candidates:
         self._block, self._locks = blocks[0].stop, [threading.Lock() for _ in blocks]
 
     def offer(self, start: int, rows: Array, points: Array, scores: Array) -> None:
-        """Entries (M,) for `rows` (ascending, counted from `start`): their points and scores."""
+        """Entries (M,) for `rows` (ascending, counted from `start`)."""
         if len(rows) == 0:
             return
         starts, row, place = runs(rows)
@@ -64,10 +64,8 @@ class Candidates:
             self.worst[hit] = scores[:, 0]
 
     def offer_tile(self, start: int, tile: Array, first: int) -> None:
-        """A whole tile: its row i is row start + i, its column j is point first + j.
-
-        As many groups of columns as there are candidates have a maximum that is no lower than so many points.
-        """
+        """The tile's row i is row start + i, its column j is point first + j. As many groups of columns as there are
+        candidates have a maximum that is no lower than so many points."""
         n, m = tile.shape
         kept = self.scores.shape[1]
         passes, groups = tile > -np.inf, _GROUPS * kept
@@ -80,8 +78,6 @@ class Candidates:
 
 
 def _offer_all(tiles: Tiles, candidates: Candidates, progress: Tick) -> None:
-    """All points to every point."""
-
     def work(a: Block, b: Block) -> None:
         tile, first, second = tiles.multiply(tiles.centered(a), a.at, b), a.at.start, b.at.start
         if a is b:  # before all others: they find thresholds
@@ -104,8 +100,6 @@ def _offer_all(tiles: Tiles, candidates: Candidates, progress: Tick) -> None:
 
 
 def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progress: Tick) -> None:
-    """All points to the points `queries` (int64, ascending)."""
-
     def use(part: slice, block: Block, tile: Array, itself: tuple[Array, Array]) -> None:
         tile[itself] = -np.inf
         if block.at.start == 0:
@@ -144,8 +138,8 @@ def _settle(points: Points, k: int, asked: Array, candidates: Candidates, half_s
 
 
 def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[Array, Array]:
-    """The k nearest points by float64 products with all points, where float32 cannot tell them apart: all within the
-    squared distances `enough`, in which k points lie, are compared by difference."""
+    """Where float32 cannot tell points apart: all within the squared distances `enough`, in which k points lie, by
+    products in float64, are compared by difference."""
     z = points.exact(points.raw_at(queries), queries) - points.center
     half = np.einsum("ij,ij->i", z, z) / 2
     length = np.sqrt(2 * half)
@@ -177,7 +171,7 @@ def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[
 
 
 def in_order(squares: Array, points: Array) -> tuple[Array, Array]:
-    """Both (Q, m), each row from the nearest to the farthest; equally far points by number."""
+    """From the nearest to the farthest; equally far points by number."""
     order = np.lexsort((points, squares))
     return np.take_along_axis(squares, order, 1), np.take_along_axis(points, order, 1)
 

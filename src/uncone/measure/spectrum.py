@@ -16,9 +16,7 @@ from uncone.records.parts import Measurement
 from uncone.records.text import counted
 from uncone.rows import Array
 
-MOST_FEATURES = 10**8
-_ANGLES = 8192
-_SIGNS, _DEVIATIONS = 16, 8.0  # of 30 orders of 18 clouds under three BLAS kernels the worst error was 6.4 deviations
+_DEVIATIONS = 8.0  # of 30 orders of 18 clouds under three BLAS kernels the worst error was 6.4 deviations
 Function = Callable[[Array], float]
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
@@ -188,9 +186,8 @@ def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
 
 
 def effective_dimensions(singular: Array) -> float:
-    """exp of the entropy of singular values (D,) over their sum: the effective rank of Roy & Vetterli 2007.
+    """exp of the entropy of singular values (D,) over their sum (Roy & Vetterli 2007).
 
-    Raises UndefinedMeasure: all are zero.
     >>> round(effective_dimensions(np.array([3.0, 1.0])), 4)  # (4/3)^(3/4) 4^(1/4)
     1.7548
     """
@@ -221,14 +218,14 @@ def marchenko_pastur(n: float, d: int) -> Array:
     """
     if not finite_number(n, "n") > 0:
         raise InputError(f"expected n above 0, got {n}: it is the number of rows, or an effective one")
-    return _quantiles(float(n), whole_number(d, "d", 1, MOST_FEATURES)).copy()
+    return _quantiles(float(n), whole_number(d, "d", 1, 10**8)).copy()
 
 
 @lru_cache(maxsize=8)  # one diagnosis asks for the same two or three again and again
 def _quantiles(n: float, d: int) -> Array:
     g = d / n
     # With l = 1 + g - 2 sqrt(g) cos(t), the density in t is 2 sin(t)^2 / (pi l), free of square-root edges.
-    t = np.linspace(0.0, math.pi, _ANGLES)
+    t = np.linspace(0.0, math.pi, 8192)
     values = 1 + g - 2 * math.sqrt(g) * np.cos(t)
     density = 2 * np.square(np.sin(t)) / (math.pi * np.maximum(values, 1e-12))
     mass = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
@@ -242,8 +239,7 @@ def _spectral(
     what: MeasureDescription, function: Function, m: Moments, centered: bool, k: int = 0, *, leading: int = 0,
     **ends: float,
 ) -> Measurement:  # fmt: skip
-    """The reading of `function` on the spectrum, beside that of an isotropic one. A function of the first `leading`
-    values and the sum of the others needs no decomposition."""
+    """A `function` of the first `leading` values and the sum of the others needs no decomposition."""
     centered = flag(centered, "centered")
     values = m.leading_spectrum(leading, centered=centered) if leading else m.spectrum(centered=centered)
     if float(values.sum()) <= 0:
@@ -266,14 +262,14 @@ def _spectral(
 
 
 def _resolved(values: Array, function: Function, m: Moments, centered: bool) -> tuple[Array, float, int]:
-    """The eigenvalues with 0 for those that rounding may have made; the error of `function` of them, for errors of
-    random signs; and how many are 0."""
+    """The eigenvalues with 0 for those that rounding may have made; the error of `function` of them; and how many are
+    0."""
     most = min(m.n - int(centered), m.d)
     resolved = values > m.spectral_rounding(centered=centered)
     resolved[most:] = False  # so few rows span no more directions: the others are rounding
     kept = np.where(resolved, values, 0.0)
     value, moves = function(kept), np.where(resolved, m.spectral_error(centered=centered), 0.0)
-    signs = np.random.default_rng(0).choice((-1.0, 1.0), (_SIGNS, len(values)))
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (16, len(values)))
     moved = [function(kept + sign * moves) - value for sign in signs]
     as_came = np.where(np.arange(len(values)) < most, values, 0.0)
     error = _DEVIATIONS * math.sqrt(float(np.square(moved).mean())) + 2 * abs(function(as_came) - value)

@@ -75,8 +75,6 @@ def under_trained_tokens(
 
 @dataclass(frozen=True)
 class UntrainedAxes:
-    """What rows are compared with."""
-
     rows: Rows
     counts: Array | None
     axes: Array  # (D, 3): the mean row, the sum of the centred known-unused rows, the first principal component (or 0)
@@ -87,8 +85,7 @@ class UntrainedAxes:
 
 
 def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any) -> UntrainedAxes:
-    """What to project all rows on; `known` is from `known_unused`. Reads the known-unused rows, or where there are few
-    those of count 0."""
+    """Reads the known-unused rows, or where there are few those of count 0."""
     (n, d), counts, (expected, why) = rows.shape, counts_for(counts, rows.shape[0]), known
     reference = expected
     if int(expected.sum()) < FEWEST_RESERVED:
@@ -122,8 +119,8 @@ def find_projected(
     axes: UntrainedAxes, norms: Array, products: Array, squares: Array, *, prefer: Indicator,
     rate: float = RATE, most: int = MOST_LISTED,
 ) -> UnderTrained:  # fmt: skip
-    """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less their mean the products with
-    `axes.axes` (N, 3) and the squared lengths (N,)."""
+    """As `under_trained_tokens`, from norms of rows (N,), and of the rows less their mean the products with `axes.axes`
+    (N, 3) and the squared lengths (N,)."""
     one_of(prefer, "prefer", ("cosine", "norm"))
     whole_number(most, "most", 0)
     if not 0 < finite_number(rate, "rate") < 1:
@@ -149,7 +146,7 @@ def find_projected(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """By row, float64 (N,): norm, cosines to the known-unused rows and to the mean row; None without such rows."""
+    """By row, float64 (N,): cosines are to the known-unused rows and to the mean row; None without such rows."""
 
     norms: Array
     to_unused: Array | None
@@ -187,7 +184,7 @@ def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array
 
 
 def _stand_out(readings: Array, axes: UntrainedAxes) -> float:
-    """How far the median of the known-unused rows lies above the ordinary ones, in their deviations."""
+    """How far the median of the known-unused rows lies above the ordinary ones, in deviations."""
     try:
         null = robust_null(readings[~axes.expected])
     except UndefinedMeasure:
@@ -247,7 +244,7 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
 
 
 def _q_if_tested(p: Array, tested: Array) -> Array:
-    """The q-value that each p-value would have if that row alone were tested with the others."""
+    """The q-value of each p-value if that row alone were tested with the others."""
     ordered, n = np.sort(tested), len(tested)
     # At the p-value of each other row, and the least of these from there on.
     later = ((n + 1) * ordered / np.arange(2, n + 2))[::-1]
@@ -258,13 +255,13 @@ def _q_if_tested(p: Array, tested: Array) -> Array:
 
 @dataclass(frozen=True)
 class Null:
-    """The normal distribution that the readings of ordinary rows are taken to have."""
+    """The normal distribution that readings of ordinary rows are taken to have."""
 
     center: float
     scale: float
 
     def upper_p(self, values: Any) -> Array:
-        """The probability of a reading as high or higher, float64 of the shape of `values`, in (0, 1]."""
+        """The probability of a reading as high or higher, in (0, 1]."""
         z = (np.asarray(as_array(values), np.float64) - self.center) / (self.scale * math.sqrt(2))
         p = np.fromiter(map(math.erfc, z.ravel().tolist()), np.float64, z.size).reshape(z.shape)
         return np.maximum(p / 2, np.finfo(np.float64).tiny)

@@ -34,7 +34,7 @@ class Cell:
     """
 
     def __init__(self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool) -> None:
-        """`products` are taken of the rows; `centered` rows are summed about centres, with products or without."""
+        """`centered` rows are summed about centres, with products or without."""
         self._shift, self._buffer, self._centered = shift, buffer, centered
         self._second, self._unit_second = "second" in products, "unit_second" in products
         self._names = _SUMS if unit else _SUMS[:1]
@@ -45,7 +45,7 @@ class Cell:
         self.rounding, self._few_values = np.zeros(len(shift)), False
 
     def add(self, x: Array, w: Array | None) -> None:
-        """Add the rows of `x` (n, D) with weights `w` (n,); where float32 will not do, as float64."""
+        """Add rows (n, D) with weights (n,); where float32 will not do, as float64."""
         self.sums["n"] += len(x)
         self.epsilon = max(self.epsilon, float(np.finfo(x.dtype).eps))
         x, norms, sums, offsets = self._measured(x, w)
@@ -75,7 +75,7 @@ class Cell:
             self._add_product("unit_second", y)
 
     def take_product(self, name: str) -> Array:
-        """The (D, D) product "second" or "unit_second" of all rows; only its lower half has a meaning."""
+        """Only the lower half of "second" or "unit_second" has a meaning."""
         product = self._products.pop(name)
         if name == "second":
             self._count_rounding(product)
@@ -165,8 +165,7 @@ def _sum_piece(
 ) -> None:
     """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows.
 
-    `scale` stands for 1 / norm if given. `y` is working memory of the shape of x; with a `center` it ends as
-    sqrt(weight) (x - center).
+    `scale` stands for 1 / norm. `y` is working memory; with a `center` it ends as sqrt(weight) (x - center).
     """
     first, *unit = sums
     with _quiet():
@@ -192,7 +191,7 @@ def _sum_piece(
 
 
 def _weighted_sum(factors: Array, x: Array, out: Array) -> None:
-    """factors' x into `out` (float64): a BLAS sums few rows at a time, whose sums are added in float64."""
+    """factors' x into `out`: a BLAS sums few rows at a time, whose sums are added in float64."""
     whole = len(x) - len(x) % _FEW
     parts = np.matmul(factors[:whole].reshape(-1, 1, _FEW), x[:whole].reshape(-1, _FEW, x.shape[1]))
     np.sum(parts[:, 0], axis=0, dtype=np.float64, out=out)
@@ -200,7 +199,7 @@ def _weighted_sum(factors: Array, x: Array, out: Array) -> None:
 
 
 def _has_few_values(rows: Array) -> bool:
-    """Whether most numbers of a sample of the rows (n, D) come again in their column."""
+    """Whether most numbers of a sample of the rows come again in their column."""
     sample = np.sort(rows[:: -(-len(rows) // _COMPARED)], axis=0)
     return len(sample) == _COMPARED and bool((sample[1:] == sample[:-1]).mean() > 0.5)
 
@@ -254,12 +253,12 @@ def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -
 
 
 def _strip_size(product: Array) -> int:
-    """Columns of a product at once: many keep a core busy, few skip most of the mirrored half."""
+    """Many columns keep a core busy, few skip most of the mirrored half."""
     return max(96, min(256, len(product) // 4))
 
 
 def mirror(product: Array) -> Array:
-    """Copy the lower half of `product` (D, D) to the upper: symmetric to the bit, which no BLAS promises."""
+    """Copy the lower half to the upper: symmetric to the bit, which no BLAS promises."""
     size = _strip_size(product)
 
     def strip(start: int) -> None:
@@ -273,7 +272,7 @@ def mirror(product: Array) -> Array:
 
 
 def add_lower(total: Array, part: Array) -> Array:
-    """total += part below and on the diagonal, in place; `part` may be of a narrower dtype."""
+    """total += part below and on the diagonal; `part` may be of a narrower dtype."""
     rows = max(1, _ADDED // total.shape[1])
 
     def strip(start: int) -> None:
@@ -291,7 +290,7 @@ class NotFiniteError(InputError):
 
 @contextmanager
 def counting_nonfinite(rows: Rows) -> Iterator[None]:
-    """Where a block of `rows` is not finite, the error counts such rows and names the first."""
+    """Where a block is not finite, the error counts such rows and names the first."""
     try:
         yield
     except NotFiniteError:
@@ -299,13 +298,13 @@ def counting_nonfinite(rows: Rows) -> Iterator[None]:
 
 
 def are_safe(norms: Array) -> bool:
-    """Whether these norms, in the dtype of the rows, hold no zero, NaN, overflow or underflow."""
+    """Whether these norms hold no zero, NaN, overflow or underflow."""
     low, high = _SAFE_NORM[norms.dtype.char]
     return bool(norms.min() > low and norms.max() < high)  # NaN where any norm is
 
 
 def measured_norms(x: Array) -> Array | None:
-    """The rows' Euclidean norms in float64; None where float32 rows have no float32 squares."""
+    """The rows' norms in float64; None where float32 rows have no float32 squares."""
     with _quiet():
         norms = _lengths(x)
         if are_safe(norms):
@@ -324,7 +323,7 @@ def measured_norms(x: Array) -> Array | None:
 
 
 def row_norms(x: Array) -> Array:
-    """The rows' Euclidean norms, float64 (n,), of rows of any finite length."""
+    """The rows' Euclidean norms, float64 (n,), whatever finite length they have."""
     norms = measured_norms(x)
     return measured_norms(x.astype(np.float64)) if norms is None else norms  # type: ignore[return-value]
 

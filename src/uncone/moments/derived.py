@@ -59,8 +59,8 @@ class Moments(Sums):
     def add_all(
         self, rows: Rows, weights: Array | None = None, progress: Ticks = None
     ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Add all rows, cell by cell of the grid; the parts that were added, behind their first row's number. `del` a
-        part before the next: the reader uses its memory again."""
+        """Add all rows, cell by cell of the grid; yields each part with its first row's number. `del` a part before the
+        next: the reader uses its memory again."""
         n = rows.shape[0]
         if n > self.most_kept():
             self.sum_products()
@@ -97,7 +97,7 @@ class Moments(Sums):
         return diagonal * (n / (n - 1)) if centered else diagonal + np.square(self.mean())
 
     def _mean_squares(self) -> Array:
-        """The diagonal of the mean of (x - mean)(x - mean)', float64 (D,)."""
+        """The diagonal of the mean of (x - mean)(x - mean)'."""
         if not self.keeps_rows:
             m = self.first / self.weight
             return np.asarray(self._second().diagonal() / self.weight - m * m)
@@ -146,7 +146,7 @@ class Moments(Sums):
         return _add_outer(self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d)))
 
     def _about_mean(self) -> Array:
-        """The kept rows less their mean, times the root of their share of the weight, float64 (N, D)."""
+        """The kept rows less their mean, times the root of their share of the weight, (N, D)."""
         self._check_second()
         x, shares = self._kept()
         mean = self.mean()
@@ -156,7 +156,7 @@ class Moments(Sums):
         return x
 
     def _kept(self) -> tuple[Array, Array]:
-        """The kept rows, float64 (N, D), and their weights (N,)."""
+        """The kept rows (N, D), and their weights (N,)."""
         parts = [part for cell in self._few or () for part in cell]
         x = np.concatenate([np.zeros((0, self.d)), *(x for x, _ in parts)])
         return x, np.concatenate([np.zeros(0), *(np.ones(len(x)) if w is None else w for x, w in parts)])
@@ -182,7 +182,7 @@ class Moments(Sums):
         return self._whole(values)
 
     def _whole(self, values: Array) -> Array:
-        """`values` of directions that the rows span, and zeros for the others, (D,)."""
+        """With zeros for directions that the rows do not span, (D,)."""
         return values if len(values) == self.d else np.append(values, np.zeros(self.d - len(values)))
 
     def leading_spectrum(self, k: int, *, centered: bool) -> Array:
@@ -200,7 +200,8 @@ class Moments(Sums):
         return np.append(values[:k], values[k:].sum())
 
     def take_products(self, raw: Self, mean: Array) -> None:
-        """The second-order sums and the decomposition of `raw`, whose rows minus `mean` were summed here without."""
+        """Take the second-order sums and the decomposition of `raw`, whose rows minus `mean` were summed here
+        without."""
         assert raw.shift is not None
         values, vectors = raw._centered_eigen()[0], raw._derived["vectors"]
         self.shift, self.first, self.rounding = raw.shift - mean, raw.first, raw.rounding
@@ -238,8 +239,8 @@ class Moments(Sums):
         return np.maximum(np.minimum(of_matrix, largest), sums * (n / (n - 1) if centered else 1.0))
 
     def _one_rounding(self, *, centered: bool) -> tuple[Array, Array]:
-        """The root of sum v_i^4 r_i^2, and sum v_i^2 r_i, of the eigenvectors v of `spectrum`, with one rounding r of
-        each feature."""
+        """The root of sum v_i^4 r_i^2, and sum v_i^2 r_i, of the eigenvectors v of `spectrum`, r one rounding of each
+        feature."""
         self._centered_eigen()
         n, (alone, together) = self.effective_n, self._derived["roundings"]
         scale = (n / (n - 1) if centered else 1.0) / self.weight
@@ -296,7 +297,7 @@ class Moments(Sums):
 
     @on_one_thread
     def _centered_eigen(self) -> tuple[Array, Array]:
-        """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their vectors."""
+        """Of the mean of (x - mean)(x - mean)', with the mean in the eigenvectors."""
         if "centered" not in self._derived:
             self._require_rows(1)
             if self.keeps_rows:
@@ -318,7 +319,7 @@ class Moments(Sums):
         return self._derived["raw"]  # type: ignore[no-any-return]
 
     def _with_mean(self, *eigen: Array) -> tuple[Array, Array, Array | None]:
-        """`add_rank_one`, where N rows have no more than N eigenvalues above 0."""
+        """N rows have no more than N eigenvalues above 0."""
         values, along, vectors = add_rank_one(*eigen)
         values[self.n :] = 0.0
         return values, along, vectors

@@ -115,7 +115,7 @@ def few_to_eigen(rows: Array, mean: Array) -> tuple[Array, Array, Array]:
 
 @cache
 def _lapack() -> Callable[..., None] | None:
-    """How to call a routine of the LAPACK that NumPy brings along; None where it has another."""
+    """To call routines of the LAPACK that NumPy brings along; None where it has another."""
     with suppress(OSError, AttributeError):
         home = Path(np.__file__).parent
         for library in ThreadpoolController().lib_controllers:
@@ -127,7 +127,7 @@ def _lapack() -> Callable[..., None] | None:
 
 
 def _call(routines: Mapping[str, Callable[..., None]], name: str, *given: bytes | int | Array) -> None:
-    """Arguments as Fortran takes them: all by reference, then the lengths of texts."""
+    """Fortran takes all by reference, then the lengths of texts."""
     info = ctypes.c_int64(0)
     passed = [
         one
@@ -178,7 +178,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
     signed = np.copysign(np.sqrt(np.abs(weights)), parts)
 
     def turn(first: int) -> None:
-        """The vectors of some roots: their parts along the old ones, before the rotations of the deflation."""
+        """The parts of some vectors along the old ones, before the rotations of the deflation."""
         which = ranks[first : first + _TILE]
         new, some = np.flatnonzero(which >= len(settled)), which[which >= len(settled)] - len(settled)
         old = np.flatnonzero(which < len(settled))
@@ -198,7 +198,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
 
 
 def _by_tile(function: Callable[..., tuple[Array, ...]], tiles: list[tuple[int, int]], *of: Array) -> list[Array]:
-    """The results of `function` for all roots. What overflows or divides by zero, no root is taken from."""
+    """The results for all roots. What overflows or divides by zero, no root is taken from."""
 
     def work(tile: tuple[int, int]) -> tuple[Array, ...]:
         with np.errstate(all="ignore"):
@@ -221,7 +221,7 @@ def _weights_of(poles: Array, origin: Array, tau: Array, first: int, stop: int) 
 
 
 def _along(poles: Array, weights: Array, origin: Array, tau: Array, first: int, stop: int) -> tuple[Array]:
-    """|z . q| = 1 / sqrt(f') for the unit eigenvectors q of some roots."""
+    """|z . q| = 1 / sqrt(f')."""
     gaps = (poles - origin[first:stop, None]) - tau[first:stop, None]
     return (1 / np.sqrt((1 / gaps) ** 2 @ weights),)
 
@@ -306,7 +306,7 @@ def _secular(weights: Array, roots: Array, out: Array, offsets: Array, tau: Arra
 
 
 def _step(f: Array, slope: Array, own: Array, near: Array, far: Array) -> Array:
-    """How far to move, beside poles at distances `near` (of weight `own`) and `far`."""
+    """Beside poles at distances `near` (of weight `own`) and `far`."""
     rest = np.maximum(far**2 * (slope - own / near**2), 0.0)
     c = f - own / near - rest / far
     b, product = c * (near + far) + own + rest, f * near * far

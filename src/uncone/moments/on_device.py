@@ -17,8 +17,7 @@ _SAFE = {torch.float32: (1e-11, 1e15), torch.float64: (SHORTEST, 1 / SHORTEST)}
 
 
 def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
-    """Add the rows of `x` (N, D) to `sums`, in cells of the grid: products in the dtype of the rows, all else in
-    float64."""
+    """Add the rows of `x` (N, D) in cells of the grid: products in the dtype of the rows, all else in float64."""
     sums.sum_products()
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     first = x[:512].to(wide).mean(0).double()
@@ -50,7 +49,7 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
 
 
 def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Tensor]:
-    """The sums of one cell; of rows that float32 cannot square, or that lie far out, in float64."""
+    """Of rows that float32 cannot square, or that lie far out, in float64."""
     norms = torch.linalg.vector_norm(x, dim=1)
     low, high = _SAFE[x.dtype]
     if not bool(((norms > low) & (norms < high)).all()):

@@ -43,7 +43,7 @@ def products_bytes(d: int) -> int:
 
 
 def _product(name: str) -> Any:
-    """A (D, D) sum of which `update` keeps the lower half: it is made whole when it is asked for."""
+    """A (D, D) sum of which `update` keeps the lower half: it is made whole when asked for."""
 
     def read(sums: "Sums") -> Array | None:
         if sums._few is not None and name in sums._products:
@@ -119,11 +119,11 @@ class Sums:
         return self._few is not None
 
     def has(self, product: str) -> bool:
-        """Whether there is such a product, "second" or "unit_second", which reading it would form."""
+        """Whether there is a product "second" or "unit_second", which reading it would form."""
         return product in self._products
 
     def sum_products(self) -> None:
-        """Sum products from here on, and of the rows that were kept until now."""
+        """Also of the rows that were kept until now."""
         few, self._few = self._few, None
         if few is None:
             return
@@ -183,7 +183,7 @@ class Sums:
         self.widen(cell)
 
     def widen(self, other: Any) -> None:
-        """Take in the extremes of the norms, and the largest machine epsilons, of `other`."""
+        """Take in the extremes of the norms, and the largest machine epsilons."""
         self.norm_min = min(self.norm_min, other.norm_min)
         for name in ("norm_max", "epsilon", "unit_epsilon"):
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
@@ -208,11 +208,11 @@ class Sums:
         self.rounding = np.hypot(self.rounding, cell.rounding)
 
     def most_kept(self) -> int:
-        """So many rows are kept at most: a decomposition of more costs as much as one of their products."""
+        """A decomposition of more rows costs as much as one of their products."""
         return self.d // 2
 
     def _summed(self) -> Self:
-        """These sums; where they keep rows, a copy with products in their place."""
+        """Where rows are kept, a copy with products in their place."""
         if self._few is None:
             return self
         summed = copy(self)
@@ -221,7 +221,7 @@ class Sums:
         return summed
 
     def finish(self) -> Self:
-        """Free the working memory that `update` keeps between calls; more updates may follow."""
+        """Free the working memory between updates."""
         self._scratch.clear()
         return self
 
@@ -267,7 +267,7 @@ class Sums:
         atomic.write_bytes(path, to_bytes(self.tensors(), {"format": _FORMAT}))
 
     def tensors(self) -> dict[str, Array]:
-        """The sums as float64 arrays by name, of which `from_tensors` makes the same ones."""
+        """The sums as float64 arrays by name, for `from_tensors`."""
         summed = self._summed()
         tensors = {name: getattr(summed, name) for name in _DIMENSIONS}
         scalars = np.array([float(getattr(summed, name)) for name in _SCALARS])
@@ -281,7 +281,7 @@ class Sums:
 
     @classmethod
     def from_tensors(cls, content: Mapping[str, Array], path: Path_) -> Self:
-        """The sums of `tensors`, checked; a message names `path`."""
+        """A message names `path`."""
         tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_DIMENSIONS}}
         wrong = next(_wrong_parts(tensors), None)
         if wrong is not None:
@@ -311,7 +311,7 @@ class Sums:
             raise InputError(f"expected a row longer than {SHORTEST:.0e}, got {got}")
 
     def _about(self, shift: Array | None) -> tuple[Array, Array | None]:
-        """`first` and `second` as they would be about another shift; no `second` of rows that are kept."""
+        """`first` and `second` about another shift; no `second` of rows that are kept."""
         second = None if self.keeps_rows else self.second
         if self.shift is None or shift is None or np.array_equal(self.shift, shift):
             return self.first, second
@@ -323,7 +323,7 @@ class Sums:
         return first, second + np.outer(self.first, delta) + np.outer(delta, first)
 
     def rows_at_once(self, itemsize: int) -> int:
-        """Rows of this size worked on at once: few enough to bound the buffer, enough to keep a product busy."""
+        """Few enough to bound the buffer, enough to keep a product busy."""
         enough = max(256, _BUFFER_BYTES // (self.d * itemsize), self.d)
         return min(GRID, 1 << (enough.bit_length() - 1))  # a power of two, so that pieces share out evenly
 
@@ -335,7 +335,7 @@ class Sums:
 
 
 def _shift(x: Array) -> Array:
-    """The mean of the first rows, as numbers of their own dtype: near enough to the mean of all."""
+    """The mean of the first rows, in their own dtype: near enough to the mean of all."""
     with np.errstate(all="ignore"):
         mean: Array = x[:PIECE].mean(axis=0).astype(np.float64)
     # If not finite, the norms will raise an error.
@@ -358,7 +358,7 @@ def checked_weights(weights: Any, n: int) -> Array | None:
 
 
 def _wrong_parts(tensors: dict[str, Array]) -> Iterator[str]:
-    """The names of sums in a file that are missing, of another dtype or shape, or of no rows."""
+    """Sums in a file that are missing, of another dtype or shape, or of no rows."""
     units = {"unit_first", "unit_square"}
     needed = {"scalars", "first"} | (units if any(name.startswith("unit") for name in tensors) else set())
     yield from sorted(needed - set(tensors))

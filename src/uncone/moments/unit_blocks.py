@@ -15,11 +15,8 @@ STRETCH = 256  # rows that a block has at first; it doubles whenever there are t
 
 
 class UnitBlocks:
-    """For each of several layers the sums of unit rows over stretches of one text, at most 128 of them.
-
-    Neighbouring rows of a text are alike, so that an interval is taken over stretches and not over rows (batch means).
-    Of too many stretches neighbours are joined.
-    """
+    """For each of several layers the sums of unit rows over stretches of one text, at most 128 of them: neighbours of a
+    text are alike, so that an interval is taken over stretches and not over rows (batch means)."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         self.sums = [np.zeros((0, d)) for d in widths]  # of each layer (blocks, D), float64
@@ -27,9 +24,8 @@ class UnitBlocks:
         self.size = STRETCH
 
     def update(self, layers: Sequence[Any], inverses: Sequence[Array], runs: Array) -> None:
-        """Add rows of the text, which follow those before: of each layer (n, D) float32, an array or a tensor, and
-        `inverses` (n,), 1 / |x| or 0 for a zero row. Rows of one of the `runs` (n,), ascending from 0 (sequences), stay
-        in one block."""
+        """Add the next rows of the text: of each layer (n, D) float32, an array or a tensor, and `inverses` (n,), 1 /
+        |x| or 0. Rows of one of the `runs` (n,), ascending from 0 (sequences), stay in one block."""
         starts = list[int]()  # of blocks of at least `STRETCH` rows of whole runs
         for begin in np.flatnonzero(np.diff(runs, prepend=-1)).tolist():
             if not starts or begin - starts[-1] >= STRETCH:
@@ -48,8 +44,8 @@ class UnitBlocks:
             self._join()
 
     def mean_cosine_interval(self, layer: int) -> tuple[float, float] | None:
-        """The 95% interval of the mean cosine of a layer by the jackknife over blocks (Tukey 1958), symmetric about the
-        mean cosine of all rows; None with fewer than 10 blocks."""
+        """The 95% interval of a layer by the jackknife over blocks (Tukey 1958), symmetric about the mean cosine of all
+        rows; None with fewer than 10 blocks."""
         b = len(self.counts)
         if b < 10:
             return None
@@ -76,7 +72,7 @@ class UnitBlocks:
 
 
 def _sum(inverse: Array, x: Any) -> Array:
-    """The sum of unit rows (D,), float64, taken where `x` (n, D) lies."""
+    """The sum of unit rows (D,), float64, taken where `x` lies."""
     if not is_tensor(x):
         return np.asarray(inverse @ x, np.float64)
     import torch

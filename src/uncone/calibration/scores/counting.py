@@ -24,14 +24,14 @@ _T |= {8: 2.306004, 6: 2.446912, 5: 2.570582, 4: 2.776445, 3: 3.182446, 2: 4.302
 
 @dataclass(frozen=True)
 class Grid:
-    """`bins` bins of `width` from `low`; scores beyond either end fall into its bin."""
+    """Scores beyond either end fall into its bin."""
 
     low: float
     width: float
     bins: int
 
     def numbers(self, scores: Rows32) -> Ints:
-        """The bin of each score, of the same shape; `scores` is used up."""
+        """The bin of each score; `scores` is used up."""
         scores -= self.low
         scores /= self.width
         return np.clip(scores, 0, self.bins - 1, out=scores).astype(np.intp)
@@ -40,14 +40,13 @@ class Grid:
 @dataclass(frozen=True)
 class Counts:
     """Pairs by bin, for each group of rows and each group of queries: (G, bins) int64. Within one set a pair counts in
-    the groups of both rows: `of_rows` sums to twice the pairs."""
+    the groups of both rows."""
 
     grid: Grid
     of_rows: Ints
     of_queries: Ints | None
 
     def total(self) -> Ints:
-        """All pairs by bin, (bins,)."""
         total: Ints = self.of_rows.sum(axis=0)
         return total // 2 if self.of_queries is None else total
 
@@ -56,7 +55,7 @@ def count_pairs(
     x: Rows32, queries: Rows32 | None, grid: Grid, *, left_out: Pairs | None = None, progress: Progress | None = None
 ) -> Counts:
     """Count the scores of all pairs of rows of `x` (n, D), or of `queries` (m, D) with rows of `x`, in random order,
-    but those at `left_out`: places in `queries` or `x` and in `x`. The number of threads changes no count."""
+    but those at `left_out`: places in `queries` or `x` and in `x`."""
     within, first = queries is None, x if queries is None else queries
     of_rows = np.zeros((min(_GROUPS, len(x)), grid.bins), np.int64)
     of_first = of_rows if within else np.zeros((min(_GROUPS, len(first)), grid.bins), np.int64)
@@ -77,7 +76,7 @@ def count_pairs(
 
 
 def _count(a: Rows32, grid: Grid, b: Rows32, is_diagonal: bool, left_out: Pairs | None) -> Ints:
-    """Pairs of rows of `a` and `b` by bin, (bins,); on the diagonal those of a row with a later one."""
+    """By bin, (bins,); on the diagonal the pairs of a row with a later one."""
     counted = np.zeros(grid.bins, np.int64)
     for start in range(0, len(a), _PIECE):
         numbers = grid.numbers(a[start : start + _PIECE] @ b.T)
@@ -91,14 +90,13 @@ def _count(a: Rows32, grid: Grid, b: Rows32, is_diagonal: bool, left_out: Pairs 
 
 
 def _cuts(n: int, groups: int) -> list[slice]:
-    """Consecutive groups of nearly equal sizes."""
     return [slice(n * number // groups, n * (number + 1) // groups) for number in range(groups)]
 
 
 def _by_block(
     pairs: Pairs | None, strips: list[slice], columns: list[slice], *, within: bool
 ) -> dict[tuple[int, int], Pairs]:
-    """The pairs that lie in each block, as places in it; each pair once."""
+    """The pairs of each block, as places in it; each pair once."""
     if pairs is None or len(pairs[0]) == 0:
         return {}
     first, second = np.sort(pairs, axis=0) if within else pairs
@@ -114,7 +112,7 @@ def _by_block(
 
 @dataclass(frozen=True)
 class Curve:
-    """The share of pairs at or above each edge of the bins, with its 95% interval, (bins + 1,) each."""
+    """The share of pairs at or above each edge, with its 95% interval, (bins + 1,) each."""
 
     low_edge: float
     width: float

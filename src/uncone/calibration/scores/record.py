@@ -13,7 +13,7 @@ from uncone.records.text import percent
 
 @part
 class Share:
-    """A share in [0, 1] with its 95% interval: where it would lie for other rows drawn alike."""
+    """A share in [0, 1] with its 95% interval in other rows drawn alike."""
 
     value: float  # a share from 0 to 1
     low: float  # lower end of its 95% interval
@@ -36,8 +36,6 @@ def edge_of(low: float, width: float, number: int) -> float:
 
 @part
 class Knot:
-    """The share of random pairs that score at least so much."""
-
     score: float  # an edge of the histogram
     false_match_rate: Share  # the share at or above it
 
@@ -45,9 +43,7 @@ class Knot:
 @part
 class ScoreHistogram:
     """How many pairs score in each of the bins [low + i width, low + (i + 1) width); the last bin holds its upper end.
-
-    Counts are exact up to the rounding of the scores themselves (about 1e-7 for cosines of float32 rows).
-    """
+    Counts are exact up to the rounding of the scores (about 1e-7 for cosines of float32 rows)."""
 
     low: float  # lower end of the first bin
     width: float  # of every bin
@@ -63,7 +59,6 @@ class ScoreHistogram:
 
     @cached_property
     def _reaching(self) -> tuple[int, ...]:
-        """Pairs at or above each edge."""
         return (*reversed(tuple(accumulate(reversed(self.counts)))), 0)
 
     def edge(self, number: int) -> float:
@@ -114,7 +109,7 @@ def interval_at(knots: tuple[Knot, ...], score: float, share: float) -> tuple[fl
 
 
 def _logit_offset(knots: tuple[Knot, ...], score: float, end: str) -> float:
-    """How far an end of the interval lies from the share, between those knots where both have a logit."""
+    """How far an end of the interval lies from the share, between knots where both have a logit."""
     pairs = ((knot.score, knot.false_match_rate.value, getattr(knot.false_match_rate, end)) for knot in knots)
     known = [(at, _logit(bound) - _logit(rate)) for at, rate, bound in pairs if 0 < bound < 1 and 0 < rate < 1]
     if not known:

@@ -83,7 +83,7 @@ def _bar(diagnosis: Diagnosis, name: str, limit: SupportsFloat, kind: Literal["m
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether it is a real number, of Python or NumPy, that a float holds."""
+    """Whether a float holds this real number, of Python or NumPy."""
     try:  # before anything is compared: a float16 holds no bound of a float
         is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
         return is_real and math.isfinite(float(value))
