@@ -25,25 +25,12 @@ RATES = (0.05, 0.01, 0.001, 0.0001, 0.00001)
 
 
 def calibrate(
-    vectors: Spec,
-    *,
-    queries: Vectors = None,
-    texts: Read = None,
-    query_texts: Read = None,
-    pairs: Read = None,
-    ids: Read = None,
-    query_ids: Read = None,
-    match_at: float | None = None,
-    prior: float | None = None,
-    metric: Metric = "cosine",
-    scores: Sequence[float] | None = None,
-    rates: Sequence[float] = RATES,
-    against: Annotated[Calibration | Path_ | None, Role.READ] = None,
-    most_pairs: int = 1_000_000_000,
-    seed: int = 0,
-    skip_nonfinite: bool = False,
-    progress: Progress | None = None,
-) -> Calibration:
+    vectors: Spec, *, queries: Vectors = None, texts: Read = None, query_texts: Read = None, pairs: Read = None,
+    ids: Read = None, query_ids: Read = None, match_at: float | None = None, prior: float | None = None,
+    metric: Metric = "cosine", scores: Sequence[float] | None = None, rates: Sequence[float] = RATES,
+    against: Annotated[Calibration | Path_ | None, Role.READ] = None, most_pairs: int = 1_000_000_000, seed: int = 0,
+    skip_nonfinite: bool = False, progress: Progress | None = None,
+) -> Calibration:  # fmt: skip
     """Say what a similarity score of these vectors means: how often random pairs reach it.
 
     A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are exact
@@ -117,9 +104,8 @@ def calibrate(
     common = "" if other is None else one_sided(side.rows, other.rows)
     rows, floor = side.fitted, floor_of(sides)
     counted = count_scores(sides, floor, most_pairs, seed, progress)
-    wanted = (0.8,) if scores is None and metric == "cosine" else scores or ()
     histogram, knots, equal = counted.histogram, counted.knots(), equal_pairs(sides)
-    meanings = tuple(map(counted.meaning, wanted))
+    meanings = tuple(map(counted.meaning, (0.8,) if scores is None and metric == "cosine" else scores or ()))
     thresholds = tuple(map(counted.threshold, sorted(rates, reverse=True)))
     first, asked = verdict(metric, meanings, thresholds, histogram), None if other is None else other.fitted
     told = (histogram, knots, counted.free, meanings, thresholds, function_of(knots, histogram))
@@ -131,15 +117,16 @@ def calibrate(
         record = with_labels(record, sides.labels, prior)
     if against is None:
         return record
-    found = drift(against, record)  # what was asked comes first, and a score that nobody named is left out
-    said = (found.verdict(), *([record.verdict] if scores else []))
-    return replace(record, drift=found, verdict=" ".join(said), meanings=record.meanings if scores else ())
+    found = drift(against, record)
+    if scores:
+        return replace(record, drift=found, verdict=f"{found.verdict()} {record.verdict}")
+    return replace(record, drift=found, verdict=found.verdict(), meanings=())  # nobody asked about a score
 
 
 def _check(metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, prior: float) -> None:
     if not isinstance(metric, str) or metric not in METRICS:
-        advice = nearest(metric, METRICS, "the cosine is the default")
-        raise InputError(f"expected a metric of {' or '.join(METRICS)}, got {shown(metric)}: {advice}")
+        got = f"{shown(metric)}: {nearest(metric, METRICS, 'the cosine is the default')}"
+        raise InputError(f"expected a metric of {' or '.join(METRICS)}, got {got}")
     for score in scores or ():
         if not math.isfinite(score) or (metric == "cosine" and abs(score) > 1):
             bounds = "from -1 to 1" if metric == "cosine" else "that is finite"

@@ -45,10 +45,8 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
         raise InputError(f"expected a calibration with thresholds, got {saved.name} without: use more rows")
     judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / 0.01)))
     before, after = (percent(share.value, precise=True) for share in (judged.before, judged.now))
-    summary = (
-        f"The saved threshold {judged.score:.4g} was reached by {before} of random pairs and is reached by "
-        f"{after} now (95% interval {judged.now.interval_words()})."
-    )
+    now_words = f"is reached by {after} now (95% interval {judged.now.interval_words()})"
+    summary = f"The saved threshold {judged.score:.4g} was reached by {before} of random pairs and {now_words}."
     largest, at = _largest_difference(saved, now)
     deviation, shift = math.sqrt(saved.variance), now.mean - saved.mean
     ratios = (_quotient(shift, deviation), _quotient(math.sqrt(now.variance), deviation))
@@ -59,7 +57,7 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
 
 
 def _rate_of(one: ScoreThreshold, saved: Calibration, now: Calibration) -> Share | None:
-    """The share of the pairs that `now` counts too."""
+    """The rate of the pairs that `now` counts too."""
     rate, matched, labelled = one.false_match_rate, one.true_match_rate, saved.labelled
     if rate is None or matched is None or labelled is None or now.labelled is not None:
         return rate
@@ -109,10 +107,7 @@ def _notes(saved: Calibration, now: Calibration, are_same: bool) -> tuple[str, .
         notes.append("One of the two calibrations has queries and the other has not: they count pairs of another kind.")
     if saved.labelled is not None and now.labelled is None:
         matches = counted(saved.labelled.matches, "match", "matches")
-        notes.append(
-            f"The saved calibration leaves {matches} out (--pairs), this one counts every pair: the saved rates below "
-            "are with the matches; the mean, the spread and the shares are not."
-        )
-    if are_same:
-        notes.append("Both are of the same vectors.")
-    return tuple(notes)
+        left_out = f"leaves {matches} out (--pairs), this one counts every pair"
+        rest = "the mean, the spread and the shares are not"
+        notes.append(f"The saved calibration {left_out}: the saved rates below are with the matches; {rest}.")
+    return (*notes, *["Both are of the same vectors."] * are_same)

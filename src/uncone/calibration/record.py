@@ -14,7 +14,6 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
 from uncone.records.text import NEAR_DIGITS, count, counted, number, percent, plural, shortened
 
-_METRICS = {"cosine": "cosine", "inner_product": "inner product"}
 _DRIFTS: dict[str, tuple[str, Tone, str]] = {
     "none": ("NO DRIFT SEEN", "healthy", "No drift is seen from {}."),
     "small": ("SMALL DRIFT", "warning", "The scores drifted a little from {}."),
@@ -188,7 +187,7 @@ class Calibration(Record):
         pairs = self.histogram.pairs
         read = "all counted" if pairs == self.pairs else f"{count(pairs)} of them counted"
         return (
-            f"{sides}; {_METRICS[self.metric]}; {count(self.pairs)} random pairs, {read}.",
+            f"{sides}; {self.metric.replace('_', ' ')}; {count(self.pairs)} random pairs, {read}.",
             f"Random pairs: mean {number(self.mean)}, standard deviation {number(math.sqrt(self.variance))}.",
         )
 
@@ -200,14 +199,13 @@ class Calibration(Record):
         return f"{gives}, since few pairs score higher. Rates that are smaller are those of the tables above."
 
     def _thresholds(self) -> Table:
-        labelled = self.labelled
-        said = ["rate in other rows"]
+        labelled, said = self.labelled, ["rate in other rows"]
         if labelled is not None:
-            said = ["matches", *(["non-matches"] if labelled.non_matches else []), "precision"]
+            said = ["matches", *["non-matches"] * (labelled.non_matches > 0), "precision"]
         digits = min(12, max(0, -math.floor(math.log10(self.histogram.width) + 1e-9)))
-        rows = [_threshold(one, labelled, digits) for one in self.thresholds if one.score is not None]
+        rows = (_threshold(one, labelled, digits) for one in self.thresholds if one.score is not None)
         numbers = ("false matches", "threshold", "matches", "non-matches", "precision")
-        return Table(("false matches", "threshold", "95% interval", *said), tuple(rows), numbers)
+        return Table((*numbers[:2], "95% interval", *said), tuple(rows), numbers)
 
     def _charts(self) -> tuple[Chart, ...]:
         bins, n = self.histogram, len(self.histogram.counts)

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from uncone.calibration.scores.counting import Floats, Ints, Rows32
 from uncone.errors import InputError
+from uncone.measure.odd_rows import hash_factors, hash_rows
 from uncone.memory import uninitialised
 from uncone.model.open import open_rows
-from uncone.moments import Moments, row_norms
+from uncone.moments import Moments, cuts, row_norms
 from uncone.records.parts import Fitted
 from uncone.regular import number_in, table_lines
 from uncone.roles import Path_, Progress
@@ -58,8 +59,8 @@ class Side:
         """The rows at `numbers` (int64, in any order) as compared: float32, of length 1 for the cosine."""
         out = uninitialised((len(numbers), self.rows.shape[1]), np.float32)
         places = np.argsort(numbers)
-        for start in range(0, len(numbers), GRID):
-            here = places[start : start + GRID]
+        for cut in cuts(len(numbers), GRID):
+            here = places[cut]
             wanted, repeats = np.unique(numbers[here], return_inverse=True)
             x = self.rows.take(wanted)
             with np.errstate(over="ignore"):  # of what float32 does not hold
@@ -74,11 +75,10 @@ def open_side(spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progre
     rows = DigestedRows(open_rows(spec, skip_nonfinite=skip_nonfinite))
     n, d = rows.shape
     tick = None if progress is None else lambda done: progress(f"summing {what}", done, n)
-    if metric == "cosine":
-        moments = Moments.of(rows, second=False, unit_second=True, progress=tick)
-    else:
-        moments = Moments.of(rows, unit_first=False, shift=np.zeros(d), progress=tick)
-    side = Side(rows, moments, metric)
+    of_metric: Any = {"second": False, "unit_second": True}
+    if metric != "cosine":
+        of_metric = {"unit_first": False, "shift": np.zeros(d)}
+    side = Side(rows, Moments.of(rows, progress=tick, **of_metric), metric)
     if side.n < 2:
         got = f"{side.n} of {n} in {rows.name} (rows that are all zero have no cosine)"
         raise InputError(f"expected at least two {what} with a score, got {got}: best are thousands")
@@ -111,8 +111,7 @@ class Sides:
     def scored(self, labels: Labels) -> Labels:
         """The pairs that have a score, with it; one must match."""
         parts = []
-        for start in range(0, len(labels.first), GRID):
-            cut = slice(start, start + GRID)
+        for cut in cuts(len(labels.first), GRID):
             a, b = (self.queries or self.rows).take(labels.first[cut]), self.rows.take(labels.second[cut])
             scores = np.einsum("ij,ij->i", a, b, dtype=np.float64)
             if self.rows.metric == "cosine":
@@ -172,9 +171,9 @@ def floor_of(sides: Sides) -> Floor:
     side, queries = sides.rows, sides.queries
     first, second = side.sums()
     if queries is None:
-        n, squares, fourths = side.n, float(side.n), float(side.n)  # of unit rows
-        if side.metric != "cosine":
-            squares = fourths = 0.0
+        n = side.n
+        squares = fourths = float(n) * (side.metric == "cosine")  # of unit rows
+        if not squares:
             for _, block in side.rows.numbered():
                 lengths = np.einsum("ij,ij->i", block, block, dtype=np.float64)
                 squares += float(lengths.sum())
@@ -213,21 +212,13 @@ def alignment(side: Side, queries: Side) -> float:
         excess = second / (trace or 1.0)
         excess.flat[:: len(second) + 1] -= 1 / len(second)
         shapes.append(excess)
-    norms = math.prod(float(np.linalg.norm(shape)) for shape in shapes)
+    norms = math.prod(map(float, map(np.linalg.norm, shapes)))
     return float(np.vdot(*shapes)) / norms if norms else 0.0
 
 
 def _fingerprints(rows: Rows) -> Prints:
-    """A number for each row that equal rows share; different rows do by a chance of about 2^-64."""
-    multipliers = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], dtype=np.uint64) | np.uint64(1)
-    parts = []
-    for block in rows.blocks():
-        bits = np.uint64 if block.dtype == np.float64 else np.uint32
-        mixed = (block + 0.0).view(bits).astype(np.uint64)  # -0.0 becomes 0.0
-        mixed ^= mixed >> np.uint64(15)
-        parts.append((mixed * multipliers).sum(axis=1, dtype=np.uint64))
-        del block
-    return np.concatenate(parts)
+    factors = hash_factors(rows.shape[1])
+    return np.concatenate([hash_rows(block + 0.0, factors) for block in rows.blocks()])  # -0.0 becomes 0.0
 
 
 def equal_pairs(sides: Sides) -> int:
@@ -287,10 +278,8 @@ def _lines(path: Path_) -> Iterator[tuple[str, list[str]]]:
     for number, line in enumerate(table_lines(path, how=f"give a table of {_FORM}"), start=1):
         fields = [field.strip() for field in line.split("\t")]
         # a line of names has a label that is no number, or usual names for both ids
-        is_header = number == 1 and (
-            number_in(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= _NAMES
-        )
-        if is_header or not any(fields):
+        has_names = number_in(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= _NAMES
+        if (number == 1 and has_names) or not any(fields):
             continue
         where = f"line {number} of {path}"
         if len(fields) not in (2, 3) or (width and len(fields) != width):

@@ -8,7 +8,7 @@ import numpy as np
 
 from uncone.calibration.record import Calibration, LabelledPairs, ScoreMeaning, ScoreThreshold, knots_pasted, one_in
 from uncone.calibration.scores.counting import Curve, Grid, clustered, count_pairs, curve_of, hoeffding
-from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, edge_of
+from uncone.calibration.scores.record import Knot, ScoreHistogram, Share
 from uncone.calibration.sides import Floor, Labels, Sides, alignment, check_pairs, draw, how_many
 from uncone.records.text import counted, percent
 from uncone.roles import Progress
@@ -44,7 +44,7 @@ class Counted:
         return ScoreThreshold(rate, score, min(low, score), max(high, score), self.curve.at(score))
 
     def knots(self) -> tuple[Knot, ...]:
-        """From the lowest bin to where `_FEWEST` pairs are left, then none."""
+        """They go from the lowest bin to where `_FEWEST` pairs are left, then to none."""
         histogram, rates, rate = self.histogram, list(_KNOTS), 0.001
         while rate * histogram.pairs >= _FEWEST:
             rates += [rate, rate / 2, rate / 5]
@@ -72,8 +72,7 @@ def count_scores(sides: Sides, floor: Floor, most: int, seed: int, progress: Pro
     total = counts.total()
     check_pairs(int(total.sum()))
     start, stop = np.flatnonzero(total)[[0, -1]].tolist()
-    low = edge_of(grid.low, grid.width, start)
-    histogram = ScoreHistogram(low, grid.width, tuple(total[start : stop + 1].tolist()))
+    histogram = ScoreHistogram(grid.edge(start), grid.width, tuple(total[start : stop + 1].tolist()))
     free = hoeffding(len(x) // 2 if q is None else min(len(x), len(q)))
     return Counted(curve_of(counts), histogram, free, (len(x), None if q is None else len(q)))
 
@@ -94,16 +93,15 @@ def _grid(sides: Sides, floor: Floor) -> Grid:
 def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibration:
     """`record` with how well scores tell matches, the share `prior` of pairs, from other pairs, and the shares of
     labelled pairs that reach each threshold."""
-    groups, is_match, scores = labels.first, labels.matches, labels.scores
-    matching, others = scores[is_match], scores[~is_match]
+    is_match, groups = labels.matches, labels.first[labels.matches]
+    matching, others = labels.scores[is_match], np.sort(labels.scores[~is_match])
     reached, width = record.histogram.reached, record.histogram.width
     below = np.array([1 - (reached(score) + reached(score + width)) / 2 for score in matching.tolist()])
-    area_others = None
+    area, area_others = clustered(below.clip(0, 1), groups), None
     if len(others):
-        ordered = np.sort(others)
-        below_or_at = np.searchsorted(ordered, matching) + np.searchsorted(ordered, matching, side="right")
-        area_others = clustered(below_or_at / 2 / len(others), groups[is_match])
-    counts, area = (len(matching), len(others), len(np.unique(groups))), clustered(below.clip(0, 1), groups[is_match])
+        below_or_at = np.searchsorted(others, matching) + np.searchsorted(others, matching, side="right")
+        area_others = clustered(below_or_at / 2 / len(others), groups)
+    counts = (len(matching), len(others), len(np.unique(labels.first)))
     known = LabelledPairs(labels.source, *counts, float(matching.mean()), area, area_others, prior)
     thresholds = tuple(_labelled(one, labels, prior) for one in record.thresholds)
     return replace(record, labelled=known, thresholds=thresholds)
@@ -157,8 +155,8 @@ def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:
         return ""
     scores = tuple(float(f"{knot.score:.6g}") for knot in used)
     logs = tuple(round(math.log10(knot.false_match_rate.value), 4) for knot in used)
-    deepest = used[-1].false_match_rate.value
-    share, error = "Share of random pairs that score at least this", _largest_error(scores, logs, histogram)
+    deepest, error = used[-1].false_match_rate.value, _largest_error(scores, logs, histogram)
+    share = "Share of random pairs that score at least this"
     return (
         "from bisect import bisect\n\n\n"
         "def false_match_rate(score):\n"

@@ -63,7 +63,7 @@ def compare_findings(sides: Sequence[Found], unlike: Collection[tuple[str, int]]
 
 
 def _became(before: Finding | None, after: Finding | None) -> FindingChange:
-    """Empty of a finding that is no defect, or whose extent is not known."""
+    """It is empty of a finding that is no defect, or whose extent is not known."""
     was, is_ = (one is not None and one.is_defect for one in (before, after))
     if was is not is_:
         return "new" if is_ else "gone"
@@ -144,7 +144,7 @@ def _direction(before: float, side: _Side, interval: tuple[float, float] | None)
 
 
 def range_width(limits: Limits) -> float:
-    """0 where an end is open."""
+    """It is 0 where an end is open."""
     low, high = limits
     width = high - low if low is not None and high is not None else 0.0
     return width if 0 < width < math.inf else 0.0

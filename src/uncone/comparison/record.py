@@ -291,7 +291,7 @@ def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> l
 
 
 def _difference(change: Change | None) -> Cell:
-    """No larger than rounding it is `0`, with a tilde where it is not 0 to the bit."""
+    """A difference no larger than rounding is `0`, with a tilde where it is not 0 to the bit."""
     if change is None:
         return Cell("-")
     interval = "" if change.interval is None else " to ".join(map(signed, change.interval))
@@ -301,7 +301,7 @@ def _difference(change: Change | None) -> Cell:
 
 
 def _direction(change: Change | None) -> Cell:
-    """In brackets where it is little or under a caution."""
+    """The words are in brackets where the change is little or under a caution."""
     if change is None:
         return Cell("")
     if change.direction not in _MOVED:

@@ -115,7 +115,7 @@ def _called(subject: ComparedSubject) -> str:
 
 
 def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], *, of_many: bool) -> list[str]:
-    """Each with the first reading that it rests on."""
+    """Each comes with the first reading that it rests on."""
     of = f" of {_called(subject)}" if of_many else ""
     words = []
     for finding in subject.findings:
@@ -151,7 +151,7 @@ def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:
 
 
 def _name(name: str) -> str:
-    """Without a comma: `centred stable rank`; people and scores keep capitals."""
+    """A name has no comma here, as in `centred stable rank`; people and scores keep capitals."""
     base, _, variant = shortened(title(name)).rpartition(", ")
     shown = base or variant
     is_common = shown[1:2].islower() and not any(c.isupper() for c in shown[1:])

@@ -78,9 +78,9 @@ def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:
-    """`COSINE_BETWEEN` groups `a` and `b`, each rows or unweighted first-order moments; `n` is the number of rows of b.
-
-    `shared` rows that are not zero are in both. Raises UndefinedMeasure: a group without rows that have a direction.
+    """`COSINE_BETWEEN` groups `a` and `b`, each rows or unweighted first-order moments; `n` is the number of rows of b,
+    and `shared` rows that are not zero are in both. Raises UndefinedMeasure: a group without rows that have a
+    direction.
     >>> a, b = [[1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]]  # cosines 0 and 1
     >>> float(uncone.measure.cosine_between(a, b))
     0.5

@@ -103,8 +103,7 @@ def by_group(
     Args:
         measures: functions of `Moments`, for instance `measure.mean_cosine`.
         groups: the group of each row from 0 up, -1 for none, (N,); by default bins of `bin_size` consecutive ids.
-        row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they read the
-            group again.
+        row_measures: functions of a group's Rows and Moments, such as `measure.partition_isotropy`: they read it again.
         second, unit_second: as for `Moments`. With bins one group's sums are held at a time, with given groups all.
     Returns a tuple for each group, those of `row_measures` last.
     """

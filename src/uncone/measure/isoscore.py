@@ -57,8 +57,8 @@ ISOSCORE_STAR = MeasureDescription(
 def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
     """`PARTICIPATION_RATIO` of `x`, rows or moments.
 
-    Raises UndefinedMeasure: fewer than two rows (three when debiased), rows that are all equal, or, debiased, |C|_F^2
-    within rounding of its bias.
+    Raises UndefinedMeasure: fewer than two rows (three when debiased), rows that are all equal, or |C|_F^2 within
+    rounding of its bias.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> round(float(uncone.measure.participation_ratio(x)), 12)  # 4^2 / (3^2 + 1^2)
     1.6

@@ -11,7 +11,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.points import Metric, Points, first_of_each
 from uncone.measure.reading import with_moments
 from uncone.measure.search import in_order, nearest_points
-from uncone.moments import Moments
+from uncone.moments import Moments, cuts
 from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
@@ -114,8 +114,7 @@ def _with_copies(place: Array, sizes: Array, queries: Array, k: int, near: Array
     points = np.empty((len(queries), k), np.int64)
     of_points = np.empty((len(queries), k))
     step = max(1, 2**22 // (len(within) * (near.shape[1] + 1)))
-    for start in range(0, len(queries), step):
-        some = slice(start, start + step)
+    for some in cuts(len(queries), step):
         asked = queries[some, None]
         places = np.concatenate([place[asked], near[row[some]]], 1)[..., None]
         squares = np.concatenate([np.zeros(asked.shape), far[row[some]]], 1)[..., None]

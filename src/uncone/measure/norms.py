@@ -1,5 +1,5 @@
 """Do the lengths of the rows say something? Their distribution, how they follow the ids, and rows of one short length,
-as weight decay leaves rows that no gradient reaches."""
+as weight decay leaves rows without gradient."""
 
 import math
 from dataclasses import dataclass

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from uncone.arguments import whole_number
 from uncone.measure.norms import NormProfile
+from uncone.moments import cuts
 from uncone.records.parts import OddRows
 from uncone.records.text import cut_label
 from uncone.rows import Array, Rows
@@ -14,20 +15,19 @@ from uncone.threads import share_rows
 
 GIANT = 10.0  # in medians; the longest row of 33 published token tables without a remedy has 5.7 mean norms
 MOST_KEYS = 2**20  # hashes kept; of more rows a share by the value of the hash, equal rows together
-_LISTED, _AT_ONCE = 8, 2**17
+_LISTED = 8
 
 
 class OddRowFinder:
     """Finds them in n rows that come block by block. Memory is 12 bytes a row, up to `MOST_KEYS` rows.
 
-    Rows are equal when two hashes of 32 bits agree, the upper halves of two sums of their 32-bit words times random
-    numbers of 64 bits: of different rows with chance 2^-64 (Dietzfelbinger 1996, multiply and shift).
+    Rows are equal when their hashes agree.
     """
 
     def __init__(self, d: int, n: int) -> None:
         whole_number(d, "d", 1, 2**31)
         whole_number(n, "n", 0)
-        self._factors = np.random.default_rng(20221).integers(0, 2**64, (2, 2 * d), dtype=np.uint64)
+        self._factors = hash_factors(d)
         self._keys = np.empty(min(n, MOST_KEYS), np.uint64)
         self._key_rows = np.empty(len(self._keys), np.uint32 if n <= 2**32 else np.int64)
         self._filled = self._zeros = self._reserved_zeros = self._equal = 0
@@ -42,9 +42,7 @@ class OddRowFinder:
         self._reserved_zeros += int((zero & reserved).sum())
         self._zero_rows += there[: _LISTED - len(self._zero_rows)].tolist()
         ordinary = np.flatnonzero(~zero & ~reserved)
-        keys = np.empty(len(block), np.uint64)
-        share_rows(self._hash, np.ascontiguousarray(block).view(np.uint32), keys)
-        self._keep(keys[ordinary], ordinary + start)
+        self._keep(hash_rows(block, self._factors)[ordinary], ordinary + start)
 
     def add_norms(self, start: int, norms: Array, odd: Array) -> None:
         """Rows that are `odd` (bool, (n,)) are no giants."""
@@ -53,13 +51,6 @@ class OddRowFinder:
         top = np.flatnonzero(lengths >= np.sort(lengths)[-_LISTED:][:1])
         self._longest += zip(lengths[top].tolist(), (ordinary[top] + start).tolist(), strict=True)
         self._longest = sorted(self._longest, key=lambda one: (-one[0], one[1]))[:_LISTED]
-
-    def _hash(self, words: Array, keys: Array) -> None:
-        half, step = np.uint64(32), max(1, _AT_ONCE // words.shape[1])
-        for at in range(0, len(words), step):
-            wide = words[at : at + step].astype(np.uint64)
-            first, second = (np.einsum("ij,j->i", wide, of[: wide.shape[1]]) for of in self._factors)
-            np.bitwise_or(first >> half << half, second >> half, out=keys[at : at + step])
 
     def _keep(self, keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> None:
         """Half of the hashes go whenever different rows are too many."""
@@ -121,3 +112,22 @@ class OddRowFinder:
             n = max(len(giant), norms.count_from(GIANT * median)) if len(giant) == _LISTED else len(giant)
             add("giant", n, giant, length=self._longest[0][0] / median)
         return tuple(found)
+
+
+def hash_factors(d: int) -> Array:
+    return np.random.default_rng(20221).integers(0, 2**64, (2, 2 * d), dtype=np.uint64)
+
+
+def hash_rows(block: Array, factors: Array) -> Array:
+    """Two hashes of 32 bits of each row, uint64 (n,): the upper halves of sums of its 32-bit words times random numbers
+    of 64 bits, equal for different rows with chance 2^-64 (Dietzfelbinger 1996, multiply and shift). Zeros give 0."""
+    half, keys = np.uint64(32), np.empty(len(block), np.uint64)
+
+    def work(words: Array, keys: Array) -> None:
+        for at in cuts(len(words), max(1, 2**17 // words.shape[1])):
+            wide = words[at].astype(np.uint64)
+            first, second = (np.einsum("ij,j->i", wide, of[: wide.shape[1]]) for of in factors)
+            np.bitwise_or(first >> half << half, second >> half, out=keys[at])
+
+    share_rows(work, np.ascontiguousarray(block).view(np.uint32), keys)
+    return keys

@@ -64,8 +64,8 @@ def partition_isotropy(
 ) -> Measurement:
     """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
-    `moments` of the same rows hold second-order sums; the rest is as for `nearest_neighbours`. Rows are read once
-    (twice without `moments`), and again where eigenvalues coincide.
+    `moments` hold second-order sums; the rest is as for `nearest_neighbours`. Rows are read once (twice without
+    `moments`), and again where eigenvalues coincide.
     >>> x = [[2.0, 0.0], [0.0, 1.0]]  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
     >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
     0.1353

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from uncone.measure.projections import by_piece
 from uncone.memory import uninitialised
-from uncone.moments import Moments, row_norms
+from uncone.moments import Moments, cuts, row_norms
 from uncone.rows import GRID, Array, Rows, SelectedRows
 from uncone.threads import share
 
@@ -97,8 +97,7 @@ class Points:
         """Bounds |computed - true| of -|z - z'|^2 / 2 from products of points of at most these lengths.
 
         An inner product of D terms errs by at most D u |z| |z'| (1 + ...) in any order of adding (Higham 2002, eq.
-        3.4); the rest is for the rounding of the points, of their half squares, of two subtractions, and of squares by
-        difference.
+        3.4); the rest is for the rounding of points, half squares, subtractions, and squares by difference.
         """
         u = _ROUNDING[np.dtype(dtype).char]
         # Rounding before the centre was subtracted may have moved a centred point.
@@ -126,8 +125,7 @@ class Points:
                 del x  # frees its memory first
                 held, x = x0, self.raw(x0, x0 + self.stripe)
             y = self.raw(y0, y0 + self.stripe)
-            cuts = range(0, len(pairs), _PAIRS)
-            share(partial(difference, x, y, x0, y0, pairs[cut : cut + _PAIRS]) for cut in cuts)
+            share(partial(difference, x, y, x0, y0, pairs[some]) for some in cuts(len(pairs), _PAIRS))
             del y
         return squares
 
@@ -160,8 +158,7 @@ def _codes(points: Points) -> Array:
     odd = np.random.default_rng(0).integers(-(2**62), 2**62, points.d) * 2 + 1
     codes = np.empty(points.n, np.int64)
 
-    def code(raw: Array, start: int) -> None:
-        which = slice(start, start + len(raw))
+    def code(raw: Array, which: slice) -> None:
         x = points.exact(raw, which) if points.metric == "cosine" else raw
         x = x + 0.0  # -0 is 0
         bits: Array = x.view(np.int32 if x.dtype == np.float32 else np.int64)
@@ -169,8 +166,8 @@ def _codes(points: Points) -> Array:
             bits ^= bits >> 29
         codes[which] = np.einsum("ij,j->i", bits, odd)
 
-    for start in range(0, points.n, points.stripe):
-        raw = points.raw(start, start + points.stripe)
-        share(partial(code, raw[cut : cut + 512], start + cut) for cut in range(0, len(raw), 512))
+    for stripe in cuts(points.n, points.stripe):
+        raw, first = points.raw(stripe.start, stripe.stop), stripe.start
+        share(partial(code, raw[at], slice(first + at.start, first + at.stop)) for at in cuts(len(raw), 512))
         del raw
     return codes

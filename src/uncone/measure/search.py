@@ -1,7 +1,7 @@
 """The exact nearest points: candidates from products, differences in float64, and a proof of each row.
 
-A score is -|z - z'|^2 / 2 as a product of centred points gives it. A row's worst candidate is a threshold: only what
-passes it is picked out of a tile, and nothing of its size is sorted.
+A score is -|z - z'|^2 / 2 as a product of centred points gives it. Only what passes a row's worst candidate is picked
+out of a tile, and nothing of its size is sorted.
 """
 
 import threading
@@ -11,6 +11,7 @@ import numpy as np
 
 from uncone.measure.points import Points, runs
 from uncone.measure.tiles import Block, Tick, Tiles, blocks_of, each_pair_of_blocks, groups_of, load, with_queries
+from uncone.moments import cuts
 from uncone.rows import Array
 from uncone.threads import share
 
@@ -31,8 +32,8 @@ def nearest_points(points: Points, k: int, queries: Array | None, progress: Tick
         _offer_queries(tiles, queries, candidates, progress)
     near, squares, settled = _settle(points, k, asked, candidates, tiles.half_squares)
     open_ = np.flatnonzero(~settled)
-    for start in range(0, len(open_), _AT_ONCE):
-        part = open_[start : start + _AT_ONCE]
+    for cut in cuts(len(open_), _AT_ONCE):
+        part = open_[cut]
         near[part], squares[part] = _search_all(points, k, asked[part], squares[part, -1])
     return near, squares
 
@@ -138,7 +139,7 @@ def _settle(points: Points, k: int, asked: Array, candidates: Candidates, half_s
 
 
 def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[Array, Array]:
-    """Where float32 cannot tell points apart: all within the squared distances `enough`, in which k points lie, by
+    """For points that float32 cannot tell apart: all within the squared distances `enough`, in which k points lie, by
     products in float64, are compared by difference."""
     z = points.exact(points.raw_at(queries), queries) - points.center
     half = np.einsum("ij,ij->i", z, z) / 2

@@ -170,9 +170,8 @@ def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
     """alpha-ReQ: alpha of falling eigenvalues (D,) ~ rank^-alpha (Agrawal et al. 2022), and the first and last rank
     fitted.
 
-    Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019), so that each octave counts the same,
-    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues. Raises UndefinedMeasure: fewer than 3
-    above rounding.
+    Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019) over ranks 3 to 100; from rank 1 where
+    there are fewer than 16 eigenvalues. Raises UndefinedMeasure: fewer than 3 above rounding.
     """
     first = 3 if len(eigenvalues) >= 16 else 1
     kept = eigenvalues[first - 1 : 100]
@@ -200,8 +199,7 @@ def logit_spectrum(gram: Array, second: Array) -> Array:
     """The singular values, falling, of the centred logits of many states, root mean square over the states, (D,).
 
     They are those of C W S^(1/2), of the head W (V, D) less its mean row and the second moment S of the states. Neither
-    W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W. `gram` is (C W)' C W, and `second` is S;
-    both (D, D).
+    W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W. `gram` is (C W)' C W, and `second` is S.
     """
     values, vectors = np.linalg.eigh(second)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
@@ -213,8 +211,8 @@ def marchenko_pastur(n: float, d: int) -> Array:
     """The eigenvalues of the covariance of n isotropic rows of d features with unit variance, largest first.
 
     Marchenko & Pastur (1967): with g = d/n, they fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with density sqrt((l+ - l)(l -
-    l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at (k - 1/2) / d,
-    float64 (d,); their mean is 1.
+    l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at (k - 1/2) / d; their
+    mean is 1.
     """
     if not finite_number(n, "n") > 0:
         raise InputError(f"expected n above 0, got {n}: it is the number of rows, or an effective one")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from uncone.measure.points import Points
 from uncone.memory import uninitialised
+from uncone.moments import cuts
 from uncone.rows import Array
 from uncone.threads import share
 
@@ -75,8 +76,8 @@ def each_pair_of_blocks(points: Points, work: Callable[[Block, Block], T], progr
 
     def do(pairs: Iterable[tuple[Block, Block]]) -> None:
         tasks = [partial(work, a, b) for a, b in pairs]
-        for start in range(0, len(tasks), 64):
-            results.extend(share(tasks[start : start + 64]))
+        for some in cuts(len(tasks), 64):
+            results.extend(share(tasks[some]))
             progress(len(results) / (count * (count + 1) / 2))
 
     for group in groups:
@@ -112,8 +113,7 @@ def with_queries(tiles: Tiles, queries: Array, use: Use, progress: Tick) -> None
 
 def blocks_of(n: int) -> list[slice]:
     """All of one size but the last."""
-    size = -(-n // -(-n // BLOCK))
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    return cuts(n, -(-n // -(-n // BLOCK)))
 
 
 def groups_of(points: Points, most: int) -> list[list[slice]]:

@@ -12,7 +12,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved
 from uncone.measure.projections import project_about
 from uncone.measure.reading import counts_for, with_moments
-from uncone.moments import Moments, row_norms
+from uncone.moments import Moments, cuts, row_norms
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import UnderTrained, UnderTrainedToken
@@ -48,8 +48,8 @@ def under_trained_tokens(
     and less the first principal component where the known-unused rows then stand out more: an untrained row of a head
     is only ever pushed away, along with all others like it. The indicator `norm` is the length of the row: an untrained
     row of an input table of its own gets no gradient. Readings are tested one-sided by `robust_null` and
-    `benjamini_hochberg`; a row must also lie nearer to the known-unused rows than to the ordinary ones. At least half of
-    the known-unused rows must be found.
+    `benjamini_hochberg`; a row must also lie nearer to the known-unused rows than to the ordinary ones. At least half
+    of the known-unused rows must be found.
 
     Args:
         rows: Rows, or a tensor or array (N, D). Read twice (three times without `moments`).
@@ -60,11 +60,11 @@ def under_trained_tokens(
         rate: the false-discovery rate. It holds if the tail of ordinary rows toward the unused ones is no heavier than
             normal, and fewer than a quarter of all rows are untrained.
         most: how many found tokens are listed, beside 20 known-unused ones.
-    Raises UndefinedMeasure: too few rows are known to be unused, they do not stand out for either indicator, or the
-    dtype of the rows does not hold what they differ by.
+    Raises UndefinedMeasure: too few rows are known to be unused, they do not stand out, or the dtype of the rows does
+    not hold what they differ by.
 
-    Reads badly when the vocabulary holds a second kind of rows (added languages, images) that lie together on the side
-    of the unused rows. Whether the model can use a named row takes a prompt.
+    Reads badly when the vocabulary holds a second kind of rows (added languages, images) that lie on the side of the
+    unused ones. Whether the model can use a named row takes a prompt.
     """
     rows, m = with_moments(rows, moments, unit_first=False)
     axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
@@ -96,8 +96,8 @@ def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any
             reference, why = np.zeros_like(expected), ""
     axes, ids = np.zeros((d, 3)), np.flatnonzero(reference)
     axes[:, 0] = m.mean()
-    for start in range(0, len(ids), 4096):
-        axes[:, 1] += (rows.take(ids[start : start + 4096]) - axes[:, 0]).sum(0)
+    for cut in cuts(len(ids), 4096):
+        axes[:, 1] += (rows.take(ids[cut]) - axes[:, 0]).sum(0)
     if len(ids) and n > d > 1:
         axes[:, 2] = m.leading_directions(1, centered=True)[:, 0]
     return UntrainedAxes(rows, counts, axes, m.mean_norm(), expected, reference, why)
@@ -292,8 +292,8 @@ def robust_null(values: Any) -> Null:
 def benjamini_hochberg(p: Any) -> Array:
     """The q-values: the least false-discovery rate at which each is a find (Benjamini & Hochberg 1995).
 
-    q_(i) = min over j >= i of N p_(j) / j, float64 (N,), in the order of `p`. Taking all rows with q <= a keeps the
-    expected share of false finds at or below a, for p-values that are independent or positively dependent.
+    q_(i) = min over j >= i of N p_(j) / j, float64 (N,), in the order of `p`, which are independent or positively
+    dependent.
     >>> [round(q, 6) for q in benjamini_hochberg([0.01, 0.5, 0.02]).tolist()]
     [0.03, 0.5, 0.03]
     """

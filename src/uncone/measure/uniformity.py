@@ -79,13 +79,10 @@ def uniformity_exact(
     rows: Any, moments: Moments | None = None, *, t: float = 2.0, sample: int | None = None, seed: int = 0,
     progress: Ticks = None, mask: Any = None,
 ) -> Measurement:  # fmt: skip
-    """`UNIFORMITY_EXACT` of the rows. Costs N^2 D multiply-adds over two.
+    """`UNIFORMITY_EXACT` of the rows, t at most 150. Costs N^2 D multiply-adds over two.
 
-    Args:
-        rows, moments, seed, progress, mask: as for `nearest_neighbours`.
-        t: at most 150.
-        sample: how many rows to pair with all others; by default all up to 65,536 rows, else 8,192.
-    Raises UndefinedMeasure: fewer than two rows with a direction.
+    `sample` rows are paired with all others, by default all up to 65,536 rows, else 8,192; the rest is as for
+    `nearest_neighbours`. Raises UndefinedMeasure: fewer than two rows with a direction.
     >>> float(uncone.measure.uniformity_exact([[1.0, 0.0], [-2.0, 0.0]]))  # one pair, 2 apart
     -8.0
     """

@@ -29,8 +29,8 @@ _quiet = partial(np.errstate, all="ignore")  # overflow and division by zero are
 class Cell:
     """The partial sums of one block: products in the dtype of the rows, everything else in float64.
 
-    Float32 rows are multiplied about the shift, or where that is far away about a centre of their piece's own; the part
-    between the two is added in float64.
+    Float32 rows are multiplied about the shift, or where that is far away about a centre of their piece's own, and the
+    part between the two is added in float64.
     """
 
     def __init__(self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool) -> None:
@@ -52,7 +52,7 @@ class Cell:
         self.unit_epsilon = max(self.unit_epsilon, float(np.finfo(x.dtype).eps))
         parts, counts = sums, np.ones(len(x)) if w is None else w
         if self._centered and offsets.any():
-            shares = np.stack([counts[cut].sum() for cut in _cuts(len(x))])[:, None] * offsets
+            shares = np.stack([counts[cut].sum() for cut in cuts(len(x))])[:, None] * offsets
             self._between.append((parts[:, 0] + shares / 2, offsets))
             parts[:, 0] += shares
         for name, value in zip(self._names, parts.sum(0), strict=True):
@@ -71,7 +71,7 @@ class Cell:
         if self._unit_second:  # sum w u u' over unit rows, while the rows are still in a cache
             y, root = self._buffer("rows", x.shape, x.dtype), inverse(norms)
             root = (root if w is None else root * np.sqrt(w)).astype(x.dtype)[:, None]
-            share(partial(np.multiply, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x)))
+            share(partial(np.multiply, x[cut], root[cut], out=y[cut]) for cut in cuts(len(x)))
             self._add_product("unit_second", y)
 
     def take_product(self, name: str) -> Array:
@@ -92,8 +92,8 @@ class Cell:
         """The rows, norms, sums of pieces (pieces, names, D) about centres, and centres' offsets from the shift
         (pieces, D).
 
-        The buffer "rows" holds the centred rows. Where a row is zero, or too long or too short for float32 squares,
-        everything is computed again with care.
+        The buffer "rows" holds the centred rows. A zero row, or one too long or too short for float32 squares, takes a
+        second pass with care.
         """
         norms = np.empty(len(x), x.dtype)
         sums, offsets = self._sum_pieces(x, w, norms, None)
@@ -116,7 +116,7 @@ class Cell:
             # The rows' own norms may tell that no centred row is so far out; NaN is never near.
             limits = (_FAR * (low - longest) for low in (shortest, np.median(norms)))
             if not any(most + longest <= limit for limit in limits):
-                pieces = zip(_cuts(len(x)), centers.astype(x.dtype), strict=True)
+                pieces = zip(cuts(len(x)), centers.astype(x.dtype), strict=True)
                 lengths = np.concatenate([_lengths(x[cut] - center) for cut, center in pieces])
                 if not lengths.max() <= _FAR * np.median(lengths):  # NaN too
                     return True
@@ -127,12 +127,12 @@ class Cell:
             return len(self._shift) > 1 and bool(along_one)
 
     def _sum_pieces(self, x: Array, w: Array | None, norms: Array, scale: Array | None) -> tuple[Array, Array]:
-        cuts = _cuts(len(x))
-        sums = np.empty((len(cuts), len(self._names), x.shape[1]))
-        centers = _centers(self._shift, x, cuts) if self._centered else None
+        parts = cuts(len(x))
+        sums = np.empty((len(parts), len(self._names), x.shape[1]))
+        centers = _centers(self._shift, x, parts) if self._centered else None
         weight, scale = (None if factor is None else factor.astype(x.dtype) for factor in (w, scale))
         rows, pieces = self._buffer("rows", x.shape, x.dtype), []
-        for i, cut in enumerate(cuts):
+        for i, cut in enumerate(parts):
             center = None if centers is None else centers[i]
             factors = (None if f is None else f[cut] for f in (weight, scale))
             pieces.append(partial(_sum_piece, x[cut], rows[cut], norms[cut], sums[i], center, *factors))
@@ -204,12 +204,12 @@ def _has_few_values(rows: Array) -> bool:
     return len(sample) == _COMPARED and bool((sample[1:] == sample[:-1]).mean() > 0.5)
 
 
-def _centers(shift: Array, x: Array, cuts: list[slice]) -> Array:
+def _centers(shift: Array, x: Array, parts: list[slice]) -> Array:
     """Centres of pieces (pieces, D): the shift, or for float32 rows two deviations off a mean of some."""
-    centers = np.repeat(shift.astype(x.dtype)[None], len(cuts), 0)
+    centers = np.repeat(shift.astype(x.dtype)[None], len(parts), 0)
     if x.dtype != np.float32:
         return centers
-    size, whole = cuts[0].stop, len(x) // cuts[0].stop
+    size, whole = parts[0].stop, len(x) // parts[0].stop
     for rows, into in (
         (x[: whole * size].reshape(whole, size, x.shape[1]), centers[:whole]),
         (x[None, whole * size :], centers[whole:]),
@@ -228,27 +228,25 @@ def _lengths(x: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", x, x)))
 
 
-def _cuts(n: int) -> list[slice]:
-    return [slice(start, min(start + PIECE, n)) for start in range(0, n, PIECE)]
+def cuts(n: int, size: int = PIECE) -> list[slice]:
+    """Slices of `size`, the last shorter, that make up `n`."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -> Array:
-    """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D).
+    """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D). Strips
+    below the diagonal take little more time than a BLAS syrk does."""
 
-    Strips below the diagonal take little more time than a BLAS syrk does. The upper half has no meaning until `mirror`.
-    """
-    size = _strip_size(out)
-
-    def strip(start: int) -> None:
-        stop = min(start + size, len(out))
+    def strip(cut: slice) -> None:
+        strips = left[:, cut].T, right[:, : cut.stop]
         with _quiet():
             if add:
-                out[start:stop, :stop] += left[:, start:stop].T @ right[:, :stop]
+                out[cut, : cut.stop] += np.matmul(*strips)
             else:
-                np.matmul(left[:, start:stop].T, right[:, :stop], out=out[start:stop, :stop])
+                np.matmul(*strips, out=out[cut, : cut.stop])
 
     # The last strips are the longest; the short ones then even out the threads.
-    share(partial(strip, start) for start in reversed(range(0, len(out), size)))
+    share(partial(strip, cut) for cut in reversed(cuts(len(out), _strip_size(out))))
     return out
 
 
@@ -259,15 +257,13 @@ def _strip_size(product: Array) -> int:
 
 def mirror(product: Array) -> Array:
     """Copy the lower half to the upper: symmetric to the bit, which no BLAS promises."""
-    size = _strip_size(product)
 
-    def strip(start: int) -> None:
-        rows = product[start : start + size]
-        product[:start, start : start + size] = rows[:, :start].T
-        block = rows[:, start : start + size]
+    def strip(cut: slice) -> None:
+        product[: cut.start, cut] = product[cut, : cut.start].T
+        block = product[cut, cut]
         block[...] = np.tril(block) + np.tril(block, -1).T
 
-    share(partial(strip, start) for start in reversed(range(0, len(product), size)))
+    share(partial(strip, cut) for cut in reversed(cuts(len(product), _strip_size(product))))
     return product
 
 
@@ -275,12 +271,11 @@ def add_lower(total: Array, part: Array) -> Array:
     """total += part below and on the diagonal; `part` may be of a narrower dtype."""
     rows = max(1, _ADDED // total.shape[1])
 
-    def strip(start: int) -> None:
-        stop = min(start + rows, len(total))
+    def strip(cut: slice) -> None:
         with _quiet():  # of what memory held before
-            total[start:stop, :stop] += part[start:stop, :stop]
+            total[cut, : cut.stop] += part[cut, : cut.stop]
 
-    share(partial(strip, start) for start in range(0, len(total), rows))
+    share(partial(strip, cut) for cut in cuts(len(total), rows))
     return total
 
 

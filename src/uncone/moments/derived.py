@@ -11,14 +11,13 @@ import numpy.typing as npt
 from uncone.arguments import flag, whole_number
 from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
-from uncone.moments.cell import counting_nonfinite, inverse, row_norms
+from uncone.moments.cell import counting_nonfinite, cuts, inverse, row_norms
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, few_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
 from uncone.roles import Ticks
 from uncone.rows import GRID, Array, ArrayRows, Rows, as_samples
 from uncone.threads import on_one_thread
 
-_STRIP_ROWS = 64
 _FLOAT64 = 2.0**-52
 
 
@@ -116,8 +115,7 @@ class Moments(Sums):
             m = first / self.weight
             trace, concentration = float(second.diagonal().sum() - first @ m), 0.0
             if trace > 0:
-                for start in range(0, len(second), _STRIP_ROWS):
-                    cut = slice(start, start + _STRIP_ROWS)
+                for cut in cuts(len(second), 64):
                     strip = (second[cut] - np.outer(first[cut], m)) / trace
                     concentration += float(np.vdot(strip, strip))
             self._derived["concentration"] = concentration
@@ -215,8 +213,8 @@ class Moments(Sums):
     def spectral_error(self, *, centered: bool) -> Array:
         """The standard deviation of what rounding adds to each number of `spectrum`, float64 (D,).
 
-        To first order the error E of a product adds v'Ev to the eigenvalue of the unit eigenvector v. E_ij is about one
-        rounding of the sum S_ij. With r_i one rounding of S_ii and R the mean square of the features' correlations, the
+        To first order the error E of a product adds v'Ev to the eigenvalue of the unit eigenvector v, and E_ij is about
+        one rounding of the sum S_ij. With r_i one rounding of S_ii and R the mean square correlation of features, the
         variance is sum v_i^4 r_i^2 + R (sum v_i^2 r_i)^2.
         """
         alone, together = self._one_rounding(centered=centered)
@@ -228,8 +226,8 @@ class Moments(Sums):
         """The number of `spectrum` below which rounding alone may have made it, float64 (D,).
 
         Rounding gives directions without variance the eigenvalues of a random matrix, up to sqrt(D) times its entries.
-        Errors that are not independent (rows of few values) came up to 8 times as large, and those of float64 sums to
-        32 roundings of the trace.
+        Rows of few values, whose errors are not independent, came up to 8 times as large, and float64 sums to 32
+        roundings of the trace.
         """
         n = self.effective_n
         of_matrix = 8 * (math.sqrt(self.d) + 1) * self._one_rounding(centered=centered)[1]
@@ -254,8 +252,7 @@ class Moments(Sums):
         second, total = self._second(), 0.0
         sizes = np.sqrt(second.diagonal())
         scale = inverse(sizes)
-        for start in range(0, self.d, _STRIP_ROWS):
-            cut = slice(start, start + _STRIP_ROWS)
+        for cut in cuts(self.d, 64):
             total += float(np.square(second[cut] * scale[cut, None] * scale).sum())
         return total / self.d**2
 
@@ -334,9 +331,8 @@ class Moments(Sums):
 def _roundings(vectors: Array, rounding: Array) -> tuple[Array, Array]:
     largest = float(rounding.max()) or 1.0  # squares of the roundings themselves may overflow
     alone, together = np.zeros((2, len(rounding)))
-    for start in range(0, len(rounding), _STRIP_ROWS):
-        strip = np.square(vectors[start : start + _STRIP_ROWS])
-        of_features = rounding[start : start + _STRIP_ROWS] / largest
+    for cut in cuts(len(rounding), 64):
+        strip, of_features = np.square(vectors[cut]), rounding[cut] / largest
         together += of_features @ strip
         alone += np.square(of_features) @ np.square(strip)
     return np.sqrt(alone) * largest, together * largest
@@ -344,7 +340,6 @@ def _roundings(vectors: Array, rounding: Array) -> tuple[Array, Array]:
 
 def _add_outer(matrix: Array, left: Array, right: Array, *, out: Array) -> Array:
     """matrix + left right', some rows at a time."""
-    for start in range(0, len(matrix), _STRIP_ROWS):
-        cut = slice(start, start + _STRIP_ROWS)
+    for cut in cuts(len(matrix), 64):
         np.add(matrix[cut], np.outer(left[cut], right), out=out[cut])
     return out

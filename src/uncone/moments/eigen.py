@@ -24,8 +24,8 @@ _EPS = 2.0**-52
 def leading_pairs(matrix: Array, k: int) -> tuple[Array, Array]:
     """The k largest eigenvalues and unit eigenvectors (D, k) of a positive semi-definite `matrix` (D, D).
 
-    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of at most 1e-9 of the largest eigenvalue; a
-    whole decomposition, which takes the memory of the matrix, where it is small or the iteration takes long.
+    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of 1e-9 of the largest eigenvalue; a whole
+    decomposition, which takes the memory of the matrix, where it is small or the iteration takes long.
     """
     d = len(matrix)
     width = -(-(k + 11) // 16) * 16
@@ -208,11 +208,10 @@ def _by_tile(function: Callable[..., tuple[Array, ...]], tiles: list[tuple[int, 
 
 
 def _weights_of(poles: Array, origin: Array, tau: Array, first: int, stop: int) -> tuple[Array]:
-    """The squares z_j^2 for which the computed roots l_k are exact (Gu and Eisenstat 1994), (stop - first,):
+    """The squares z_j^2 for which the computed roots l_k are exact (Gu and Eisenstat 1994), as consistent where roots
+    are close:
 
         z_j^2 = prod_k (l_k - d_j) / prod_(k != j) (d_k - d_j).
-
-    With them two roots close to a pole lead to results as consistent as others.
     """
     some = np.arange(first, stop)
     gaps = poles - poles[some, None]
@@ -262,7 +261,7 @@ def _roots(poles: Array, weights: Array, first: int, stop: int) -> tuple[Array, 
 
     A step solves c + s / (left - l) + S / (right - l) = 0 for the two poles beside a root, with the nearer pole's own
     weight and the rest of f and f' in c and in the other weight (the fixed weight method, Li 1994); beyond the last
-    pole there is one pole to fit. A step that leaves the bracket is replaced by bisection.
+    pole there is one pole. A step that leaves the bracket is replaced by bisection.
     """
     last = stop == len(poles)
     k = np.arange(first, stop)

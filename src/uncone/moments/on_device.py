@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncone.moments.cell import SHORTEST, NotFiniteError
+from uncone.moments.cell import SHORTEST, NotFiniteError, cuts
 from uncone.roles import Ticks
 from uncone.rows import GRID
 
@@ -28,16 +28,14 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
     w = None if weights is None else torch.as_tensor(weights, dtype=torch.float64, device=x.device)
     total, extremes = dict[str, Any](), []
     with torch.no_grad(), _whole_products():
-        for start in range(0, len(x), GRID):
-            block = x[start : start + GRID].to(wide)
-            part = None if w is None else w[start : start + GRID]
-            cell = _cell(block, part, first, sums)
+        for cut in cuts(len(x), GRID):
+            cell = _cell(x[cut].to(wide), None if w is None else w[cut], first, sums)
             extremes.append(cell.pop("norms"))
             for name, value in cell.items():
                 add_up = torch.hypot if name == "rounding" else torch.add
                 total[name] = add_up(total[name], value) if name in total else value
             if progress is not None:
-                progress(min(start + GRID, len(x)))
+                progress(cut.stop)
     for name, value in total.items():
         found, known = value.cpu().numpy() if value.ndim else value.item(), getattr(sums, name)
         setattr(sums, name, np.hypot(known, found) if name == "rounding" else known + found)
@@ -49,7 +47,7 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
 
 
 def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Tensor]:
-    """Of rows that float32 cannot square, or that lie far out, in float64."""
+    """Rows that float32 cannot square, or that lie far out, are summed in float64."""
     norms = torch.linalg.vector_norm(x, dim=1)
     low, high = _SAFE[x.dtype]
     if not bool(((norms > low) & (norms < high)).all()):

@@ -19,7 +19,7 @@ from uncone import atomic
 from uncone.arguments import shown, whole_number
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, zeros
-from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, mirror
+from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, cuts, mirror
 from uncone.roles import Path_
 from uncone.rows import GRID, Array
 from uncone.rows.safetensors import read_tensors, to_bytes
@@ -123,7 +123,7 @@ class Sums:
         return product in self._products
 
     def sum_products(self) -> None:
-        """Also of the rows that were kept until now."""
+        """Form products from here on, and those of the rows that were kept until now."""
         few, self._few = self._few, None
         if few is None:
             return
@@ -140,10 +140,8 @@ class Sums:
 
     def update(self, block: Any, weights: Any = None, *, more: bool = False) -> None:
         """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell, or in
-        parts of `rows_at_once`, with `more` for all but the last.
-
-        Raises InputError: another number of features, or a row that is not finite.
-        """
+        parts of `rows_at_once`, with `more` for all but the last. Raises InputError: a row that is not finite, or of
+        another width."""
         block = as_numbers(block)
         if block.ndim != 2 or block.shape[1] != self.d:
             raise InputError(f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: reshape it")
@@ -195,9 +193,7 @@ class Sums:
             assert self.shift is not None
             cell = Cell(self.shift, self._buffer, products, unit=self.unit_first is not None, centered=centered)
         for x, w in parts:
-            rows = self.rows_at_once(x.itemsize)
-            for start in range(0, len(x), rows):
-                cut = slice(start, start + rows)
+            for cut in cuts(len(x), self.rows_at_once(x.itemsize)):
                 cell.add(x[cut], None if w is None else w[cut])
         return cell
 
@@ -230,10 +226,8 @@ class Sums:
         self._scratch = other._scratch
 
     def merge(self, other: Self) -> Self:
-        """The moments of both sets of rows, about this one's shift, rounded in float64.
-
-        Raises InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
-        """
+        """The moments of both sets of rows, about this one's shift. Raises InputError: another number of features, or
+        other sums."""
         if not isinstance(other, Sums) or (self.d, self._kinds()) != (other.d, other._kinds()):
             got = other.d if isinstance(other, Sums) else shown(other)
             raise InputError(f"expected moments of {self.d} features with the same sums, got {got}: sum both alike")

@@ -30,6 +30,9 @@ class Grid:
     width: float
     bins: int
 
+    def edge(self, number: int) -> float:
+        return edge_of(self.low, self.width, number)
+
     def numbers(self, scores: Rows32) -> Ints:
         """The bin of each score; `scores` is used up."""
         scores -= self.low
@@ -114,22 +117,21 @@ def _by_block(
 class Curve:
     """The share of pairs at or above each edge, with its 95% interval, (bins + 1,) each."""
 
-    low_edge: float
-    width: float
+    grid: Grid
     share: Floats
     low: Floats
     high: Floats
 
     def at(self, score: float) -> Share:
         """The share at the nearest edge."""
-        number = round(min(max((score - self.low_edge) / self.width, 0), len(self.share) - 1))
-        return Share(float(self.share[number]), float(self.low[number]), float(self.high[number]))
+        number = round(min(max((score - self.grid.low) / self.grid.width, 0), len(self.share) - 1))
+        return Share(*(float(edges[number]) for edges in (self.share, self.low, self.high)))
 
     def span(self, rate: float) -> tuple[float, float]:
         """The 95% interval of the score that the share `rate` reaches (Woodruff 1952)."""
         first = int(np.argmax(self.low <= rate))
         last = max(first, len(self.high) - 1 - int(np.argmax(self.high[::-1] >= rate)))
-        return edge_of(self.low_edge, self.width, first), edge_of(self.low_edge, self.width, last)
+        return self.grid.edge(first), self.grid.edge(last)
 
 
 def curve_of(counts: Counts) -> Curve:
@@ -140,7 +142,7 @@ def curve_of(counts: Counts) -> Curve:
     Each z / n is estimated by the spread of the shares of random groups of rows. It holds the term of single pairs once
     too often, so that is taken out once, and the variance is at least that of independent pairs. The interval is
     Wilson's for as many independent pairs as would have this variance (Korn & Graubard 1998), with Student's t for the
-    number of groups.
+    groups.
     """
     pairs = float((total := counts.total()).sum())
     share = _reaching(total) / pairs
@@ -153,21 +155,21 @@ def curve_of(counts: Counts) -> Curve:
         fewest = np.full_like(both, min(freedom, other_freedom))
         freedom = np.divide(both**2, squares, out=fewest, where=squares > 0)  # type: ignore[assignment]
         spread = both
-    product, effective = share * (1 - share), np.full_like(share, 1.0)
+    product, effective = share * (1 - share), np.ones_like(share)
     variance = np.maximum(spread - product / pairs, product / pairs)
     known = np.flatnonzero(variance > 0)
     if len(known):  # where none or all reach an edge, as many independent pairs as at the next edge
         following = np.searchsorted(known, np.arange(len(share))).clip(max=len(known) - 1)
         effective = np.minimum(product[known] / variance[known], pairs)[following]
     low, high = wilson(share, effective, freedom)
-    return Curve(counts.grid.low, counts.grid.width, share, low, high)
+    return Curve(counts.grid, share, low, high)
 
 
 def clustered(values: Floats, groups: Ints) -> Share:
     """The mean of `values` (K,) in [0, 1], with its interval; values of one group (a query) may be dependent.
 
-    The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Of values that are all 0 or all 1, a
-    group counts as one observation.
+    The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Of values all 0 or all 1, a group counts
+    as one observation.
     """
     mean = float(values.mean())
     sums = np.bincount(np.unique(groups, return_inverse=True)[1], weights=values - mean)
@@ -194,10 +196,8 @@ def student(freedom: Floats | float) -> Floats:
 
 
 def hoeffding(independent: int) -> float:
-    """Half the width of a distribution-free 95% interval of a share; `independent` pairs share no row.
-
-    sqrt(ln(2 / 0.05) / (2 k)) for U-statistics with k = min(m, n) or n // 2 (Hoeffding 1963, section 5).
-    """
+    """Half the width of a distribution-free 95% interval of a share: sqrt(ln(2 / 0.05) / (2 k)) for U-statistics with k
+    = min(m, n) or n // 2 `independent` pairs that share no row (Hoeffding 1963, section 5)."""
     return min(1.0, math.sqrt(math.log(2 / 0.05) / (2 * max(independent, 1))))
 
 
