@@ -59,12 +59,10 @@ def calibrate(
         progress: called with (the step, how much is done, of how much).
 
     Returns:
-        `Calibration`, whose `false_match_rate(score)`, `percentile(score)` and `threshold(rate)` need nothing but the
-        record.
+        A `Calibration`.
 
     Raises:
-        InputError: vectors, queries or a table that cannot be opened; queries of another width; fewer than two rows
-            with a direction; a rate or score out of its range; labelled pairs that name no row.
+        InputError: vectors, queries or a table that cannot be read or compared; a rate or score out of its range.
 
     Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of other texts
     than those that will be compared.

@@ -24,8 +24,8 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
 
     Returns:
         `Drift`: `level` is judged by the saved threshold nearest to a rate of 1%. "large": its rate changed by a factor
-        of more than 1.5, all of the 95% interval says so; "small": it changed, by less or perhaps by less; "none": no
-        change is seen, and the interval lies within a factor of 2; "unclear": the interval is wider.
+        of more than 1.5 in all of the 95% interval; "small": it changed, perhaps by less; "none": no change is seen,
+        and the interval lies within a factor of 2; "unclear": the interval is wider.
 
     Raises:
         InputError: different metrics, no saved threshold, or only `now` leaves out labelled matches.

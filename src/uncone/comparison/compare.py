@@ -53,8 +53,8 @@ def compare(
         A `Comparison`.
 
     Raises:
-        InputError: fewer than two diagnoses or more than six, names that do not match them, a subject or measure that
-            is there twice, or a file or model that cannot be read.
+        InputError: fewer than two diagnoses or more than six, names that do not match them, or a file or model that
+            cannot be read.
         UnsupportedModel: the table or the head of a model cannot be found.
 
     Example:

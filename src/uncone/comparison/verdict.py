@@ -42,7 +42,7 @@ def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> s
         return f"{listing([base, *others])} have no subject in common, so nothing could be compared."
     alone, of_many = len(others) == 1, len(subjects) > 1
     sides = enumerate(zip(others, shared, strict=True), start=1)
-    told = [_clause(f" than {base}" if alone else "", name, order, of, of_many=of_many) for order, (name, of) in sides]
+    told = [_clause(f" than {base}" if alone else "", name, order, of, of_many) for order, (name, of) in sides]
     start = "".join(_untrained(name, place, subjects) for place, name in enumerate(map(shortened, names)))
     return f"{start}{'' if alone else f'Against {base}: '}{'; '.join(told)}."
 
@@ -59,19 +59,19 @@ def _untrained(name: str, place: int, subjects: Sequence[ComparedSubject]) -> st
     return f"{of}{name} {looks}{training}. "
 
 
-def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject], *, of_many: bool) -> str:
+def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject], of_many: bool) -> str:
     """`than` is empty where the baseline stands before all clauses."""
     if not shared:
         return f"{name} has no subject in common" + than.replace(" than ", " with ")
     steps = [step for subject in shared for step in _steps(subject, order)]
     steps.sort(key=lambda step: (not step.bounded, -step.change.size))
-    changed = _grouped(steps[:_MOST_NAMED], of_many=of_many)
+    changed = _grouped(steps[:_MOST_NAMED], of_many)
     said = list[str]()
     for way, kinds in (("worse", WORSE), ("better", BETTER)):
-        words = [w for subject in shared for w in _finding_words(subject, order, kinds, of_many=of_many)]
+        words = [w for subject in shared for w in _finding_words(subject, order, kinds, of_many)]
         if words:
             said.append(f"{way}{'' if said else than}: {listing(words)}")
-    alone = [w for subject in shared for w in _shown_by_one(subject, order, of_many=of_many)]
+    alone = [w for subject in shared for w in _shown_by_one(subject, order, of_many)]
     if not said and not changed and not alone:
         raw = sum(c.meaningful for s in shared for m in s.without_effect if (c := m.changes[order]))
         only = f"; {counted(raw, 'reading')} changed that no probability depends on" if raw else ""
@@ -81,7 +81,7 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
     return f"{name} is {judged}{apart}" + (f"; changed: {changed}" if changed else "")
 
 
-def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
+def _grouped(steps: Sequence[_Step], of_many: bool) -> str:
     words = [step.words for step in steps]
     if of_many:
         by_subject = {step.subject: [s.words for s in steps if s.subject == step.subject] for step in steps}
@@ -114,7 +114,7 @@ def _called(subject: ComparedSubject) -> str:
     return CALLED.get(subject.name, shortened(subject.name))
 
 
-def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], *, of_many: bool) -> list[str]:
+def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], of_many: bool) -> list[str]:
     """Each comes with the first reading that it rests on."""
     of = f" of {_called(subject)}" if of_many else ""
     words = []
@@ -127,7 +127,7 @@ def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], *
     return words[:_MOST_NAMED]
 
 
-def _shown_by_one(subject: ComparedSubject, order: int, *, of_many: bool) -> list[str]:
+def _shown_by_one(subject: ComparedSubject, order: int, of_many: bool) -> list[str]:
     """Defects of one side that the other could not have shown."""
     sides = (subject.sides[0], subject.sides[order])
     if any(not side or not side.findings or side.findings[0].cause == "not_measured" for side in sides):

@@ -69,8 +69,8 @@ def of_neighbours(rows: Rows, m: Moments, tick: Tick) -> tuple[Measurement, ...]
     return (
         read("two_nn", lambda m: two_nn(rows, m, neighbours=shared()), m),
         read("levina_bickel", lambda m: levina_bickel(rows, m, neighbours=shared()), m),
-        read("hubness", lambda m: hubness(rows, m, progress=hubs), m),
-        read("uniformity_exact", lambda m: uniformity_exact(rows, m, progress=pairs), m),
+        read("hubness", partial(hubness, rows, progress=hubs), m),
+        read("uniformity_exact", partial(uniformity_exact, rows, progress=pairs), m),
     )
 
 
@@ -82,8 +82,8 @@ class Readings(dict[str, Measurement]):
 
     def __repr__(self) -> str:
         values = ["undefined" if one.value is None else number(one.value, limits=one.range) for one in self.values()]
-        told = f"Readings({', '.join(map('='.join, zip(self, values, strict=True)))})"
-        return textwrap.fill(told, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+        words = f"Readings({', '.join(map('='.join, zip(self, values, strict=True)))})"
+        return textwrap.fill(words, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measurement, as JSON takes it."""
@@ -103,7 +103,7 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
     `x` and `mask` are as for `moments_of`; of moments alone some measures are undefined. `neighbours` takes those of
     nearest neighbours too: about 1.5 N^2 D multiply-adds. A measure without a value is there with its reason.
     >>> found = uncone.measure.all([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
-    >>> round(float(found["mean_cosine"]), 4), found["rogue_dimensions"].value
+    >>> round(found["mean_cosine"], 4), found["rogue_dimensions"].value
     (0.3333, None)
     """
     neighbours = flag(neighbours, "neighbours")

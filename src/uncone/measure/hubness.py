@@ -26,7 +26,7 @@ _T_19 = 2.093024054408263  # the 97.5% quantile of Student's t with 19 degrees o
 
 
 HUBNESS = MeasureDescription(
-    name="hubness", range=("-(N - 2) / sqrt(N - 1)", "(N - 2) / sqrt(N - 1)"), better="lower",
+    "hubness", range=("-(N - 2) / sqrt(N - 1)", "(N - 2) / sqrt(N - 1)"), better="lower",
     says="Whether a few rows are everybody's neighbour: these turn up in answers to any query.",
     definition="skewness of the number of rows that have a row among their k = {k} nearest, {metric} (Radovanovic et al. 2010)",
     formula="""\
@@ -56,7 +56,7 @@ def hubness(
     `neighbours` are of the same rows with copies and at least k; the rest is as for `nearest_neighbours`. Raises
     UndefinedMeasure: not more than k rows.
     >>> star = [[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]]  # listed 3, 1, 0 and 0 times
-    >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
+    >>> round(hubness(star, k=1, metric="euclidean"), 4)  # 1.5 / 1.5^1.5
     0.8165
     """
     if whole_number(k, "k") < 1:

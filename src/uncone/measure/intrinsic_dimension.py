@@ -27,7 +27,7 @@ _Z = 1.959963984540054
 _ISOTROPIC = "no closed form; it reads below D"
 
 TWO_NN = MeasureDescription(
-    name="two_nn", range=(0.0, None), better="neither",
+    "two_nn", range=(0.0, None), better="neither",
     says="How many dimensions the rows fill locally, from the two nearest rows.",
     definition="(N - 1) / sum ln(r2 / r1) over the distances to the two nearest rows, equal rows left out (Facco et al. 2017)",
     formula="""\
@@ -42,7 +42,7 @@ where rows are spread evenly over the distance r_2:  P(r_2 / r_1 > m) = m^-d""",
     "these they return.",
 )  # fmt: skip
 LEVINA_BICKEL = MeasureDescription(
-    name="levina_bickel", range=(0.0, None), better="neither",
+    "levina_bickel", range=(0.0, None), better="neither",
     says="How many dimensions the rows fill locally, from the k nearest rows: at a larger scale than `two_nn`.",
     definition="1 over the mean of ln(T_k / T_j) over the k = {k} nearest rows, equal rows left out "
     "(Levina & Bickel 2004; MacKay & Ghahramani 2005)",
@@ -67,10 +67,10 @@ def two_nn(
     `censored`, the maximum likelihood with those 10% only known to be above the rest; `duplicates`.
 
     `neighbours` are two or more of the same rows, `distinct` and Euclidean; the rest is as for `nearest_neighbours`.
-    Raises UndefinedMeasure: fewer than three different rows, or no row whose two nearest differ in distance by more
+    Undefined: fewer than three different rows, or no row whose two nearest differ in distance by more
     than rounding.
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # r_2 / r_1 is 3, 2, 3/2, 3/2
-    >>> round(float(uncone.measure.two_nn(line)), 4)  # 3 / ln 13.5
+    >>> round(two_nn(line), 4)  # 3 / ln 13.5
     1.1527
     """
     _, m, near = searched(rows, moments, mask, neighbours, 2, sample, seed, progress, distinct=True)
@@ -99,10 +99,10 @@ def levina_bickel(
     With a sample, `interval` is the 95% interval for all rows (standard error of the mean inverse); without, there is
     none: local estimates share their neighbours. `local_dimensions` gives those of every row.
 
-    Arguments are as for `two_nn`; `k` is all other rows where there are fewer. Raises UndefinedMeasure: fewer than
+    Arguments are as for `two_nn`; `k` is all other rows where there are fewer. Undefined: fewer than
     three different rows, or all neighbours of every row equally far, to rounding.
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # T_2 / T_1 is 3, 2, 3/2, 3/2
-    >>> round(float(uncone.measure.levina_bickel(line, k=2)), 4)  # 4 / ln 13.5
+    >>> round(levina_bickel(line, k=2), 4)  # 4 / ln 13.5
     1.5369
     """
     if whole_number(k, "k") < 2:

@@ -17,7 +17,7 @@ _ROUNDINGS = 4.0  # by which |C|_F^2 / tr(C)^2 may be off; frames, whose value i
 Score = Callable[[float], float]
 
 PARTICIPATION_RATIO = MeasureDescription(
-    name="participation_ratio", range=(1.0, "D, debiased without an end"), better="higher", centered=True,
+    "participation_ratio", range=(1.0, "D, debiased without an end"), better="higher", centered=True,
     says="How many dimensions share the variance evenly.",
     definition="tr(C)^2 / |C|_F^2 of the covariance: dimensions that share the variance evenly{debiased}",
     formula="""\
@@ -33,7 +33,7 @@ debiased, by terms that are unbiased for Gaussian rows, n = N - 1:
     variants=(("participation_ratio_debiased", "`debiased=True`: the sampling bias is removed"),),
 )  # fmt: skip
 ISOSCORE = MeasureDescription(
-    name="isoscore", range=(0.0, "1, debiased without an end"), better="higher", centered=True,
+    "isoscore", range=(0.0, "1, debiased without an end"), better="higher", centered=True,
     says="The share of dimensions that is used evenly.",
     definition="(P - 1) / (D - 1), P the participation ratio (Rudman et al. 2022){debiased}",
     formula="(P - 1) / (D - 1),  P the participation ratio", isotropic="the same function of the isotropic P",
@@ -43,7 +43,7 @@ ISOSCORE = MeasureDescription(
     variants=(("isoscore_debiased", "`debiased=True`: of the debiased P"),),
 )  # fmt: skip
 ISOSCORE_STAR = MeasureDescription(
-    name="isoscore_star", range=(0.0, 1.0), better="higher", centered=True,
+    "isoscore_star", range=(0.0, 1.0), better="higher", centered=True,
     says="IsoScore of a covariance that was shrunk towards an even one.",
     definition="IsoScore of (1 - z) C + z C0 with z = {zeta} (Rudman & Eickhoff 2024), C0 = (tr C / D) I unless given",
     formula="IsoScore of (1 - zeta) C + zeta C0,  zeta = 0.2 and C0 = (tr C / D) I unless given",
@@ -57,10 +57,10 @@ ISOSCORE_STAR = MeasureDescription(
 def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
     """`PARTICIPATION_RATIO` of `x`, rows or moments.
 
-    Raises UndefinedMeasure: fewer than two rows (three when debiased), rows that are all equal, or |C|_F^2 within
+    Undefined: fewer than two rows (three when debiased), rows that are all equal, or |C|_F^2 within
     rounding of its bias.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
-    >>> round(float(uncone.measure.participation_ratio(x)), 12)  # 4^2 / (3^2 + 1^2)
+    >>> round(participation_ratio(x), 12)  # 4^2 / (3^2 + 1^2)
     1.6
     """
     m = moments_of(x, mask)
@@ -68,11 +68,9 @@ def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> 
 
 
 def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
-    """`ISOSCORE` of `x`, rows or moments; no eigenvalue is needed.
-
-    Raises UndefinedMeasure: one feature, or as `participation_ratio`.
+    """`ISOSCORE` of `x`, rows or moments; undefined for one feature, or as `participation_ratio`.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # a participation ratio of 1.6
-    >>> round(float(uncone.measure.isoscore(x)), 12)
+    >>> round(isoscore(x), 12)
     0.6
     """
     m = _of_features(x, mask)
@@ -82,10 +80,9 @@ def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement
 def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = None) -> Measurement:
     """`ISOSCORE_STAR` of `x`, rows or moments, with shrinkage `zeta` in [0, 1] towards `target`, C0 (D, D).
 
-    By default C0 is (tr C / D) I, which keeps the score free of scale. Raises UndefinedMeasure: as `isoscore`.
+    By default C0 is (tr C / D) I, which keeps the score free of scale. Undefined: as `isoscore`.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
-    >>> star = uncone.measure.isoscore_star(x)  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
-    >>> round(float(star), 6)
+    >>> round(isoscore_star(x), 6)  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
     0.724138
     """
     m = _of_features(x, mask)

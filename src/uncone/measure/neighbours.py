@@ -70,7 +70,7 @@ def nearest_neighbours(
         distinct: only the first of equal rows is there. Else copies of a row are its nearest neighbours.
         sample: how many rows to ask, drawn with `seed`; by default all up to 65,536 rows, else 8,192.
         progress: called with the number of rows' worth of work done.
-    Raises UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
+    Undefined: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
     """
     if whole_number(k, "k") < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")

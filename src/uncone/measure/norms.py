@@ -21,7 +21,7 @@ FEWEST = 10  # fewer rows of one length come by chance
 PEAK = 3.0  # so many times as many rows as in a window of the same width above, and below
 
 NORM_ID_CORRELATION = MeasureDescription(
-    name="norm_id_correlation", range=(-1.0, 1.0), better="neither", centered=False,
+    "norm_id_correlation", range=(-1.0, 1.0), better="neither", centered=False,
     says="How a row's length follows its id; `NormProfile.id_correlation` computes it.",
     definition="Spearman correlation between the norm of a row and its id; ids stand for frequency where sorted by it",
     formula="Spearman's rank correlation of |x_i| and i, norms ranked to 0.27%, ties by their mean rank", isotropic="0",
@@ -80,10 +80,10 @@ class NormProfile:
     def id_correlation(self, d: int) -> Measurement:
         """`NORM_ID_CORRELATION` of the rows so far, which have d features.
 
-        Raises UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27%.
+        Undefined: fewer than three rows, or norms that are all equal to 0.27%.
         >>> profile = NormProfile()
         >>> profile.update(np.array([1.0, 4.0, 2.0]), np.arange(3))  # ranks 1, 3, 2 against 1, 2, 3
-        >>> round(float(profile.id_correlation(d=8)), 12)  # 1 - 6 (1 + 1) / (3 (3^2 - 1))
+        >>> round(profile.id_correlation(d=8), 12)  # 1 - 6 (1 + 1) / (3 (3^2 - 1))
         0.5
         """
         ranks = self._counts.cumsum() - (self._counts - 1) / 2

@@ -29,7 +29,7 @@ _SCALE = "not scale-free: read at mean norm {norm:.3g}"
 _ISOTROPIC = "a Gaussian cloud with the same mean square norm"
 
 PARTITION_ISOTROPY = MeasureDescription(
-    name="partition_isotropy", range=(0.0, 1.0), better="higher", centered=False,
+    "partition_isotropy", range=(0.0, 1.0), better="higher", centered=False,
     says="I(W): whether the partition function cares which way one looks.",
     definition="min over max of Z(c) = sum exp(c.w), c over both signs of the eigenvectors of W'W (Mu & Viswanath 2018); "
     + _SCALE,
@@ -45,7 +45,7 @@ c over the eigenvectors of X'X, both signs of each""",
     source="Mu & Viswanath 2018, eq. 6, after Arora et al. 2016; Bis et al. 2021.",
 )  # fmt: skip
 GAUSSIAN_ISOTROPY = MeasureDescription(
-    name="gaussian_isotropy", range=(0.0, 1.0), better="higher", centered=False,
+    "gaussian_isotropy", range=(0.0, 1.0), better="higher", centered=False,
     says="What I(W) would be if the rows were Gaussian, from moments alone.",
     definition="I(W) of a Gaussian with the rows' mean and covariance; " + _SCALE,
     formula="""\
@@ -67,7 +67,7 @@ def partition_isotropy(
     `moments` hold second-order sums; the rest is as for `nearest_neighbours`. Rows are read once (twice without
     `moments`), and again where eigenvalues coincide.
     >>> x = [[2.0, 0.0], [0.0, 1.0]]  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
-    >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
+    >>> round(partition_isotropy(x), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
     0.1353
     """
     rows, m = with_moments(rows, moments, mask, unit_first=False)
@@ -92,8 +92,8 @@ def partition_isotropy(
 def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     """`GAUSSIAN_ISOTROPY` of `x`, rows or moments.
 
-    >>> m = uncone.Moments.of([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
+    >>> x = [[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
+    >>> round(gaussian_isotropy(x), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
     0.3679
     """
     m = moments_of(x, mask)

@@ -20,7 +20,7 @@ _PIECE, _DRAWS = 1024, 128
 _SLACK = 2.0**-46  # a draw that equals the group must count, in whatever order its sum was rounded
 
 PERMUTATION_TEST = MeasureDescription(
-    name="permutation_test", range=("-1/(n - 1)", 1.0), better="lower", centered=False,
+    "permutation_test", range=("-1/(n - 1)", 1.0), better="lower", centered=False,
     says="Whether a group of rows has more in common than random groups of its size.",
     definition="mean cosine of a group of rows, and how often random groups of its size reach it",
     formula="""\
@@ -45,10 +45,10 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
         members: the group: row numbers (n,), or a mask (N,) of bool; of the N rows that `mask` keeps.
         permutations: m.
     Returns the mean cosine of the group; `details` has `p`, and `z` by the draws' standard deviation `null_std`, None
-    where they do not vary. Raises UndefinedMeasure: fewer than two rows with a direction.
+    where they do not vary. Undefined: fewer than two rows with a direction.
     >>> x = np.eye(8)[[0, 0, *range(8)]]  # three copies, and seven rows orthogonal to all
-    >>> found = uncone.measure.permutation_test(x, [0, 1, 2], seed=0, permutations=99)
-    >>> round(float(found), 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
+    >>> found = permutation_test(x, [0, 1, 2], seed=0, permutations=99)
+    >>> round(found, 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
     (1.0, 0.0667)
     """
     rows = as_samples(rows, mask)

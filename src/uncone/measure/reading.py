@@ -54,7 +54,7 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
         sums: as for `Moments.of`.
     Raises InputError: anything else, rows that are not finite, or a mask beside moments.
     >>> states = np.array([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
-    >>> uncone.measure.moments_of(states, mask=[[1, 1], [1, 0]]).n
+    >>> moments_of(states, mask=[[1, 1], [1, 0]]).n
     3
     """
     if not isinstance(x, Moments):

@@ -21,7 +21,7 @@ Function = Callable[[Array], float]
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
 EFFECTIVE_RANK = MeasureDescription(
-    name="effective_rank", range=(1.0, "min(N, D)"), better="higher", centered=True,
+    "effective_rank", range=(1.0, "min(N, D)"), better="higher", centered=True,
     says="How many dimensions are used at all.",
     definition="exp of the entropy of the normalised singular values (Roy & Vetterli 2007), {rows}",
     formula="exp(-sum p ln p),  p = s / sum s, over the singular values", isotropic=_ISOTROPIC,
@@ -32,7 +32,7 @@ EFFECTIVE_RANK = MeasureDescription(
     variants=(("effective_rank_raw", "`centered=False`: the paper's reading of the matrix as it is"),),
 )  # fmt: skip
 RANKME = MeasureDescription(
-    name="rankme", range=("1", "min(N, D), both but for the terms of 1e-7"), better="higher", centered=False,
+    "rankme", range=("1", "min(N, D), both but for the terms of 1e-7"), better="higher", centered=False,
     says="The effective rank as RankMe defines it, for comparison with published values.",
     definition="exp of the entropy of the normalised singular values plus 1e-7 (Garrido et al. 2023); depends on N, {rows}",
     formula="exp(-sum p ln p),  p = s / sum s + 1e-7, over K = min(N, D) terms", isotropic=_ISOTROPIC,
@@ -41,7 +41,7 @@ RANKME = MeasureDescription(
     source="Garrido et al. 2023, eq. 3.",
 )  # fmt: skip
 STABLE_RANK = MeasureDescription(
-    name="stable_rank", range=(1.0, "min(N, D)"), better="higher", centered=False,
+    "stable_rank", range=(1.0, "min(N, D)"), better="higher", centered=False,
     says="Whether one direction carries the matrix: near 1 if so.",
     definition="sum of squared singular values divided by the largest, {rows}",
     formula="|X|_F^2 / s_1^2 = sum s^2 / s_1^2", isotropic=_ISOTROPIC,
@@ -49,7 +49,7 @@ STABLE_RANK = MeasureDescription(
     source="The usual definition of numerical linear algebra.", variants=(("stable_rank_centered", "`centered=True`"),),
 )  # fmt: skip
 ANISOTROPY = MeasureDescription(
-    name="anisotropy", range=(0.0, "1/k"), better="lower", centered=True,
+    "anisotropy", range=(0.0, "1/k"), better="lower", centered=True,
     says="The share of one direction in the sum of squares.",
     definition="squared singular value {k} divided by the sum of all (Razzhigaev et al. 2024), {rows}",
     formula="s_k^2 / sum s^2,  k = 1 unless given", isotropic="about 1/D: " + _ISOTROPIC,
@@ -59,7 +59,7 @@ ANISOTROPY = MeasureDescription(
     variants=(("anisotropy_1", "k = 1, and so on"), ("anisotropy_1_raw", "`centered=False`")),
 )  # fmt: skip
 SINGULAR_ENTROPY = MeasureDescription(
-    name="singular_entropy", range=(0.0, "ln D"), better="higher", centered=True,
+    "singular_entropy", range=(0.0, "ln D"), better="higher", centered=True,
     says="How evenly the sum of squares is spread over directions, in nats.",
     definition="entropy in nats of the normalised squared singular values, {rows}",
     formula="-sum p ln p,  p = s^2 / sum s^2, over the squared singular values", isotropic=_ISOTROPIC,
@@ -68,7 +68,7 @@ SINGULAR_ENTROPY = MeasureDescription(
     source="The usual definition.", variants=(("singular_entropy_raw", "`centered=False`"),),
 )  # fmt: skip
 CONDITION_NUMBER = MeasureDescription(
-    name="condition_number", range=(1.0, None), better="lower", centered=False,
+    "condition_number", range=(1.0, None), better="lower", centered=False,
     says="How much longer the matrix makes one direction than another.",
     definition="largest singular value divided by the smallest, {rows}",
     formula="s_1 / s_D", isotropic=_ISOTROPIC,
@@ -79,11 +79,8 @@ CONDITION_NUMBER = MeasureDescription(
 
 
 def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`EFFECTIVE_RANK` of `x`, rows or moments; centred, a common direction is no dimension.
-
-    Raises UndefinedMeasure: rows that are all equal (all zero when raw).
-    >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])  # raw, p = 3/4 and 1/4
-    >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
+    """`EFFECTIVE_RANK` of `x`, rows or moments; undefined for rows that are all equal (all zero when raw).
+    >>> round(effective_rank([[3.0, 0.0], [0.0, 1.0]], centered=False), 4)  # p = 3/4 and 1/4
     1.7548
     """
     m = moments_of(x, mask)
@@ -92,10 +89,8 @@ def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measur
 
 
 def rankme(x: Any, *, mask: Any = None) -> Measurement:
-    """`RANKME` of `x`, rows or moments.
-
-    Raises UndefinedMeasure: rows that are all zero.
-    >>> round(float(uncone.measure.rankme(np.eye(2))), 4)  # p = 1/2 and 1/2
+    """`RANKME` of `x`, rows or moments; undefined for rows that are all zero.
+    >>> round(rankme(np.eye(2)), 4)  # p = 1/2 and 1/2
     2.0
     """
     m = moments_of(x, mask)
@@ -111,11 +106,8 @@ def rankme(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
-    """`STABLE_RANK` of `x`, rows or moments.
-
-    Raises UndefinedMeasure: rows that are all zero (all equal when centred).
-    >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])
-    >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
+    """`STABLE_RANK` of `x`, rows or moments; undefined for rows that are all zero (all equal when centred).
+    >>> round(stable_rank([[3.0, 0.0], [0.0, 1.0]]), 4)  # (9 + 1) / 9
     1.1111
     """
     m = moments_of(x, mask)
@@ -124,11 +116,8 @@ def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurem
 
 
 def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`ANISOTROPY` of `x`, rows or moments: of direction k, from 1 to D, by falling share.
-
-    Raises UndefinedMeasure: rows that are all equal (all zero when raw).
-    >>> m = uncone.Moments.of([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
+    """`ANISOTROPY` of `x`, rows or moments, along direction k by falling share; undefined as `effective_rank`.
+    >>> round(anisotropy([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 12)  # 18 / (18 + 2)
     0.9
     """
     m = moments_of(x, mask)
@@ -139,11 +128,8 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
 
 
 def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`SINGULAR_ENTROPY` of `x`, rows or moments.
-
-    Raises UndefinedMeasure: rows that are all equal (all zero when raw).
-    >>> m = uncone.Moments.of([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
+    """`SINGULAR_ENTROPY` of `x`, rows or moments; undefined for rows that are all equal (all zero when raw).
+    >>> round(singular_entropy([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 4)  # ln 2
     0.6931
     """
     m = moments_of(x, mask)
@@ -153,8 +139,8 @@ def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Meas
 def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
     """`CONDITION_NUMBER` of `x`, rows or moments.
 
-    Raises UndefinedMeasure: the matrix has not full column rank, to the precision of the products.
-    >>> round(float(uncone.measure.condition_number([[3.0, 0.0], [0.0, 1.0]])), 12)
+    Undefined: the matrix has not full column rank, to the precision of the products.
+    >>> round(condition_number([[3.0, 0.0], [0.0, 1.0]]), 12)
     3.0
     """
     m = moments_of(x, mask)
@@ -171,7 +157,7 @@ def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
     fitted.
 
     Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019) over ranks 3 to 100; from rank 1 where
-    there are fewer than 16 eigenvalues. Raises UndefinedMeasure: fewer than 3 above rounding.
+    there are fewer than 16 eigenvalues. Undefined: fewer than 3 above rounding.
     """
     first = 3 if len(eigenvalues) >= 16 else 1
     kept = eigenvalues[first - 1 : 100]

@@ -60,7 +60,7 @@ def under_trained_tokens(
         rate: the false-discovery rate. It holds if the tail of ordinary rows toward the unused ones is no heavier than
             normal, and fewer than a quarter of all rows are untrained.
         most: how many found tokens are listed, beside 20 known-unused ones.
-    Raises UndefinedMeasure: too few rows are known to be unused, they do not stand out, or the dtype of the rows does
+    Undefined: too few rows are known to be unused, they do not stand out, or the dtype of the rows does
     not hold what they differ by.
 
     Reads badly when the vocabulary holds a second kind of rows (added languages, images) that lie on the side of the
@@ -273,7 +273,7 @@ def robust_null(values: Any) -> Null:
     The centre is the median; the scale is the largest of the distances from it to both quartiles and to the lowest
     tenth, in units of the normal distribution (after Efron 2004, by quantiles). While rows that stand out are less than
     a quarter of all, the null grows only wider and higher, and p-values larger. It assumes that ordinary rows have no
-    heavier upper tail. Raises UndefinedMeasure: fewer than 100 values, or about two thirds of them the same.
+    heavier upper tail. Undefined: fewer than 100 values, or about two thirds of them the same.
     """
     values = as_floats(values, "values")
     if values.ndim != 1 or not np.isfinite(values).all():

@@ -24,7 +24,7 @@ _ROUNDINGS = 6.0  # over sqrt(D), by which a mean cosine and the mean square of 
 _Z = 1.959963984540054
 
 UNIFORMITY = MeasureDescription(
-    name="uniformity", range=("-4t", "2t (t - 1) + 1/2"), better="lower", centered=False,
+    "uniformity", range=("-4t", "2t (t - 1) + 1/2"), better="lower", centered=False,
     says="How evenly directions cover the sphere.",
     definition="ln E exp(-{t:g} |u - v|^2) over pairs of unit rows (Wang & Isola 2020), to second order in the cosine",
     formula="""\
@@ -37,7 +37,7 @@ ln E exp(-t |u - v|^2) over pairs of unit rows, t = 2, to second order in their 
     source="Wang & Isola 2020, eq. 3.",
 )  # fmt: skip
 UNIFORMITY_EXACT = MeasureDescription(
-    name="uniformity_exact", range=("-4t", 0.0), better="lower", centered=False,
+    "uniformity_exact", range=("-4t", 0.0), better="lower", centered=False,
     says="How evenly directions cover the sphere, pair by pair: right where cosines are far from normal.",
     definition="ln E exp(-{t:g} |u - v|^2) over all pairs of different unit rows (Wang & Isola 2020)",
     formula="ln mean over i != j of exp(-t |u_i - u_j|^2),  t = 2",
@@ -52,9 +52,8 @@ UNIFORMITY_EXACT = MeasureDescription(
 def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
     """`UNIFORMITY` of `x`, rows or moments, from `Moments.of(rows, unit_second=True)`.
 
-    Raises UndefinedMeasure: fewer than two directions, or one row with all the weight.
-    >>> m = uncone.Moments.of(np.eye(2), unit_second=True)  # one cosine, of 0
-    >>> round(float(uncone.measure.uniformity(m)), 6)
+    Undefined: fewer than two directions, or one row with all the weight.
+    >>> round(uniformity(np.eye(2)), 6)  # one cosine, of 0
     -4.0
     """
     m = moments_of(x, mask, unit_second=True)
@@ -82,8 +81,8 @@ def uniformity_exact(
     """`UNIFORMITY_EXACT` of the rows, t at most 150. Costs N^2 D multiply-adds over two.
 
     `sample` rows are paired with all others, by default all up to 65,536 rows, else 8,192; the rest is as for
-    `nearest_neighbours`. Raises UndefinedMeasure: fewer than two rows with a direction.
-    >>> float(uncone.measure.uniformity_exact([[1.0, 0.0], [-2.0, 0.0]]))  # one pair, 2 apart
+    `nearest_neighbours`. Undefined: fewer than two rows with a direction.
+    >>> float(uniformity_exact([[1.0, 0.0], [-2.0, 0.0]]))  # one pair, 2 apart
     -8.0
     """
     _check_t(t, 150)  # exp(-4 t) has to stay inside float64

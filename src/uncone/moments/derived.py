@@ -22,7 +22,7 @@ _FLOAT64 = 2.0**-52
 
 
 class Moments(Sums):
-    """Means, covariances, directions and spectra of weighted rows, from the `Sums` that `of` takes."""
+    """Means, covariances, directions and spectra of weighted rows, in float64, from the `Sums` that `of` takes."""
 
     @classmethod
     def of(
@@ -79,7 +79,7 @@ class Moments(Sums):
         return self.weight**2 / self.weight_square
 
     def mean(self) -> Array:
-        """The weighted mean row, float64 (D,)."""
+        """The weighted mean row (D,)."""
         self._require_rows(1)
         assert self.shift is not None
         return self.shift + self.first / self.weight
@@ -90,7 +90,7 @@ class Moments(Sums):
         return self.norm_sum / self.weight
 
     def variances(self, *, centered: bool = True) -> Array:
-        """The diagonal of `covariance` when centred, else of `second_moment`, float64 (D,)."""
+        """The diagonal of `covariance` when centred, else of `second_moment` (D,)."""
         self._require_rows(2 if centered else 1)
         n, diagonal = self.effective_n, self._mean_squares()
         return diagonal * (n / (n - 1)) if centered else diagonal + np.square(self.mean())
@@ -122,14 +122,14 @@ class Moments(Sums):
         return self._derived["concentration"]  # type: ignore[no-any-return]
 
     def covariance(self) -> Array:
-        """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
+        """The covariance (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
         self._require_rows(2)
         n = self.effective_n
         scatter: Array = self._scatter()
         return np.multiply(scatter, n / ((n - 1) * self.weight), out=scatter)
 
     def second_moment(self) -> Array:
-        """The mean of x x' about the origin, float64 (D, D): the Gram matrix divided by N."""
+        """The mean of x x' about the origin (D, D): the Gram matrix divided by N."""
         self._require_rows(1)
         mean, moment = self.mean(), self._scatter()
         moment /= self.weight
@@ -173,7 +173,7 @@ class Moments(Sums):
         return float(np.vdot(product, product)), float(first @ product @ first)
 
     def spectrum(self, *, centered: bool) -> Array:
-        """Eigenvalues of `covariance` or `second_moment`, largest first, none below 0, float64 (D,)."""
+        """Eigenvalues of `covariance` or `second_moment`, largest first, none below 0 (D,)."""
         self._require_rows(2 if flag(centered, "centered") else 1)
         n = self.effective_n
         values = self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
@@ -184,7 +184,7 @@ class Moments(Sums):
         return values if len(values) == self.d else np.append(values, np.zeros(self.d - len(values)))
 
     def leading_spectrum(self, k: int, *, centered: bool) -> Array:
-        """The first k numbers of `spectrum` and the sum of the others, float64 (k + 1,), without a decomposition unless
+        """The first k numbers of `spectrum` and the sum of the others (k + 1,), without a decomposition unless
         one was made."""
         self._require_rows(2 if flag(centered, "centered") else 1)
         whole_number(k, "k", 1)
@@ -211,7 +211,7 @@ class Moments(Sums):
         self._derived["roundings"] = raw._derived["roundings"]
 
     def spectral_error(self, *, centered: bool) -> Array:
-        """The standard deviation of what rounding adds to each number of `spectrum`, float64 (D,).
+        """The standard deviation of what rounding adds to each number of `spectrum` (D,).
 
         To first order the error E of a product adds v'Ev to the eigenvalue of the unit eigenvector v, and E_ij is about
         one rounding of the sum S_ij. With r_i one rounding of S_ii and R the mean square correlation of features, the
@@ -223,7 +223,7 @@ class Moments(Sums):
         return np.hypot(of_products, _FLOAT64 * largest)
 
     def spectral_rounding(self, *, centered: bool) -> Array:
-        """The number of `spectrum` below which rounding alone may have made it, float64 (D,).
+        """The number of `spectrum` below which rounding alone may have made it (D,).
 
         Rounding gives directions without variance the eigenvalues of a random matrix, up to sqrt(D) times its entries.
         Rows of few values, whose errors are not independent, came up to 8 times as large, and float64 sums to 32
@@ -257,16 +257,16 @@ class Moments(Sums):
         return total / self.d**2
 
     def mean_along(self) -> Array:
-        """|mean . c| for the unit eigenvectors c of `second_moment`, largest first, float64 (D,)."""
+        """|mean . c| for the unit eigenvectors c of `second_moment`, largest first (D,)."""
         return self._whole(self._raw_eigen()[1])
 
     def directions(self) -> Array:
-        """Unit eigenvectors of `second_moment` as columns, float64 (D, D). Of few rows that are kept there are N + 1
+        """Unit eigenvectors of `second_moment` as columns (D, D). Of few rows that are kept there are N + 1
         columns: along all other directions the rows are 0."""
         return self.eigen()[1]
 
     def eigen(self) -> tuple[Array, Array]:
-        """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, decomposed once."""
+        """Eigenvalues of `second_moment`, largest first (D,), and `directions`, decomposed once."""
         if "eigen" not in self._derived:
             values, along, vectors = self._with_mean(*self._centered_eigen(), self._derived["vectors"])
             self._derived["raw"], self._derived["eigen"] = (values, along), (self._whole(values), vectors)
@@ -280,7 +280,7 @@ class Moments(Sums):
             self._derived.pop(name, None)
 
     def leading_directions(self, k: int, *, centered: bool) -> Array:
-        """The first k unit eigenvectors as columns, float64 (D, k); centred ones in little memory."""
+        """The first k unit eigenvectors as columns (D, k); centred ones in little memory."""
         k = min(k, self.d)
         if not centered:
             return self.directions()[:, :k]

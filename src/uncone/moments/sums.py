@@ -354,7 +354,7 @@ def checked_weights(weights: Any, n: int) -> Array | None:
 def _wrong_parts(tensors: dict[str, Array]) -> Iterator[str]:
     """Sums in a file that are missing, of another dtype or shape, or of no rows."""
     units = {"unit_first", "unit_square"}
-    needed = {"scalars", "first"} | (units if any(name.startswith("unit") for name in tensors) else set())
+    needed = {"scalars", "first", *(units if any(name.startswith("unit") for name in tensors) else ())}
     yield from sorted(needed - set(tensors))
     d = tensors["first"].size
     for name, tensor in tensors.items():

@@ -63,7 +63,7 @@ def count_pairs(
     of_rows = np.zeros((min(_GROUPS, len(x)), grid.bins), np.int64)
     of_first = of_rows if within else np.zeros((min(_GROUPS, len(first)), grid.bins), np.int64)
     columns, strips = _cuts(len(x), len(of_rows)), _cuts(len(first), len(of_first))
-    dropped = _by_block(left_out, strips, columns, within=within)
+    dropped = _by_block(left_out, strips, columns, within)
     total, done = (len(x) * (len(x) - 1) // 2 if within else len(x) * len(first)), 0
     for g, strip in enumerate(strips):
         wanted = range(g if within else 0, len(columns))
@@ -97,7 +97,7 @@ def _cuts(n: int, groups: int) -> list[slice]:
 
 
 def _by_block(
-    pairs: Pairs | None, strips: list[slice], columns: list[slice], *, within: bool
+    pairs: Pairs | None, strips: list[slice], columns: list[slice], within: bool
 ) -> dict[tuple[int, int], Pairs]:
     """The pairs of each block, as places in it; each pair once."""
     if pairs is None or len(pairs[0]) == 0:

@@ -36,11 +36,11 @@ def check(
         fail_on: the mildest defect that fails, "warning" or "severe"; None asks for bars alone.
 
     Returns:
-        A `Check`: `ok`, the verdict of the diagnosis, and each number with its bar.
+        A `Check`.
 
     Raises:
-        InputError: no bar at all, a bar that is not finite, an unknown name (the nearest are given), or a number that
-            is undefined or not finite, and so neither within a bar nor beyond it.
+        InputError: no bar at all, a bar that is not finite, an unknown name, or a number that is undefined or not
+            finite.
 
     Example:
         >>> import numpy, uncone
