@@ -148,7 +148,7 @@ def _listed(given: Any, name: str) -> tuple[float, ...]:
 def _with_labels(
     sides: Sides, table: Path_, ids: Path_ | None, query_ids: Path_ | None, match_at: float | None
 ) -> tuple[Sides, str, str]:
-    """With remarks on ids that are row numbers, of pairs that match."""
+    """The sides, with remarks on ids that are row numbers, of pairs that match."""
     rows, queries = sides.rows.rows, sides.queries
     if queries is None and query_ids is not None:
         raise InputError("expected queries with ids of queries, got none: give the queries too")

@@ -10,7 +10,6 @@ from uncone.errors import InputError
 from uncone.records.text import counted, percent
 
 _LARGE, _WIDE = 1.5, 2.0  # factors of a rate that drifted far, and of an interval that says nothing
-_SCORES = 2000
 
 
 def drift(saved: Calibration, now: Calibration) -> Drift:
@@ -47,7 +46,11 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
     before, after = (percent(share.value, precise=True) for share in (judged.before, judged.now))
     now_words = f"is reached by {after} now (95% interval {judged.now.interval_words()})"
     summary = f"The saved threshold {judged.score:.4g} was reached by {before} of random pairs and {now_words}."
-    largest, at = _largest_difference(saved, now)
+    bins = (saved.histogram, now.histogram)
+    low, high = min(one.low for one in bins), max(one.edge(len(one.counts)) for one in bins)
+    scores = (low + (high - low) * number / 2000 for number in range(2001))
+    differences = ((abs(saved.false_match_rate(score) - now.false_match_rate(score)), score) for score in scores)
+    largest, at = max(differences, key=lambda pair: pair[0])
     deviation, shift = math.sqrt(saved.variance), now.mean - saved.mean
     ratios = (_quotient(shift, deviation), _quotient(math.sqrt(now.variance), deviation))
     are_same = saved.rows.sha256 == now.rows.sha256 and saved.queries == now.queries
@@ -88,14 +91,6 @@ def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"
     if low > 1 or high < 1:
         return "small"
     return "none" if low >= 1 / _WIDE and high <= _WIDE else "unclear"
-
-
-def _largest_difference(saved: Calibration, now: Calibration) -> tuple[float, float]:
-    bins = (saved.histogram, now.histogram)
-    low, high = min(one.low for one in bins), max(one.edge(len(one.counts)) for one in bins)
-    scores = (low + (high - low) * number / _SCORES for number in range(_SCORES + 1))
-    differences = ((abs(saved.false_match_rate(score) - now.false_match_rate(score)), score) for score in scores)
-    return max(differences, key=lambda pair: pair[0])
 
 
 def _notes(saved: Calibration, now: Calibration, are_same: bool) -> tuple[str, ...]:

@@ -1,10 +1,9 @@
 """The verdict of a comparison: the defects that came, grew, shrank or went, then the largest changes."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from uncone.comparison.changes import range_width
-from uncone.comparison.record import BETTER, WORSE, Change, ComparedSubject, Part
+from uncone.comparison.record import BETTER, WORSE, ComparedSubject, Part
 from uncone.diagnosis.record import CALLED
 from uncone.records.parts import DEFECTS
 from uncone.records.text import counted, listing, number, shortened, title
@@ -27,11 +26,7 @@ FAMILIES = (
 )
 
 
-class _Step(NamedTuple):
-    subject: str
-    change: Change
-    bounded: bool
-    words: str
+_Step = tuple[bool, float, str, str]  # whether the range is open, minus the size, the subject, and the words
 
 
 def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> str:
@@ -63,8 +58,7 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
     """`than` is empty where the baseline stands before all clauses."""
     if not shared:
         return f"{name} has no subject in common" + than.replace(" than ", " with ")
-    steps = [step for subject in shared for step in _steps(subject, order)]
-    steps.sort(key=lambda step: (not step.bounded, -step.change.size))
+    steps = sorted((step for subject in shared for step in _steps(subject, order)), key=lambda step: step[:2])
     changed = _grouped(steps[:_MOST_NAMED], of_many)
     said = list[str]()
     for way, kinds in (("worse", WORSE), ("better", BETTER)):
@@ -82,10 +76,10 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
 
 
 def _grouped(steps: Sequence[_Step], of_many: bool) -> str:
-    words = [step.words for step in steps]
+    words = [said for *_, said in steps]
     if of_many:
-        by_subject = {step.subject: [s.words for s in steps if s.subject == step.subject] for step in steps}
-        words = [f"{listing(words)} of {subject}" for subject, words in by_subject.items()]
+        names = dict.fromkeys(name for *_, name, _ in steps)
+        words = [f"{listing([said for *_, of, said in steps if of == name])} of {name}" for name in names]
     return listing(words) if words else ""
 
 
@@ -107,7 +101,7 @@ def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
         group, dot, last = name.partition(".")
         called = f"{_name(last)} of {shortened(group)} rows" if dot and part == "tokens" else _name(name)
         words = f"{called} {way} from {was} to {shown}"
-        yield _Step(_called(subject), change, range_width(reading.range) > 0, words)
+        yield range_width(reading.range) == 0, -change.size, _called(subject), words
 
 
 def _called(subject: ComparedSubject) -> str:
@@ -139,7 +133,7 @@ def _shown_by_one(subject: ComparedSubject, order: int, of_many: bool) -> list[s
 
 
 def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:
-    """For instance "mean cosine 0.63 instead of 0.02"."""
+    """The first reading of a defect, for instance "mean cosine 0.63 instead of 0.02"."""
     sides = [side for place in (order, 0) if (side := subject.sides[place]) is not None]
     names = [name for side in sides for f in side.findings if f.cause == cause for name in f.measures]
     values = {measure.name: measure.values for measure in (*subject.measures, *subject.tokens)}

@@ -45,7 +45,7 @@ class Neighbours:
         return len(self.queries) < self.searched
 
     def warnings(self, *said: tuple[Any, str]) -> tuple[str, ...]:
-        """Those whose first part holds, and that a measure read a sample."""
+        """The warnings whose first part holds, and one where a measure read a sample."""
         asked = f"sampled: {len(self.queries)} rows were asked for their neighbours among {self.searched}"
         return tuple(words for holds, words in (*said, (self.sampled, asked)) if holds)
 

@@ -112,7 +112,7 @@ def with_queries(tiles: Tiles, queries: Array, use: Use, progress: Tick) -> None
 
 
 def blocks_of(n: int) -> list[slice]:
-    """All of one size but the last."""
+    """All blocks are of one size but the last."""
     return cuts(n, -(-n // -(-n // BLOCK)))
 
 

@@ -66,7 +66,9 @@ class Cell:
         self.norm_min, self.norm_max = min(self.norm_min, float(norms.min())), max(self.norm_max, float(norms.max()))
         if self._second:
             rows = self._buffer("rows", x.shape, x.dtype)
-            self._few_values = self._few_values or _has_few_values(rows)
+            sample = np.sort(rows[:: -(-len(rows) // _COMPARED)], axis=0)
+            # Most numbers come again in their column.
+            self._few_values |= len(sample) == _COMPARED and bool((sample[1:] == sample[:-1]).mean() > 0.5)
             self._add_product("second", rows)
         if self._unit_second:  # sum w u u' over unit rows, while the rows are still in a cache
             y, root = self._buffer("rows", x.shape, x.dtype), inverse(norms)
@@ -196,12 +198,6 @@ def _weighted_sum(factors: Array, x: Array, out: Array) -> None:
     parts = np.matmul(factors[:whole].reshape(-1, 1, _FEW), x[:whole].reshape(-1, _FEW, x.shape[1]))
     np.sum(parts[:, 0], axis=0, dtype=np.float64, out=out)
     out += factors[whole:] @ x[whole:]
-
-
-def _has_few_values(rows: Array) -> bool:
-    """Whether most numbers of a sample of the rows come again in their column."""
-    sample = np.sort(rows[:: -(-len(rows) // _COMPARED)], axis=0)
-    return len(sample) == _COMPARED and bool((sample[1:] == sample[:-1]).mean() > 0.5)
 
 
 def _centers(shift: Array, x: Array, parts: list[slice]) -> Array:

@@ -219,8 +219,7 @@ class Moments(Sums):
         """
         alone, together = self._one_rounding(centered=centered)
         of_products = np.hypot(alone, math.sqrt(self._mean_square_correlation()) * together)
-        largest = float(self.leading_spectrum(1, centered=centered)[0])
-        return np.hypot(of_products, _FLOAT64 * largest)
+        return np.hypot(of_products, _FLOAT64 * float(self.leading_spectrum(1, centered=centered)[0]))
 
     def spectral_rounding(self, *, centered: bool) -> Array:
         """The number of `spectrum` below which rounding alone may have made it (D,).

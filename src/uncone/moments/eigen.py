@@ -305,7 +305,7 @@ def _secular(weights: Array, roots: Array, out: Array, offsets: Array, tau: Arra
 
 
 def _step(f: Array, slope: Array, own: Array, near: Array, far: Array) -> Array:
-    """Beside poles at distances `near` (of weight `own`) and `far`."""
+    """How far to move between poles at distances `near` (of weight `own`) and `far`."""
     rest = np.maximum(far**2 * (slope - own / near**2), 0.0)
     c = f - own / near - rest / far
     b, product = c * (near + far) + own + rest, f * near * far
