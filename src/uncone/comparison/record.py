@@ -18,6 +18,7 @@ MOST_COMPARED = 6  # that one drawing can tell apart
 Part = Literal["measures", "without_effect", "tokens"]
 PARTS: tuple[Part, ...] = ("measures", "tokens", "without_effect")
 LETTERS = "ABCDEF"
+_Readings = tuple[Measurement | None, ...]  # of all diagnoses
 _TONES: dict[str, Tone] = {"better": "better", "worse": "worse"}
 _MOVED = ("better", "worse", "changed", "neither")
 _HEADINGS = {"measures": ("Measurements", ""), "tokens": ("Tokens by frequency", "")}
@@ -116,7 +117,7 @@ class ComparedSubject:
             content if len(sides) > 1 else Folded("The readings of the one diagnosis that has it", content),
         )
 
-    def readings(self, name: str, *, part: Part = "measures") -> tuple[Measurement | None, ...]:
+    def readings(self, name: str, *, part: Part = "measures") -> _Readings:
         """The measurement called `name` of each side."""
         taken = [() if side is None else taken_in(side, part) for side in self.sides]
         return tuple(next((one for one in side if one.name == name), None) for side in taken)
@@ -227,60 +228,62 @@ def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
     return tuple(rows)
 
 
+_Lines = list[tuple[str, ComparedMeasure, _Readings]]
+
+
 def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
     measures: Sequence[ComparedMeasure] = getattr(subject, part)
     if not measures:
         return ()
+    lines = [(_title(m.name, part), m, subject.readings(m.name, part=part)) for m in measures]
     heading, why = _HEADINGS[part]
     table, caption = (_pair_table, _OFF) if len(subject.sides) == 2 else (_wide_table, _AGAINST_A)
     meanings = []
-    for m in measures:
-        definitions = [r.definition for r in subject.readings(m.name, part=part) if r and r.definition]
-        meanings += [(_title(m.name, part), Cell(m.name, tone="code"), said) for said in definitions[:1]]
+    for words, m, readings in lines:
+        definitions = [r.definition for r in readings if r and r.definition]
+        meanings += [(words, Cell(m.name, tone="code"), said) for said in definitions[:1]]
     columns = ("measure", "name in files", "definition")
     return section(
         heading,
         Text(why, "lead"),
-        table(subject, measures, part),
+        table(subject, lines),
         Text(caption, "quiet"),
-        Bullets(_remarks(subject, measures, part), "quiet"),
+        Bullets(_remarks(subject, lines), "quiet"),
         Folded("What these measures are", shown(Table(columns, tuple(meanings)))),
     )
 
 
-def _pair_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
-    pairs = [pair for m in measures for pair in zip(m.distances, m.values, strict=True)]
+def _pair_table(subject: ComparedSubject, lines: _Lines) -> Table:
+    pairs = [pair for _, m, _ in lines for pair in zip(m.distances, m.values, strict=True)]
     apart = any(distance not in (None, value) for distance, value in pairs)
     columns = ("measure", "A", "B", "B - A", "", "A off", "B off")[: 7 if apart else 5]
     rows: list[tuple[str | Cell, ...]] = []
-    for m in measures:
+    for words, m, readings in lines:
         off = (optional(distance, shown=signed) for distance in m.distances)
         differs = (_difference(m.changes[1]), _direction(m.changes[1]))
-        row: tuple[str | Cell, ...] = (_title(m.name, part), *_values(subject, m, part), *differs, *off)
+        row: tuple[str | Cell, ...] = (words, *_values(m, readings), *differs, *off)
         rows.append(row[: len(columns)])
     return Table(columns, tuple(rows), ("A", "B", "B - A", "A off", "B off"))
 
 
-def _wide_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
+def _wide_table(subject: ComparedSubject, lines: _Lines) -> Table:
     first = f"isotropic, {subject.lettered()[0][0]}"
     columns = ("measure", first, *LETTERS[: len(subject.sides)])
     rows: list[tuple[str | Cell, ...]] = []
-    for m in measures:
-        readings = subject.readings(m.name, part=part)
+    for words, m, readings in lines:
         reference = next((reading.reference for reading in readings if reading is not None), None)
         values = (
             replace(cell, text=f"{cell.text} {_arrow(change)}", tone=_TONES.get(change.direction, cell.tone))
             if change is not None and change.meaningful
             else cell
-            for cell, change in zip(_values(subject, m, part), m.changes, strict=True)
+            for cell, change in zip(_values(m, readings), m.changes, strict=True)
         )
-        rows.append((_title(m.name, part), optional(reference), *values))
+        rows.append((words, optional(reference), *values))
     return Table(columns, tuple(rows), columns[1:])
 
 
-def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> list[Cell]:
+def _values(measure: ComparedMeasure, readings: _Readings) -> list[Cell]:
     """None is rounded onto an end of the measure's range."""
-    readings = subject.readings(measure.name, part=part)
     limits: Limits = next((r.range for r in readings if r is not None and r.value is not None), (None, None))
     cells = []
     for value, reading in zip(measure.values, readings, strict=True):
@@ -316,13 +319,12 @@ def _arrow(change: Change) -> str:
     return "↑" if change.difference > 0 else "↓"
 
 
-def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> tuple[str, ...]:
+def _remarks(subject: ComparedSubject, lines: _Lines) -> tuple[str, ...]:
     """Why a side has no number, its warnings and the cautions, each said once."""
     by_words = dict[tuple[str, str], list[str]]()
-    for measure in measures:
+    for name, measure, readings in lines:
         said = dict[str, str]()
-        sides = zip(subject.sides, subject.readings(measure.name, part=part), measure.changes, strict=True)
-        for place, (side, reading, change) in enumerate(sides):
+        for place, (side, reading, change) in enumerate(zip(subject.sides, readings, measure.changes, strict=True)):
             unclear = change is not None and change.direction == "unclear"
             every = [*(reading.warnings if reading else ()), *measure.cautions[place]]
             every += ["the interval of the difference holds 0"] * unclear
@@ -333,7 +335,7 @@ def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part
             for words in every:
                 said[words] = said.get(words, "") + LETTERS[place]
         for words, letters in said.items():
-            by_words.setdefault((", ".join(letters), words), []).append(_title(measure.name, part))
+            by_words.setdefault((", ".join(letters), words), []).append(name)
     return tuple(f"{letters}: {words} [{'; '.join(names)}]" for (letters, words), names in by_words.items())
 
 
