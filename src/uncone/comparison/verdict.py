@@ -60,12 +60,13 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
         return f"{name} has no subject in common" + than.replace(" than ", " with ")
     steps = sorted((step for subject in shared for step in _steps(subject, order)), key=lambda step: step[:2])
     changed = _grouped(steps[:_MOST_NAMED], of_many)
+    named = [(subject, f" of {_called(subject)}" if of_many else "") for subject in shared]
     said = list[str]()
     for way, kinds in (("worse", WORSE), ("better", BETTER)):
-        words = [w for subject in shared for w in _finding_words(subject, order, kinds, of_many)]
+        words = [w for subject, of in named for w in _finding_words(subject, order, kinds, of)]
         if words:
             said.append(f"{way}{'' if said else than}: {listing(words)}")
-    alone = [w for subject in shared for w in _shown_by_one(subject, order, of_many)]
+    alone = [w for subject, of in named for w in _shown_by_one(subject, order, of)]
     if not said and not changed and not alone:
         raw = sum(c.meaningful for s in shared for m in s.without_effect if (c := m.changes[order]))
         only = f"; {counted(raw, 'reading')} changed that no probability depends on" if raw else ""
@@ -108,9 +109,8 @@ def _called(subject: ComparedSubject) -> str:
     return CALLED.get(subject.name, shortened(subject.name))
 
 
-def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], of_many: bool) -> list[str]:
+def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], of: str) -> list[str]:
     """Each comes with the first reading that it rests on."""
-    of = f" of {_called(subject)}" if of_many else ""
     words = []
     for finding in subject.findings:
         change = finding.changes[order]
@@ -121,12 +121,11 @@ def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], o
     return words[:_MOST_NAMED]
 
 
-def _shown_by_one(subject: ComparedSubject, order: int, of_many: bool) -> list[str]:
+def _shown_by_one(subject: ComparedSubject, order: int, of: str) -> list[str]:
     """Defects of one side that the other could not have shown."""
     sides = (subject.sides[0], subject.sides[order])
     if any(not side or not side.findings or side.findings[0].cause == "not_measured" for side in sides):
         return []
-    of = f" of {_called(subject)}" if of_many else ""
     still = (one for one in subject.findings if not one.changes[order])
     shown = (one for one in still if (one.levels[0] in DEFECTS) is not (one.levels[order] in DEFECTS))
     return [f"the {_name(one.cause)}{of}, which only one of the two can show" for one in shown]

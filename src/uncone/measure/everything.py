@@ -32,28 +32,18 @@ Measure = Callable[[Moments], Measurement]
 Tick = Callable[[str], Callable[[int], None]]  # from a step to what is told how many rows are done
 
 MEASURES: tuple[tuple[str, Measure], ...] = (
-    ("mean_cosine", mean_cosine),
-    ("mean_shift", mean_shift),
-    ("isoscore", isoscore),
-    ("isoscore_debiased", partial(isoscore, debiased=True)),
-    ("isoscore_star", isoscore_star),
+    ("mean_cosine", mean_cosine), ("mean_shift", mean_shift),
+    ("isoscore", isoscore), ("isoscore_debiased", partial(isoscore, debiased=True)), ("isoscore_star", isoscore_star),
     ("participation_ratio", participation_ratio),
     ("participation_ratio_debiased", partial(participation_ratio, debiased=True)),
-    ("effective_rank", effective_rank),
-    ("rankme", rankme),
-    ("stable_rank", stable_rank),
-    ("stable_rank_centered", partial(stable_rank, centered=True)),
-    ("anisotropy_1", anisotropy),
-    ("anisotropy_1_raw", partial(anisotropy, centered=False)),
-    ("singular_entropy", singular_entropy),
-    ("singular_entropy_raw", partial(singular_entropy, centered=False)),
-    ("condition_number", condition_number),
-    ("rogue_dimensions", rogue_dimensions),
-    ("dominant_dimension", dominant_dimension),
-    ("outlier_dimensions", outlier_dimensions),
-    ("gaussian_isotropy", gaussian_isotropy),
-    ("uniformity", uniformity),
-)
+    ("effective_rank", effective_rank), ("rankme", rankme),
+    ("stable_rank", stable_rank), ("stable_rank_centered", partial(stable_rank, centered=True)),
+    ("anisotropy_1", anisotropy), ("anisotropy_1_raw", partial(anisotropy, centered=False)),
+    ("singular_entropy", singular_entropy), ("singular_entropy_raw", partial(singular_entropy, centered=False)),
+    ("condition_number", condition_number), ("rogue_dimensions", rogue_dimensions),
+    ("dominant_dimension", dominant_dimension), ("outlier_dimensions", outlier_dimensions),
+    ("gaussian_isotropy", gaussian_isotropy), ("uniformity", uniformity),
+)  # fmt: skip
 """Read from moments with `unit_second=True`."""
 _OF_NEIGHBOURS = ("two_nn", "levina_bickel", "hubness", "uniformity_exact")
 

@@ -83,12 +83,11 @@ def nearest_neighbours(
     ids, first = points.ids, first_of_each(points)
     places, place, sizes = np.unique(first, return_inverse=True, return_counts=True)
     count, duplicates = len(places), len(ids) - len(places)
-    if distinct:
-        _require(count, "different rows")
     if duplicates:
         del points
         points = Points(rows, m, metric=metric, ids=ids[places])
     if distinct:
+        _require(count, "different rows")
         ids = points.ids
     total = len(ids)
     queries = sampled_rows(total, sample, seed)

@@ -92,10 +92,9 @@ def _offer_all(tiles: Tiles, candidates: Candidates, progress: Tick) -> None:
         row, column, score = _entries(tile, passes)
         kept = score > worst_a[row]
         candidates.offer(first, row[kept], column[kept] + second, score[kept])
-        kept = score > worst_b[column]
-        row, column, score = row[kept], column[kept], score[kept]
-        order = np.argsort(column, kind="stable")
-        candidates.offer(second, column[order], row[order] + first, score[order])
+        better = np.flatnonzero(score > worst_b[column])
+        better = better[np.argsort(column[better], kind="stable")]
+        candidates.offer(second, column[better], row[better] + first, score[better])
 
     each_pair_of_blocks(tiles.points, work, progress)
 
@@ -158,7 +157,7 @@ def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[
     row = point = np.empty(0, np.int64)
     square, parts = np.empty(0), blocks_of(len(queries))
     for group in groups_of(points, min(points.stripe, _AT_ONCE)):
-        pairs: list[tuple[Array, Array]] = []
+        pairs = list[tuple[Array, Array]]()
         for block in load(points, group):
             others = points.exact(block.raw, block.at) - points.center
             pairs += share(partial(near_enough, others, block.at.start, part) for part in parts)
