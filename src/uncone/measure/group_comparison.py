@@ -73,8 +73,8 @@ def compare_groups(
 ) -> FrequencyGroups:  # fmt: skip
     """The readings of frequent, medium, rare and reserved rows with intervals, and their differences.
 
-    For each group: the mean cosine over its pairs, its mean norm, its mean cosine to the reserved rows, and to the
-    common direction (that of the sum of all unit rows). The rows are read twice.
+    Of each group: its mean cosine, mean norm, mean cosine to the reserved rows, and to the common direction (that of
+    the sum of all unit rows). The rows are read twice.
 
     Intervals are normal. The standard error of the mean cosine is the delete-one jackknife in closed form (Efron &
     Stein 1981), with a_i = u_i . S:

@@ -53,8 +53,8 @@ def hubness(
     rows with the most have; and those that occur most: `hubs` (ids), `hub_counts`, `hub_labels`. Of a sample of Q rows
     the shares are None, and counts are scaled by N / Q.
 
-    `neighbours` are of the same rows with copies and at least k; the rest is as for `nearest_neighbours`. Raises
-    UndefinedMeasure: not more than k rows.
+    `neighbours` are k or more of the same rows, with copies; the rest is as for `nearest_neighbours`.
+    Undefined: not more than k rows.
     >>> star = [[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]]  # listed 3, 1, 0 and 0 times
     >>> round(hubness(star, k=1, metric="euclidean"), 4)  # 1.5 / 1.5^1.5
     0.8165

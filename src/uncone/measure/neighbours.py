@@ -64,12 +64,12 @@ def nearest_neighbours(
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
-        k: neighbours of each row; fewer come back where there are fewer other rows.
+        k: fewer come back where there are fewer other rows.
         moments: of the same rows; first-order sums suffice.
         metric: "cosine" is the distance of unit rows; all-zero rows are then left out.
         distinct: only the first of equal rows is there. Else copies of a row are its nearest neighbours.
         sample: how many rows to ask, drawn with `seed`; by default all up to 65,536 rows, else 8,192.
-        progress: called with the number of rows' worth of work done.
+        progress: called with how many rows' worth of work is done.
     Undefined: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
     """
     if whole_number(k, "k") < 1:

@@ -22,7 +22,7 @@ _FLOAT64 = 2.0**-52
 
 
 class Moments(Sums):
-    """Means, covariances, directions and spectra of weighted rows, in float64, from the `Sums` that `of` takes."""
+    """Means, covariances, directions and spectra of weighted rows, in float64, from their `Sums`."""
 
     @classmethod
     def of(
@@ -39,7 +39,7 @@ class Moments(Sums):
             unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions` and
                 `uniformity` read.
             shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by cell.
-            progress: called with the number of rows done.
+            progress: called with the rows done.
         Raises InputError: a row is not finite; weights of another length, negative or all zero.
         """
         rows = as_samples(rows)

@@ -1,6 +1,6 @@
 """Sums over rows, taken block by block, and their file: what `Moments` is computed from.
 
-They are taken about a fixed `shift`, so that a large common direction does not cancel the digits of the rest. Products
+They are taken about a fixed `shift`: a large common direction would cancel the digits of the rest. Products
 are float32 for float32 rows (float64 where a few rows or one direction outweigh the others), one partial sum for each
 cell of the grid; these are added in float64, in grid order: the same cells with the same shift give the same bytes.
 
