@@ -71,13 +71,11 @@ def compare_groups(
     rows: Any, membership: Membership, *, counts: Any = None, pairs: "PairSums | None" = None,
     confidence: float = CONFIDENCE,
 ) -> FrequencyGroups:  # fmt: skip
-    """The readings of frequent, medium, rare and reserved rows with intervals, and their differences.
+    """The readings of frequent, medium, rare and reserved rows with normal intervals, and their differences.
 
     Of each group: its mean cosine, mean norm, mean cosine to the reserved rows, and to the common direction (that of
-    the sum of all unit rows). The rows are read twice.
-
-    Intervals are normal. The standard error of the mean cosine is the delete-one jackknife in closed form (Efron &
-    Stein 1981), with a_i = u_i . S:
+    the sum of all unit rows). The rows are read twice. The standard error of the mean cosine is the delete-one
+    jackknife in closed form (Efron & Stein 1981), with a_i = u_i . S:
 
         SE^2 = (n - 1)/n (2 / ((n - 1)(n - 2)))^2 sum_i (a_i - mean a)^2
 

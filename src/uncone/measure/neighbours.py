@@ -66,7 +66,7 @@ def nearest_neighbours(
         rows, mask: as for `moments_of`, but no moments.
         k: fewer come back where there are fewer other rows.
         moments: of the same rows; first-order sums suffice.
-        metric: "cosine" is the distance of unit rows; all-zero rows are then left out.
+        metric: "cosine" is the distance of unit rows, without all-zero rows.
         distinct: only the first of equal rows is there. Else copies of a row are its nearest neighbours.
         sample: how many rows to ask, drawn with `seed`; by default all up to 65,536 rows, else 8,192.
         progress: called with how many rows' worth of work is done.

@@ -117,9 +117,9 @@ def length_floor(norms: Any, d: int) -> LengthFloor | None:
     """The largest group of short rows of nearly one length among rows of `d` columns with `norms` (N,); None without
     one.
 
-    A row that was drawn at random and then only shrunk, by the same factor at every step, keeps the relative spread of
-    a Gaussian's norm, 1 / sqrt(2 D). The group lies in a window of four such spreads, and is a peak: the windows above
-    and below hold a third as many rows at most.
+    A random row that was only shrunk, by the same factor at every step, keeps the relative spread of a Gaussian's norm,
+    1 / sqrt(2 D). The group lies in a window of four such spreads, and is a peak: the windows above and below hold a
+    third as many rows at most.
     >>> norms = np.concatenate([np.linspace(0.8, 1.2, 90), np.full(10, 0.1)])
     >>> length_floor(norms, 64).rows.tolist()
     [90, 91, 92, 93, 94, 95, 96, 97, 98, 99]

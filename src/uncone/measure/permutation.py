@@ -44,8 +44,8 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
         rows, mask: as for `moments_of`, but no moments.
         members: the group: row numbers (n,), or a mask (N,) of bool; of the N rows that `mask` keeps.
         permutations: m.
-    Returns the mean cosine of the group; `details` has `p`, and `z` by the draws' standard deviation `null_std`, None
-    where they do not vary. Undefined: fewer than two rows with a direction.
+    In `details`: `p`, and `z` by the draws' standard deviation `null_std`, None where they do not vary. Undefined:
+    fewer than two rows with a direction.
     >>> x = np.eye(8)[[0, 0, *range(8)]]  # three copies, and seven rows orthogonal to all
     >>> found = permutation_test(x, [0, 1, 2], seed=0, permutations=99)
     >>> round(found, 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1

@@ -46,25 +46,24 @@ def under_trained_tokens(
 
     The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the mean row,
     and less the first principal component where the known-unused rows then stand out more: an untrained row of a head
-    is only ever pushed away, along with all others like it. The indicator `norm` is the length of the row: an untrained
-    row of an input table of its own gets no gradient. Readings are tested one-sided by `robust_null` and
-    `benjamini_hochberg`; a row must also lie nearer to the known-unused rows than to the ordinary ones. At least half
-    of the known-unused rows must be found.
+    is only ever pushed away, along with all others like it. The indicator `norm` is the length: an untrained row of an
+    input table of its own gets no gradient. Readings are tested one-sided by `robust_null` and `benjamini_hochberg`; a
+    row must also lie nearer to the known-unused rows than to the ordinary ones, and half of the known-unused rows must
+    be found.
 
     Args:
-        rows: Rows, or a tensor or array (N, D). Read twice (three times without `moments`).
+        rows: (N, D), read twice (three times without `moments`).
         moments: unweighted, with second-order sums.
         prefer: the indicator tried first: "cosine" for a head or a tied table, "norm" for an input table of its own.
-        counts: (N,), for evidence. Where fewer than 10 rows are reserved by name or have no token, those of count 0 are
-            the known-unused ones.
+        counts: (N,). Where fewer than 10 rows are reserved by name or have no token, those of count 0 are known-unused.
         rate: the false-discovery rate. It holds if the tail of ordinary rows toward the unused ones is no heavier than
             normal, and fewer than a quarter of all rows are untrained.
         most: how many found tokens are listed, beside 20 known-unused ones.
-    Undefined: too few rows are known to be unused, they do not stand out, or the dtype of the rows does
-    not hold what they differ by.
+    Undefined: too few rows are known to be unused, they do not stand out, or the dtype does not hold what rows differ
+    by.
 
-    Reads badly when the vocabulary holds a second kind of rows (added languages, images) that lie on the side of the
-    unused ones. Whether the model can use a named row takes a prompt.
+    Reads badly when the vocabulary holds a second kind of rows (added languages, images) on the side of the unused
+    ones. Whether the model can use a named row takes a prompt.
     """
     rows, m = with_moments(rows, moments, unit_first=False)
     axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
@@ -271,9 +270,9 @@ def robust_null(values: Any) -> Null:
     """A normal null for one-sided tests of large values, fitted to the bulk of the finite readings `values` (N,).
 
     The centre is the median; the scale is the largest of the distances from it to both quartiles and to the lowest
-    tenth, in units of the normal distribution (after Efron 2004, by quantiles). While rows that stand out are less than
-    a quarter of all, the null grows only wider and higher, and p-values larger. It assumes that ordinary rows have no
-    heavier upper tail. Undefined: fewer than 100 values, or about two thirds of them the same.
+    tenth, in units of the normal distribution (after Efron 2004, by quantiles). While less than a quarter of all rows
+    stand out, the null grows only wider and higher, and p-values larger; ordinary rows are taken to have no heavier
+    tail. Undefined: fewer than 100 values, or about two thirds of them the same.
     """
     values = as_floats(values, "values")
     if values.ndim != 1 or not np.isfinite(values).all():

@@ -152,11 +152,11 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
 
         f(l) = 1 + sum_j z_j^2 / (d_j - l),
 
-    one between each two neighbouring poles d_j and one beyond the last. All are found at once, to the rounding of their
-    distance from a pole, in about nine steps of D^2 divisions.
+    one between each two neighbouring poles d_j and one beyond the last, found at once to the rounding of their distance
+    from a pole, in about nine steps of D^2 divisions.
 
-    `values` (D,) are in any order, as z. The third result is `vectors` (D, D), the columns of V, turned to V q. Of
-    fewer values than D the vectors are (D, K).
+    `values` (D,) are in any order, as z. The third result is `vectors` (D, D), V, turned to V q; of fewer values than D
+    they are (D, K).
     """
     # Near 1 no square leaves float64; powers of two change no digit.
     half = math.frexp(max(float(np.abs(values).max()), float(np.abs(z).max()) ** 2))[1] // 2
