@@ -1,4 +1,4 @@
-"""`calibrate`: the scores of random pairs, and what a score means among them."""
+"""`calibrate`: what a score means among the scores of random pairs."""
 
 import math
 import os

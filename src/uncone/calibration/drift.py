@@ -1,4 +1,4 @@
-"""Whether a saved calibration still describes a model and its texts, from records alone."""
+"""Whether a saved calibration still describes a model and its texts."""
 
 import math
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The record of a calibration: the meaning of a similarity. Its answers need the standard library alone."""
+"""The record of a calibration, whose answers need the standard library alone."""
 
 import math
 from collections.abc import Mapping

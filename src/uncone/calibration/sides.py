@@ -1,4 +1,4 @@
-"""The rows on either side of a pair: opened, summed, drawn; mean and variance of scores; labelled pairs."""
+"""The rows on either side of a pair, mean and variance of scores, and labelled pairs."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Scores of random pairs in bins: meanings of scores, thresholds of rates, labelled pairs; all in words."""
+"""Meanings of scores, thresholds of rates, and labelled pairs, all in words."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Findings and measures over several diagnoses: what changed from the baseline, and what else may make it."""
+"""What changed from the baseline in findings and measures, and what else may make it."""
 
 import math
 import sys

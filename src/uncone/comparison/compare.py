@@ -1,4 +1,4 @@
-"""`compare`: the diagnoses side by side, matched by the names of their subjects and measures."""
+"""`compare`: diagnoses matched by the names of their subjects and measures."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The record of a comparison: several diagnoses of the same matrices, and how each differs from the first."""
+"""The record of a comparison: how several diagnoses differ from the first."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

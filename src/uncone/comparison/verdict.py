@@ -1,4 +1,4 @@
-"""The verdict of a comparison: the defects that came, grew, shrank or went, then the largest changes."""
+"""The verdict of a comparison: defects first, then the largest changes."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""All measures of one matrix at once, and the lists of them, which a diagnosis reads too."""
+"""All measures of one matrix at once, and their list, which a diagnosis reads too."""
 
 import textwrap
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Do rare tokens lie otherwise than frequent ones? Groups by frequency, and their readings with intervals."""
+"""Do rare tokens lie otherwise than frequent ones? Readings of groups by frequency, with intervals."""
 
 import math
 from dataclasses import dataclass

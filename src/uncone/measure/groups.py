@@ -1,4 +1,4 @@
-"""Which rows are affected? Any measure by group of rows, and each group's cosine to the reserved rows."""
+"""Which rows are affected? Any measure by group of rows, and reserved rows."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""How many dimensions are used evenly? The participation ratio and the scores that are functions of it."""
+"""How many dimensions are used evenly? The participation ratio and its functions."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which rows lie nearest to each row? The exact search that the measures from neighbours share."""
+"""Which rows lie nearest to each row? The exact search."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

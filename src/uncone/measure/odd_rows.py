@@ -1,4 +1,4 @@
-"""Which rows are none of a cloud: zero rows, rows equal to others, rows far longer than all others."""
+"""Which rows are none of a cloud? Zero, equal and giant rows."""
 
 from typing import Any, Literal
 

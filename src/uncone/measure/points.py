@@ -1,4 +1,4 @@
-"""The points of a search: rows or unit rows, centred for products, in float64 for differences."""
+"""The points of a search, centred for products, in float64 for differences."""
 
 import math
 from functools import partial

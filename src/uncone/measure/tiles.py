@@ -1,4 +1,4 @@
-"""Tiles of products: every pair of blocks of points once, shared out to threads; and sums of them."""
+"""Tiles of products of every pair of blocks of points, and sums of them."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""The sums of one block of finite rows by pieces, one thread each: the same bytes on any number of threads."""
+"""The sums of one block of rows by pieces: the same bytes on any number of threads."""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""The mergeable summary of rows that nearly every measure is computed from, by one pass over them."""
+"""The mergeable summary of rows that nearly every measure is computed from, by one pass."""
 
 import math
 from collections import deque

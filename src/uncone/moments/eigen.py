@@ -1,4 +1,4 @@
-"""Eigenvalues of large symmetric matrices: all in its place, a few beside it, all after a rank-one change."""
+"""Eigenvalues of large symmetric matrices: all in its place, a few, all after a rank-one change."""
 
 import ctypes
 import math

@@ -1,4 +1,4 @@
-"""The sums of a tensor where it lies: a pass of torch on its own device, which fills the same `Sums`."""
+"""The sums of a tensor where it lies, by torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

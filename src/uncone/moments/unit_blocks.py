@@ -1,4 +1,4 @@
-"""How sure is a mean cosine of a running text? Sums of unit rows over stretches of it, and the interval they give."""
+"""How sure is a mean cosine of a running text? Sums of unit rows over stretches of it."""
 
 import math
 from collections.abc import Sequence

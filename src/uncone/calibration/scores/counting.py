@@ -1,4 +1,4 @@
-"""Scores of pairs counted in fine bins, by random groups of rows, whose spread gives the intervals of shares."""
+"""Scores of pairs counted in bins, by random groups of rows, whose spread gives intervals."""
 
 import math
 from dataclasses import dataclass

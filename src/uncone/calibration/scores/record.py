@@ -1,4 +1,4 @@
-"""The distribution of scores of random pairs, and what is read from it with the standard library alone."""
+"""The distribution of scores of random pairs, read with the standard library alone."""
 
 import math
 from bisect import bisect_left

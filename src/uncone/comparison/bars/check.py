@@ -1,4 +1,4 @@
-"""`check`: numbers of a diagnosis against bars, for scripts and continuous integration."""
+"""`check`: numbers of a diagnosis against bars, for scripts."""
 
 import math
 import numbers

@@ -1,4 +1,4 @@
-"""The record of a check: numbers of a diagnosis against bars."""
+"""The record of a check."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

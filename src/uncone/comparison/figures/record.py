@@ -1,4 +1,4 @@
-"""The figures of a comparison: bins of ids, spectra and norms, each diagnosis in its colour."""
+"""The figures of a comparison: bins of ids, spectra and norms."""
 
 from collections.abc import Iterator, Sequence
 
