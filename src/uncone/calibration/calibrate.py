@@ -1,4 +1,4 @@
-"""`calibrate`: the scores of random pairs, and what a score means among them."""
+"""`calibrate`: what a score means among the scores of random pairs."""
 
 import math
 import os
@@ -21,36 +21,22 @@ from uncone.transforms.one_side import check_same_width, one_sided
 from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
 from uncone.version import versions
 
-ALL_PAIRS = 1_000_000_000
 RATES = (0.05, 0.01, 0.001, 0.0001, 0.00001)
 
 
 def calibrate(
-    vectors: Spec,
-    *,
-    queries: Vectors = None,
-    texts: Read = None,
-    query_texts: Read = None,
-    pairs: Read = None,
-    ids: Read = None,
-    query_ids: Read = None,
-    match_at: float | None = None,
-    prior: float | None = None,
-    metric: Metric = "cosine",
-    scores: Sequence[float] | None = None,
-    rates: Sequence[float] = RATES,
-    against: Annotated[Calibration | Path_ | None, Role.READ] = None,
-    most_pairs: int = ALL_PAIRS,
-    seed: int = 0,
-    skip_nonfinite: bool = False,
-    progress: Progress | None = None,
-) -> Calibration:
+    vectors: Spec, *, queries: Vectors = None, texts: Read = None, query_texts: Read = None, pairs: Read = None,
+    ids: Read = None, query_ids: Read = None, match_at: float | None = None, prior: float | None = None,
+    metric: Metric = "cosine", scores: Sequence[float] | None = None, rates: Sequence[float] = RATES,
+    against: Annotated[Calibration | Path_ | None, Role.READ] = None, most_pairs: int = 1_000_000_000, seed: int = 0,
+    skip_nonfinite: bool = False, progress: Progress | None = None,
+) -> Calibration:  # fmt: skip
     """Say what a similarity score of these vectors means: how often random pairs reach it.
 
     A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are exact
-    over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all pairs up to
-    `most_pairs`; of more, over all pairs of rows drawn without replacement. Intervals (95%) say where a share would lie
-    for other rows drawn alike; pairs that share a row do not count as independent.
+    over all pairs. Shares are counted in bins, over all pairs up to `most_pairs`; of more, over all pairs of rows drawn
+    without replacement. Intervals (95%) say where a share would lie for other rows drawn alike; pairs that share a row
+    do not count as independent.
 
     Args:
         vectors: the documents (N, D), in any form that uncone reads; with `texts` their encoder.
@@ -73,12 +59,10 @@ def calibrate(
         progress: called with (the step, how much is done, of how much).
 
     Returns:
-        `Calibration`, whose `false_match_rate(score)`, `percentile(score)` and `threshold(rate)` need nothing but the
-        record.
+        A `Calibration`.
 
     Raises:
-        InputError: vectors, queries or a table that cannot be opened; queries of another width; fewer than two rows
-            with a direction; a rate or score out of its range; labelled pairs that name no row.
+        InputError: vectors, queries or a table that cannot be read or compared; a rate or score out of its range.
 
     Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of other texts
     than those that will be compared.
@@ -118,30 +102,29 @@ def calibrate(
     common = "" if other is None else one_sided(side.rows, other.rows)
     rows, floor = side.fitted, floor_of(sides)
     counted = count_scores(sides, floor, most_pairs, seed, progress)
-    wanted = (0.8,) if scores is None and metric == "cosine" else scores or ()
     histogram, knots, equal = counted.histogram, counted.knots(), equal_pairs(sides)
-    meanings = tuple(map(counted.meaning, wanted))
+    meanings = tuple(map(counted.meaning, (0.8,) if scores is None and metric == "cosine" else scores or ()))
     thresholds = tuple(map(counted.threshold, sorted(rates, reverse=True)))
     first, asked = verdict(metric, meanings, thresholds, histogram), None if other is None else other.fitted
-    sums = (floor.pairs, floor.mean, floor.variance)
-    told = (meanings, thresholds, function_of(knots, histogram))
+    told = (histogram, knots, counted.free, meanings, thresholds, function_of(knots, histogram))
     more: Any = {"equal_pairs": equal, "seed": seed, "versions": versions("numpy", *["torch"] * (texts is not None))}
     more["notes"] = (*filter(None, (numbers,)), *remarks(sides, counted, floor, equal))
     more["caution"] = " ".join(filter(None, (shifted, common)))
-    record = Calibration(rows.name, first, metric, rows, asked, *sums, histogram, knots, counted.free, *told, **more)
+    record = Calibration(rows.name, first, metric, rows, asked, floor.pairs, floor.mean, floor.variance, *told, **more)
     if sides.labels is not None:
         record = with_labels(record, sides.labels, prior)
     if against is None:
         return record
-    found = drift(against, record)  # what was asked comes first, and a score that nobody named is left out
-    said = (found.verdict(), *([record.verdict] if scores else []))
-    return replace(record, drift=found, verdict=" ".join(said), meanings=record.meanings if scores else ())
+    found = drift(against, record)
+    if scores:
+        return replace(record, drift=found, verdict=f"{found.verdict()} {record.verdict}")
+    return replace(record, drift=found, verdict=found.verdict(), meanings=())  # nobody asked about a score
 
 
 def _check(metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, prior: float) -> None:
     if not isinstance(metric, str) or metric not in METRICS:
-        advice = nearest(metric, METRICS, "the cosine is the default")
-        raise InputError(f"expected a metric of {' or '.join(METRICS)}, got {shown(metric)}: {advice}")
+        got = f"{shown(metric)}: {nearest(metric, METRICS, 'the cosine is the default')}"
+        raise InputError(f"expected a metric of {' or '.join(METRICS)}, got {got}")
     for score in scores or ():
         if not math.isfinite(score) or (metric == "cosine" and abs(score) > 1):
             bounds = "from -1 to 1" if metric == "cosine" else "that is finite"
@@ -165,7 +148,7 @@ def _listed(given: Any, name: str) -> tuple[float, ...]:
 def _with_labels(
     sides: Sides, table: Path_, ids: Path_ | None, query_ids: Path_ | None, match_at: float | None
 ) -> tuple[Sides, str, str]:
-    """The sides with labelled pairs, and remarks on ids that are row numbers, of pairs that match."""
+    """The sides, with remarks on ids that are row numbers, of pairs that match."""
     rows, queries = sides.rows.rows, sides.queries
     if queries is None and query_ids is not None:
         raise InputError("expected queries with ids of queries, got none: give the queries too")
@@ -173,11 +156,11 @@ def _with_labels(
     of_first, of_second = (places, None) if queries is None else (places_of(queries.rows, query_ids), places)
     labels = sides.scored(read_labels(table, of_first, of_second, match_at=match_at))
     first, second = labels.matching()
-    is_numbered = ids is None and rows.keys is None
+    paired = []
     if queries is None:
-        paired = [PairedRows("rows", rows, np.stack([first, second], axis=1), "--ids", is_numbered)]
+        second = np.stack([first, second], axis=1)
     else:
-        are_queries = query_ids is None and queries.rows.keys is None
-        paired = [PairedRows("queries", queries.rows, first, "--query-ids", are_queries)]
-        paired += [PairedRows("rows", rows, second, "--ids", is_numbered)]
+        are_numbered = query_ids is None and queries.rows.keys is None
+        paired.append(PairedRows("queries", queries.rows, first, "--query-ids", are_numbered))
+    paired.append(PairedRows("rows", rows, second, "--ids", ids is None and rows.keys is None))
     return replace(sides, labels=labels), *remarks_on_numbers(paired, labels.source)

@@ -1,4 +1,4 @@
-"""Whether a saved calibration still describes a model and its texts. From records alone."""
+"""Whether a saved calibration still describes a model and its texts."""
 
 import math
 from typing import Literal
@@ -9,16 +9,13 @@ from uncone.calibration.scores.record import Share
 from uncone.errors import InputError
 from uncone.records.text import counted, percent
 
-_LARGE, _WIDE = 1.5, 2.0  # factors of a rate that drifted far, and of an interval that tells nothing
-_JUDGED_RATE = 0.01
-_SCORES = 2000
+_LARGE, _WIDE = 1.5, 2.0  # factors of a rate that drifted far, and of an interval that says nothing
 
 
 def drift(saved: Calibration, now: Calibration) -> Drift:
     """How random pairs' scores differ from a saved calibration's, and what its thresholds let pass now.
 
-    A saved calibration with labelled pairs does not count their matches as random pairs. If `now` has no labels, and so
-    counts every pair, they are put back into the saved rates.
+    If `now` has no labels, and so counts every pair, the matches of labelled pairs are put back into the saved rates.
 
     Args:
         saved: the calibration whose thresholds are in use.
@@ -26,8 +23,8 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
 
     Returns:
         `Drift`: `level` is judged by the saved threshold nearest to a rate of 1%. "large": its rate changed by a factor
-        of more than 1.5, all of the 95% interval says so; "small": it changed, by less or perhaps by less; "none": no
-        change is seen, and the interval lies within a factor of 2; "unclear": the interval is wider.
+        of more than 1.5 in all of the 95% interval; "small": it changed, perhaps by less; "none": no change is seen,
+        and the interval lies within a factor of 2; "unclear": the interval is wider.
 
     Raises:
         InputError: different metrics, no saved threshold, or only `now` leaves out labelled matches.
@@ -38,21 +35,22 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
     if saved.metric != now.metric:
         raise InputError(f"expected a calibration of {now.metric}, got one of {saved.metric}: take the same")
     if now.labelled is not None and saved.labelled is None:
-        raise InputError(
-            f"expected no labelled pairs, as the saved calibration of {saved.name} has none and counts their "
-            f"matches, got those of {now.labelled.source}: leave --pairs out, or give it to the saved one too"
-        )
+        counts = f"as the saved calibration of {saved.name} has none and counts their matches"
+        got = f"those of {now.labelled.source}: leave --pairs out, or give it to the saved one too"
+        raise InputError(f"expected no labelled pairs, {counts}, got {got}")
     known = [(one.score, _rate_of(one, saved, now)) for one in saved.thresholds]
     thresholds = tuple(_threshold(score, rate, now) for score, rate in known if score is not None and rate is not None)
     if not thresholds:
         raise InputError(f"expected a calibration with thresholds, got {saved.name} without: use more rows")
-    judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / _JUDGED_RATE)))
+    judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / 0.01)))
     before, after = (percent(share.value, precise=True) for share in (judged.before, judged.now))
-    summary = (
-        f"The saved threshold {judged.score:.4g} was reached by {before} of random pairs and is reached by "
-        f"{after} now (95% interval {judged.now.interval_words()})."
-    )
-    largest, at = _largest_difference(saved, now)
+    now_words = f"is reached by {after} now (95% interval {judged.now.interval_words()})"
+    summary = f"The saved threshold {judged.score:.4g} was reached by {before} of random pairs and {now_words}."
+    bins = (saved.histogram, now.histogram)
+    low, high = min(one.low for one in bins), max(one.edge(len(one.counts)) for one in bins)
+    scores = (low + (high - low) * number / 2000 for number in range(2001))
+    differences = ((abs(saved.false_match_rate(score) - now.false_match_rate(score)), score) for score in scores)
+    largest, at = max(differences, key=lambda pair: pair[0])
     deviation, shift = math.sqrt(saved.variance), now.mean - saved.mean
     ratios = (_quotient(shift, deviation), _quotient(math.sqrt(now.variance), deviation))
     are_same = saved.rows.sha256 == now.rows.sha256 and saved.queries == now.queries
@@ -62,7 +60,7 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
 
 
 def _rate_of(one: ScoreThreshold, saved: Calibration, now: Calibration) -> Share | None:
-    """The share of pairs that reached the saved threshold, of the pairs that `now` counts too."""
+    """The rate of the pairs that `now` counts too."""
     rate, matched, labelled = one.false_match_rate, one.true_match_rate, saved.labelled
     if rate is None or matched is None or labelled is None or now.labelled is not None:
         return rate
@@ -72,12 +70,10 @@ def _rate_of(one: ScoreThreshold, saved: Calibration, now: Calibration) -> Share
 
 
 def _threshold(score: float, before: Share, now: Calibration) -> DriftedThreshold:
-    rate = now.false_match_rate(score)
-    low, high = now.false_match_interval(score)
-    share = Share(rate, low, high)
-    ratio = _quotient(rate, before.value)
-    if not ratio or low <= 0 or before.low <= 0:  # no logarithm: the ends of the two intervals, divided, hold the ratio
-        bounds = (_quotient(low, before.high), _quotient(high, before.low))
+    share = Share(now.false_match_rate(score), *now.false_match_interval(score))
+    ratio = _quotient(share.value, before.value)
+    if not ratio or share.low <= 0 or before.low <= 0:  # no logarithm: the intervals, divided, hold the ratio
+        bounds = (_quotient(share.low, before.high), _quotient(share.high, before.low))
         return DriftedThreshold(score, before, share, ratio, *bounds)
     half = math.hypot(*(math.log(one.high / one.low) / 2 for one in (before, share)))
     return DriftedThreshold(score, before, share, ratio, ratio * math.exp(-half), ratio * math.exp(half))
@@ -97,15 +93,6 @@ def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"
     return "none" if low >= 1 / _WIDE and high <= _WIDE else "unclear"
 
 
-def _largest_difference(saved: Calibration, now: Calibration) -> tuple[float, float]:
-    bins = (saved.histogram, now.histogram)
-    low, high = min(one.low for one in bins), max(one.edge(len(one.counts)) for one in bins)
-    scores = [low + (high - low) * number / _SCORES for number in range(_SCORES + 1)]
-    differences = [abs(saved.false_match_rate(score) - now.false_match_rate(score)) for score in scores]
-    largest = max(differences)
-    return largest, scores[differences.index(largest)]
-
-
 def _notes(saved: Calibration, now: Calibration, are_same: bool) -> tuple[str, ...]:
     notes = list[str]()
     if saved.rows.d != now.rows.d:
@@ -115,10 +102,7 @@ def _notes(saved: Calibration, now: Calibration, are_same: bool) -> tuple[str, .
         notes.append("One of the two calibrations has queries and the other has not: they count pairs of another kind.")
     if saved.labelled is not None and now.labelled is None:
         matches = counted(saved.labelled.matches, "match", "matches")
-        notes.append(
-            f"The saved calibration leaves {matches} out (--pairs), this one counts every pair: the saved rates below "
-            "are with the matches; the mean, the spread and the shares are not."
-        )
-    if are_same:
-        notes.append("Both are of the same vectors.")
-    return tuple(notes)
+        left_out = f"leaves {matches} out (--pairs), this one counts every pair"
+        rest = "the mean, the spread and the shares are not"
+        notes.append(f"The saved calibration {left_out}: the saved rates below are with the matches; {rest}.")
+    return (*notes, *["Both are of the same vectors."] * are_same)

@@ -1,4 +1,4 @@
-"""The record of a calibration: the meaning of a similarity. Its answers need the standard library alone."""
+"""The record of a calibration, whose answers need the standard library alone."""
 
 import math
 from collections.abc import Mapping
@@ -14,21 +14,17 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
 from uncone.records.text import NEAR_DIGITS, count, counted, number, percent, plural, shortened
 
-_METRICS = {"cosine": "cosine", "inner_product": "inner product"}
 _DRIFTS: dict[str, tuple[str, Tone, str]] = {
     "none": ("NO DRIFT SEEN", "healthy", "No drift is seen from {}."),
     "small": ("SMALL DRIFT", "warning", "The scores drifted a little from {}."),
     "large": ("LARGE DRIFT", "severe", "The scores drifted far from {}."),
     "unclear": ("DRIFT UNCLEAR", "note", "Whether the scores drifted from {} is unclear."),
 }
-_FEWEST_ABOVE = 100
 _BARS, _POINTS = 60, 240
 
 
 @part
 class ScoreMeaning:
-    """What one score means."""
-
     score: float  # what was asked about
     percentile: float  # the percentage of random pairs below it
     false_match_rate: Share  # the share at or above it
@@ -36,8 +32,6 @@ class ScoreMeaning:
 
 @part
 class ScoreThreshold:
-    """The score that a share of random pairs reaches, and labelled pairs' rates."""
-
     wanted: float  # the false-match rate asked for
     score: float | None  # the threshold; `null` where pairs are too few
     low: float | None = None  # lower end of its 95% interval
@@ -51,7 +45,7 @@ class ScoreThreshold:
 
 @part
 class LabelledPairs:
-    """Readings of labelled pairs; ties count half in the areas (AUC)."""
+    """Ties count half in the areas (AUC)."""
 
     source: str  # name of the table
     matches: int  # pairs that match
@@ -65,8 +59,6 @@ class LabelledPairs:
 
 @part
 class DriftedThreshold:
-    """A saved threshold, then and now."""
-
     score: float  # the saved threshold
     before: Share  # its rate when it was saved
     now: Share  # its rate now
@@ -77,7 +69,7 @@ class DriftedThreshold:
 
 @part
 class Drift:
-    """Whether a saved calibration still describes these vectors; `largest_difference` is Kolmogorov-Smirnov's."""
+    """`largest_difference` is Kolmogorov-Smirnov's."""
 
     against: str  # name in the saved calibration
     level: Literal["none", "small", "large", "unclear"]  # `none`, `small`, `large` or `unclear`
@@ -101,8 +93,7 @@ class Drift:
 
 @dataclass(frozen=True)
 class Calibration(Record):
-    """What a similarity means: the scores of random pairs (one of `queries` and one of `rows`, or two different
-    `rows`), thresholds, and what was asked."""
+    """What a similarity means, by the scores of random pairs (of `queries` and `rows`, or of two different `rows`)."""
 
     READING: ClassVar[str] = (
         "A false match is a random pair that reaches the threshold. Intervals (95%) say where a share would "
@@ -136,8 +127,8 @@ class Calibration(Record):
         expect(bool(scores) and scores == sorted(set(scores)), f"knots of rising scores: {edited}")
         expect(self.variance >= 0, f"a variance of at least 0, got {self.variance}: {edited}")
         low, second, high = (bins.edge(place) for place in (0, 1, len(bins.counts)))
-        ends = f"bins of rising, finite scores in the histogram, got {low} to {high}"
-        expect(low < second <= high < math.inf, f"{ends}: {edited}")
+        got = f"got {low} to {high}: {edited}"
+        expect(low < second <= high < math.inf, f"bins of rising, finite scores in the histogram, {got}")
 
     def false_match_rate(self, score: float) -> float:
         """The share of random pairs that score at least `score`, in [0, 1]."""
@@ -148,15 +139,15 @@ class Calibration(Record):
         return interval_at(self.knots, score, self.false_match_rate(score))
 
     def percentile(self, score: float) -> float:
-        """The percentage of random pairs that score below `score`, in [0, 100]."""
+        """The percentage of random pairs that score below `score`."""
         return 100 * (1 - self.false_match_rate(score))
 
     def threshold(self, rate: float) -> float:
         """The lowest score on the histogram's grid that at most the share `rate` of random pairs reaches; InputError
-        where `rate` is not in (0, 1), or the counted pairs are too few for it."""
-        enough = not 0 < rate < 1 or rate * self.histogram.pairs >= 1
-        least = f"a rate of at least 1 in {self.histogram.pairs} counted pairs"
-        expect(enough, f"{least}, got {rate:g}: calibrate with more rows")
+        where `rate` is not in (0, 1), or the counted pairs are too few."""
+        pairs = self.histogram.pairs
+        enough = not 0 < rate < 1 or rate * pairs >= 1
+        expect(enough, f"a rate of at least 1 in {pairs} counted pairs, got {rate:g}: calibrate with more rows")
         return self.histogram.score_at(rate)
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -196,7 +187,7 @@ class Calibration(Record):
         pairs = self.histogram.pairs
         read = "all counted" if pairs == self.pairs else f"{count(pairs)} of them counted"
         return (
-            f"{sides}; {_METRICS[self.metric]}; {count(self.pairs)} random pairs, {read}.",
+            f"{sides}; {self.metric.replace('_', ' ')}; {count(self.pairs)} random pairs, {read}.",
             f"Random pairs: mean {number(self.mean)}, standard deviation {number(math.sqrt(self.variance))}.",
         )
 
@@ -204,24 +195,19 @@ class Calibration(Record):
         used = knots_pasted(self.knots, self.histogram)
         if not (self.function and used):
             return ""
-        score, rate = used[-1].score, used[-1].false_match_rate.value
-        return (
-            f"From {score:.6g} on the function gives {rate:.1e}, since few pairs score higher. Rates that are "
-            "smaller are those of the tables above."
-        )
+        gives = f"From {used[-1].score:.6g} on the function gives {used[-1].false_match_rate.value:.1e}"
+        return f"{gives}, since few pairs score higher. Rates that are smaller are those of the tables above."
 
     def _thresholds(self) -> Table:
-        labelled = self.labelled
-        said = ["rate in other rows"]
+        labelled, said = self.labelled, ["rate in other rows"]
         if labelled is not None:
-            said = ["matches", *(["non-matches"] if labelled.non_matches else []), "precision"]
+            said = ["matches", *["non-matches"] * (labelled.non_matches > 0), "precision"]
         digits = min(12, max(0, -math.floor(math.log10(self.histogram.width) + 1e-9)))
-        rows = [_threshold(one, labelled, digits) for one in self.thresholds if one.score is not None]
+        rows = (_threshold(one, labelled, digits) for one in self.thresholds if one.score is not None)
         numbers = ("false matches", "threshold", "matches", "non-matches", "precision")
-        return Table(("false matches", "threshold", "95% interval", *said), tuple(rows), numbers)
+        return Table((*numbers[:2], "95% interval", *said), tuple(rows), numbers)
 
     def _charts(self) -> tuple[Chart, ...]:
-        """The histogram, and the share of pairs that reaches each score, on a logarithmic axis."""
         bins, n = self.histogram, len(self.histogram.counts)
         if n < 2:
             return ()
@@ -236,20 +222,20 @@ class Calibration(Record):
             for one in self.thresholds
             if one.score is not None and reached[-1][1] <= one.wanted <= 1
         )
-        title, y_label = "Scores of random pairs", "% of random pairs"
+        titles = ("scores", "Scores of random pairs", "score", "% of random pairs")
         bars = f"{count(bins.pairs)} pairs in bins of {number(bins.width * size)}."
         line = "Dashed: thresholds. The curve ends where the last counted pair is."
         rates: Any = {"marks": marks, "log_y": True, "caption": line, "spark": "logarithm of share"}
         reach = "share of random pairs at or above, logarithmic"
         return (
-            Chart("scores", title, "score", y_label, (), edges, shares, caption=bars, spark="pairs"),
+            Chart(*titles, (), edges, shares, caption=bars, spark="pairs"),
             Chart("false matches", "False-match rate", "score", reach, (Curve("share of pairs", x, y),), **rates),
         )
 
 
 def knots_pasted(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> list[Knot]:
-    """The knots of the pasted function: up to where 100 pairs are left."""
-    return [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= _FEWEST_ABOVE]
+    """Those of the pasted function: up to where 100 pairs are left."""
+    return [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= 100]
 
 
 def one_in(rate: float) -> str:
@@ -268,8 +254,7 @@ def _meaning(one: ScoreMeaning) -> tuple[str | Cell, ...]:
 
 
 def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int) -> tuple[str | Cell, ...]:
-    ends = ("" if value is None else f"{value:.{digits}f}" for value in (one.score, one.low, one.high))
-    score, low, high = ends
+    score, low, high = ("" if v is None else f"{v:.{digits}f}" for v in (one.score, one.low, one.high))
     cells = f"{100 * one.wanted:.6g}%", Cell(score, tone="strong"), f"{low} to {high}"
     if labelled is None:
         return *cells, "" if one.false_match_rate is None else one.false_match_rate.interval_words()
@@ -283,26 +268,23 @@ def _labelled(labelled: LabelledPairs) -> tuple[Block, ...]:
     ends = (known.value, known.low, known.high)
     area, low, high = (number(v, limits=(0, 1), digits=4, most=NEAR_DIGITS) for v in ends)
     matches = f"{counted(labelled.matches, 'match', 'matches')} of {labelled.source}"
-    told = ""
+    told = [
+        f"{matches} {plural(labelled.matches, 'has', 'have')} mean score {number(labelled.mean_match)}. "
+        f"A match scores above a random pair with probability {area} (95% interval {low} to {high}). "
+        f"Precision is where {100 * labelled.prior:.6g}% of the pairs compared match."
+    ]
     if other is not None:
         pairs = counted(labelled.non_matches, "pair is", "pairs are")
         chance = number(other.value, limits=(0, 1), digits=4)
-        told = f"{pairs} labelled as no match: a match scores above such a pair with probability {chance}."
-    return shown(
-        Text(
-            f"{matches} {plural(labelled.matches, 'has', 'have')} mean score {number(labelled.mean_match)}. "
-            f"A match scores above a random pair with probability {area} (95% interval {low} to {high}). "
-            f"Precision is where {100 * labelled.prior:.6g}% of the pairs compared match."
-        ),
-        Text(told),
-    )
+        told.append(f"{pairs} labelled as no match: a match scores above such a pair with probability {chance}.")
+    return tuple(map(Text, told))
 
 
 def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
     shift = f"The mean moved by {drift.mean_shift:+.3g}"
     if drift.mean_shift_in_deviations is not None and drift.deviation_ratio is not None:
-        deviations = f" ({drift.mean_shift_in_deviations:+.2g} standard deviations)"
-        shift += f"{deviations}, the spread is {drift.deviation_ratio:.3g} times what it was"
+        shift += f" ({drift.mean_shift_in_deviations:+.2g} standard deviations)"
+        shift += f", the spread is {drift.deviation_ratio:.3g} times what it was"
     largest = percent(drift.largest_difference, precise=True)
     differ = f"the shares of pairs below a score differ by at most {largest}, at {number(drift.at)}"
     rows = list[tuple[str, ...]]()
@@ -314,5 +296,5 @@ def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
     return shown(
         Heading(f"against {shortened(drift.against)}", 4, *_DRIFTS[drift.level][:2]),
         map(Text, (drift.summary, f"{shift}; {differ}.", *drift.notes)),
-        Table(columns, tuple(rows), ("saved threshold", "then", "now", "ratio")),
+        Table(columns, tuple(rows), (*columns[:3], "ratio")),
     )

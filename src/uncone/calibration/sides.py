@@ -1,4 +1,4 @@
-"""The rows on either side of a pair: opened, summed, drawn; mean and variance of scores; labelled pairs."""
+"""The rows on either side of a pair, mean and variance of scores, and labelled pairs."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from uncone.calibration.scores.counting import Floats, Ints, Rows32
 from uncone.errors import InputError
+from uncone.measure.odd_rows import hash_factors, hash_rows
 from uncone.memory import uninitialised
 from uncone.model.open import open_rows
-from uncone.moments import Moments, row_norms
+from uncone.moments import Moments, cuts, row_norms
 from uncone.records.parts import Fitted
 from uncone.regular import number_in, table_lines
 from uncone.roles import Path_, Progress
@@ -27,12 +28,11 @@ METRICS = ("cosine", "inner_product")
 _MOST_BYTES = 2**30  # of rows of one side that are held in memory
 _FORM = "columns between tabs: id of the query or first row, id of the row, and a label (without it all match)"
 _NAMES = {"query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2", "sentence1", "sentence2"}
-"""Names of columns of ids, as a first line may have them."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """All rows of one side, summed: unit rows for the cosine, the rows themselves for the inner product."""
+    """All rows of one side, and their sums: of unit rows for the cosine."""
 
     rows: DigestedRows
     moments: Moments
@@ -44,7 +44,7 @@ class Side:
 
     @property
     def n(self) -> int:
-        """Rows that have a score: for the cosine, those that are not zero."""
+        """Rows that have a score: for the cosine, not zero."""
         return self.moments.n - (self.moments.zero_rows if self.metric == "cosine" else 0)
 
     def sums(self) -> tuple[Floats, Floats]:
@@ -59,8 +59,8 @@ class Side:
         """The rows at `numbers` (int64, in any order) as compared: float32, of length 1 for the cosine."""
         out = uninitialised((len(numbers), self.rows.shape[1]), np.float32)
         places = np.argsort(numbers)
-        for start in range(0, len(numbers), GRID):
-            here = places[start : start + GRID]
+        for cut in cuts(len(numbers), GRID):
+            here = places[cut]
             wanted, repeats = np.unique(numbers[here], return_inverse=True)
             x = self.rows.take(wanted)
             with np.errstate(over="ignore"):  # of what float32 does not hold
@@ -75,16 +75,13 @@ def open_side(spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progre
     rows = DigestedRows(open_rows(spec, skip_nonfinite=skip_nonfinite))
     n, d = rows.shape
     tick = None if progress is None else lambda done: progress(f"summing {what}", done, n)
-    if metric == "cosine":
-        moments = Moments.of(rows, second=False, unit_second=True, progress=tick)
-    else:
-        moments = Moments.of(rows, unit_first=False, shift=np.zeros(d), progress=tick)
-    side = Side(rows, moments, metric)
+    of_metric: Any = {"second": False, "unit_second": True}
+    if metric != "cosine":
+        of_metric = {"unit_first": False, "shift": np.zeros(d)}
+    side = Side(rows, Moments.of(rows, progress=tick, **of_metric), metric)
     if side.n < 2:
-        raise InputError(
-            f"expected at least two {what} with a score, got {side.n} of {n} in {rows.name} (rows that are "
-            "all zero have no cosine): a distribution needs more, best thousands"
-        )
+        got = f"{side.n} of {n} in {rows.name} (rows that are all zero have no cosine)"
+        raise InputError(f"expected at least two {what} with a score, got {got}: best are thousands")
     return side
 
 
@@ -105,7 +102,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Sides:
-    """The rows, the queries (None pairs the rows with each other), and labelled pairs of the two."""
+    """Without queries rows are paired with each other."""
 
     rows: Side
     queries: Side | None
@@ -114,10 +111,8 @@ class Sides:
     def scored(self, labels: Labels) -> Labels:
         """The pairs that have a score, with it; one must match."""
         parts = []
-        for start in range(0, len(labels.first), GRID):
-            cut = slice(start, start + GRID)
-            a = (self.queries or self.rows).take(labels.first[cut])
-            b = self.rows.take(labels.second[cut])
+        for cut in cuts(len(labels.first), GRID):
+            a, b = (self.queries or self.rows).take(labels.first[cut]), self.rows.take(labels.second[cut])
             scores = np.einsum("ij,ij->i", a, b, dtype=np.float64)
             if self.rows.metric == "cosine":
                 scores[~(a.any(axis=1) & b.any(axis=1))] = np.nan
@@ -125,15 +120,14 @@ class Sides:
         values = np.concatenate(parts)
         kept = ~np.isnan(values)
         if not (labels.matches & kept).any():
-            advice = "all are zero"
-            raise InputError(f"expected a match of two rows with a direction in {labels.source}, got none: {advice}")
+            got = f"{labels.source}, got none: all are zero"
+            raise InputError(f"expected a match of two rows with a direction in {got}")
         first, second, matches = labels.first[kept], labels.second[kept], labels.matches[kept]
         return Labels(labels.source, first, second, matches, values[kept], int((~kept).sum()))
 
 
 def draw(side: Side, most: int, seed: int) -> tuple[Rows32, Ints]:
-    """At most `most` rows (n, D) in random order, as they are compared, and where they stand (n,): consecutive rows
-    make a random group."""
+    """At most `most` rows (n, D) in random order, as they are compared, and where they stand (n,)."""
     n = side.rows.shape[0]
     numbers = np.random.default_rng(seed).choice(n, min(n, most), replace=False)
     x = side.take(numbers)
@@ -146,7 +140,7 @@ def draw(side: Side, most: int, seed: int) -> tuple[Rows32, Ints]:
 
 
 def how_many(n: int, queries: int | None, most_pairs: int, d: int) -> tuple[int, int | None]:
-    """How many rows and queries make at most `most_pairs` pairs, and `_MOST_BYTES` on either side."""
+    """Rows and queries that make at most `most_pairs` pairs, and `_MOST_BYTES` on either side."""
     most_rows = max(2, _MOST_BYTES // (4 * d))
     n = min(n, most_rows)
     if queries is None:
@@ -154,16 +148,12 @@ def how_many(n: int, queries: int | None, most_pairs: int, d: int) -> tuple[int,
     queries = min(queries, most_rows)
     if n * queries <= most_pairs:
         return n, queries
-    side = math.isqrt(most_pairs)
-    few_queries = min(queries, max(side, most_pairs // n))
-    few_rows = min(n, most_pairs // few_queries)
-    return max(2, few_rows), max(2, few_queries)
+    queries = min(queries, max(math.isqrt(most_pairs), most_pairs // n))
+    return max(2, min(n, most_pairs // queries)), max(2, queries)
 
 
 @dataclass(frozen=True)
 class Floor:
-    """Mean and variance of the score over `pairs` pairs."""
-
     pairs: int
     mean: float
     variance: float
@@ -181,9 +171,9 @@ def floor_of(sides: Sides) -> Floor:
     side, queries = sides.rows, sides.queries
     first, second = side.sums()
     if queries is None:
-        n, squares, fourths = side.n, float(side.n), float(side.n)  # of unit rows
-        if side.metric != "cosine":
-            squares = fourths = 0.0
+        n = side.n
+        squares = fourths = float(n) * (side.metric == "cosine")  # of unit rows
+        if not squares:
             for _, block in side.rows.numbered():
                 lengths = np.einsum("ij,ij->i", block, block, dtype=np.float64)
                 squares += float(lengths.sum())
@@ -213,8 +203,8 @@ def check_pairs(pairs: int) -> None:
 
 @on_one_thread
 def alignment(side: Side, queries: Side) -> float:
-    """How far rows and queries share directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D, in [-1, 1]. It is
-    1 for equal second moments, about 0 for two unrelated models."""
+    """How far rows and queries share directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D, 1 for equal
+    second moments, about 0 for two unrelated models."""
     shapes = []
     for one in (side, queries):
         second = one.sums()[1]
@@ -222,37 +212,30 @@ def alignment(side: Side, queries: Side) -> float:
         excess = second / (trace or 1.0)
         excess.flat[:: len(second) + 1] -= 1 / len(second)
         shapes.append(excess)
-    norms = math.prod(float(np.linalg.norm(shape)) for shape in shapes)
+    norms = math.prod(map(float, map(np.linalg.norm, shapes)))
     return float(np.vdot(*shapes)) / norms if norms else 0.0
 
 
 def _fingerprints(rows: Rows) -> Prints:
-    """A number for each row that equal rows share; different rows do by a chance of about 2^-64."""
-    multipliers = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], dtype=np.uint64) | np.uint64(1)
-    parts = []
-    for block in rows.blocks():
-        bits = np.uint64 if block.dtype == np.float64 else np.uint32
-        mixed = (block + 0.0).view(bits).astype(np.uint64)  # -0.0 becomes 0.0
-        mixed ^= mixed >> np.uint64(15)
-        parts.append((mixed * multipliers).sum(axis=1, dtype=np.uint64))
-        del block
-    return np.concatenate(parts)
+    factors = hash_factors(rows.shape[1])
+    return np.concatenate([hash_rows(block + 0.0, factors) for block in rows.blocks()])  # -0.0 becomes 0.0
 
 
 def equal_pairs(sides: Sides) -> int:
-    """How many of the random pairs are of two rows that are equal to the bit."""
+    """How many random pairs are of two rows that are equal to the bit."""
     mine = _fingerprints(sides.rows.rows)
     others = mine if sides.queries is None else _fingerprints(sides.queries.rows)
-    known = 0
-    if sides.labels is not None:
-        first, second = sides.labels.matching()
-        known = int((others[first] == mine[second]).sum())
     kinds, counts = _kinds(mine, sides.rows.metric)
     if sides.queries is None:
-        return int((counts * (counts - 1) // 2).sum()) - known
-    other_kinds, times = _kinds(others, sides.rows.metric)
-    _, here, there = np.intersect1d(kinds, other_kinds, assume_unique=True, return_indices=True)
-    return int((counts[here] * times[there]).sum()) - known
+        equal = counts * (counts - 1) // 2
+    else:
+        other_kinds, times = _kinds(others, sides.rows.metric)
+        _, here, there = np.intersect1d(kinds, other_kinds, assume_unique=True, return_indices=True)
+        equal = counts[here] * times[there]
+    if sides.labels is not None:
+        first, second = sides.labels.matching()
+        return int(equal.sum()) - int((others[first] == mine[second]).sum())
+    return int(equal.sum())
 
 
 def _kinds(prints: Prints, metric: Metric) -> tuple[Prints, npt.NDArray[np.int64]]:
@@ -265,15 +248,13 @@ def read_labels(
     path: Path_, first: Mapping[str, int], second: Mapping[str, int] | None, *, match_at: float | None
 ) -> Labels:
     """Read a table of pairs: two ids and, if not every pair matches, a label (of a match from `match_at` on, or above
-    0). `first` and `second` are the place of each id; `second` is None for pairs within one set, in either order."""
+    0). `first` and `second` are the place of each id; without `second` pairs are within one set, in either order."""
     matches, known = dict[tuple[int, int], bool](), (first, first if second is None else second)
     for where, fields in _lines(path):
         unknown = [name for name, places in zip(fields, known, strict=False) if name not in places]
         if unknown:
-            raise InputError(
-                f"expected the id of a row in {where}, got {unknown[0][:60]!r}: ids are rows' own labels or numbers "
-                "from 0, or the lines of a file given with --ids and --query-ids"
-            )
+            ids = "ids are rows' own labels or numbers from 0, or the lines of a file given with --ids and --query-ids"
+            raise InputError(f"expected the id of a row in {where}, got {unknown[0][:60]!r}: {ids}")
         a, b = (places[name] for name, places in zip(fields, known, strict=False))
         if second is None and a == b:
             raise InputError(f"expected a pair of different rows in {where}, got a row with itself: drop it")
@@ -296,11 +277,9 @@ def _lines(path: Path_) -> Iterator[tuple[str, list[str]]]:
     width = 0
     for number, line in enumerate(table_lines(path, how=f"give a table of {_FORM}"), start=1):
         fields = [field.strip() for field in line.split("\t")]
-        # a first line names columns: its label is no number, or both its ids are names of columns
-        is_header = number == 1 and (
-            number_in(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= _NAMES
-        )
-        if is_header or not any(fields):
+        # a line of names has a label that is no number, or usual names for both ids
+        has_names = number_in(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= _NAMES
+        if (number == 1 and has_names) or not any(fields):
             continue
         where = f"line {number} of {path}"
         if len(fields) not in (2, 3) or (width and len(fields) != width):

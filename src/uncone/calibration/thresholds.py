@@ -1,4 +1,4 @@
-"""Scores of random pairs in bins: meanings of scores, thresholds of rates, labelled pairs; all in words."""
+"""Meanings of scores, thresholds of rates, and labelled pairs, all in words."""
 
 import math
 from collections.abc import Sequence
@@ -8,25 +8,22 @@ import numpy as np
 
 from uncone.calibration.record import Calibration, LabelledPairs, ScoreMeaning, ScoreThreshold, knots_pasted, one_in
 from uncone.calibration.scores.counting import Curve, Grid, clustered, count_pairs, curve_of, hoeffding
-from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, edge_of
+from uncone.calibration.scores.record import Knot, ScoreHistogram, Share
 from uncone.calibration.sides import Floor, Labels, Sides, alignment, check_pairs, draw, how_many
 from uncone.records.text import counted, percent
 from uncone.roles import Progress
 
-_FEWEST = 10  # pairs that must reach a threshold: fewer say little of how many would in other rows
+_FEWEST = 10  # pairs that must reach a threshold
 _BINS = 20_000
-_DEVIATIONS = 40.0
 _KNOTS = (0.999, 0.99, 0.95, 0.85, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
 _LEVELS = {0.5: "below the middle", 0.1: "nothing special", 0.01: "somewhat high", 1e-4: "high", 0.0: "very high"}
-"""From which false-match rate on a score is called what."""
 _NAMES = {"cosine": "a cosine", "inner_product": "an inner product"}
-_UNRELATED = 0.1
 _FEW = 100  # rows on which intervals rest on little
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Shares with intervals at every edge, counts, a distribution-free half-width, and the rows drawn."""
+    """`free` is a distribution-free half-width; `drawn` are the numbers of rows and queries."""
 
     curve: Curve
     histogram: ScoreHistogram
@@ -38,18 +35,16 @@ class Counted:
         return ScoreMeaning(score, 100 * (1 - value), Share(value, min(near.low, value), max(near.high, value)))
 
     def threshold(self, rate: float) -> ScoreThreshold:
-        """The lowest edge that at most the share `rate` of the counted pairs reaches."""
         pairs = self.histogram.pairs
         if rate * pairs < _FEWEST:
-            needed = f"needs at least {_FEWEST / rate:,.0f} pairs"
-            reason = f"{needed}, {pairs:,} were counted: calibrate with more rows"
-            return ScoreThreshold(rate, None, reason=reason)
+            counted = f"{pairs:,} were counted: calibrate with more rows"
+            return ScoreThreshold(rate, None, reason=f"needs at least {_FEWEST / rate:,.0f} pairs, {counted}")
         score = self.histogram.score_at(rate)
         low, high = self.curve.span(rate)
         return ScoreThreshold(rate, score, min(low, score), max(high, score), self.curve.at(score))
 
     def knots(self) -> tuple[Knot, ...]:
-        """Scores with their shares, from the lowest bin to where `_FEWEST` pairs are left, then none."""
+        """They go from the lowest bin to where `_FEWEST` pairs are left, then to none."""
         histogram, rates, rate = self.histogram, list(_KNOTS), 0.001
         while rate * histogram.pairs >= _FEWEST:
             rates += [rate, rate / 2, rate / 5]
@@ -60,7 +55,7 @@ class Counted:
 
 
 def count_scores(sides: Sides, floor: Floor, most: int, seed: int, progress: Progress | None) -> Counted:
-    """Count the scores of at most `most` random pairs, for which rows are drawn, without labelled matches."""
+    """Count the scores of at most `most` random pairs, for which rows are drawn."""
     side, other, (n, d) = sides.rows, sides.queries, sides.rows.rows.shape
     rows, queries = how_many(n, None if other is None else other.rows.shape[0], most, d)
     x, numbers = draw(side, rows, seed)
@@ -77,8 +72,7 @@ def count_scores(sides: Sides, floor: Floor, most: int, seed: int, progress: Pro
     total = counts.total()
     check_pairs(int(total.sum()))
     start, stop = np.flatnonzero(total)[[0, -1]].tolist()
-    low = edge_of(grid.low, grid.width, start)
-    histogram = ScoreHistogram(low, grid.width, tuple(total[start : stop + 1].tolist()))
+    histogram = ScoreHistogram(grid.edge(start), grid.width, tuple(total[start : stop + 1].tolist()))
     free = hoeffding(len(x) // 2 if q is None else min(len(x), len(q)))
     return Counted(curve_of(counts), histogram, free, (len(x), None if q is None else len(q)))
 
@@ -88,7 +82,7 @@ def _grid(sides: Sides, floor: Floor) -> Grid:
     if sides.rows.metric == "cosine":
         return Grid(-1.0, 2 / _BINS, _BINS)
     largest = sides.rows.moments.norm_max * (sides.queries or sides.rows).moments.norm_max
-    reach = _DEVIATIONS * floor.variance**0.5
+    reach = 40 * floor.variance**0.5
     low, high = max(-largest, floor.mean - reach), min(largest, floor.mean + reach)
     smallest = 1e-6 * max(abs(floor.mean), largest, 1e-30)
     if high - low < smallest:
@@ -97,18 +91,17 @@ def _grid(sides: Sides, floor: Floor) -> Grid:
 
 
 def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibration:
-    """`record` with how well scores tell matches, the share `prior` of pairs, from other pairs, and with the shares of
+    """`record` with how well scores tell matches, the share `prior` of pairs, from other pairs, and the shares of
     labelled pairs that reach each threshold."""
-    groups, is_match, scores = labels.first, labels.matches, labels.scores
-    matching, others = scores[is_match], scores[~is_match]
+    is_match, groups = labels.matches, labels.first[labels.matches]
+    matching, others = labels.scores[is_match], np.sort(labels.scores[~is_match])
     reached, width = record.histogram.reached, record.histogram.width
     below = np.array([1 - (reached(score) + reached(score + width)) / 2 for score in matching.tolist()])
-    area_others = None
+    area, area_others = clustered(below.clip(0, 1), groups), None
     if len(others):
-        ordered = np.sort(others)
-        below_or_at = np.searchsorted(ordered, matching) + np.searchsorted(ordered, matching, side="right")
-        area_others = clustered(below_or_at / 2 / len(others), groups[is_match])
-    counts, area = (len(matching), len(others), len(np.unique(groups))), clustered(below.clip(0, 1), groups[is_match])
+        below_or_at = np.searchsorted(others, matching) + np.searchsorted(others, matching, side="right")
+        area_others = clustered(below_or_at / 2 / len(others), groups)
+    counts = (len(matching), len(others), len(np.unique(labels.first)))
     known = LabelledPairs(labels.source, *counts, float(matching.mean()), area, area_others, prior)
     thresholds = tuple(_labelled(one, labels, prior) for one in record.thresholds)
     return replace(record, labelled=known, thresholds=thresholds)
@@ -129,7 +122,7 @@ def _labelled(threshold: ScoreThreshold, labels: Labels, prior: float) -> ScoreT
 def verdict(
     metric: str, meanings: tuple[ScoreMeaning, ...], thresholds: tuple[ScoreThreshold, ...], histogram: ScoreHistogram
 ) -> str:
-    """The answer in one or two sentences: the meaning of the first score asked for, and a threshold."""
+    """The meaning of the first score asked for, and a threshold, in one or two sentences."""
     said = []
     if meanings:
         one = meanings[0]
@@ -162,8 +155,8 @@ def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:
         return ""
     scores = tuple(float(f"{knot.score:.6g}") for knot in used)
     logs = tuple(round(math.log10(knot.false_match_rate.value), 4) for knot in used)
-    deepest = used[-1].false_match_rate.value
-    share, error = "Share of random pairs that score at least this", _largest_error(scores, logs, histogram)
+    deepest, error = used[-1].false_match_rate.value, _largest_error(scores, logs, histogram)
+    share = "Share of random pairs that score at least this"
     return (
         "from bisect import bisect\n\n\n"
         "def false_match_rate(score):\n"
@@ -189,14 +182,12 @@ def _largest_error(scores: Sequence[float], logs: Sequence[float], histogram: Sc
 
 
 def remarks(sides: Sides, told: Counted, floor: Floor, equal: int) -> tuple[str, ...]:
-    """Sentences on what was left out, drawn or counted otherwise than a reader may think."""
+    """What was left out, drawn or counted otherwise than a reader may think."""
     notes, side, other, labels = list[str](), sides.rows, sides.queries, sides.labels
     both = [("rows", side)] if other is None else [("rows", side), ("queries", other)]
     for what, one in both:
-        left_out = {
-            "all zero: no cosine, left out": one.moments.n - one.n,
-            "not finite: left out, as asked": len(one.rows.left_out),
-        }
+        left_out = {"all zero: no cosine, left out": one.moments.n - one.n}
+        left_out["not finite: left out, as asked"] = len(one.rows.left_out)
         singular = {"rows": "row is", "queries": "query is"}[what]
         notes += [f"{counted(n, singular, f'{what} are')} {why}." for why, n in left_out.items() if n]
     if labels is not None:
@@ -204,23 +195,19 @@ def remarks(sides: Sides, told: Counted, floor: Floor, equal: int) -> tuple[str,
         if labels.dropped:
             notes.append(f"{counted(labels.dropped, 'labelled pair')} with a row that is all zero: left out.")
     if told.histogram.pairs < floor.pairs:
-        drawn = told.drawn
-        of = f"{drawn[0]:,} rows" + ("" if drawn[1] is None else f" and {drawn[1]:,} queries")
+        rows, queries = told.drawn
+        of = f"{rows:,} rows" + ("" if queries is None else f" and {queries:,} queries")
         counts = f"{told.histogram.pairs:,} pairs of {of} drawn at random"
         notes.append(f"Shares are of the {counts}; mean and variance are of all pairs.")
     if equal:
         high = "can reach any threshold" if side.metric == "cosine" else "score what a row does with itself"
-        notes.append(
-            f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all) "
-            f"and {high}: take repeated texts out if such pairs are no mistakes."
-        )
+        pairs = f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all)"
+        notes.append(f"{pairs} and {high}: take repeated texts out if such pairs are no mistakes.")
     if other is not None:
         aligned = alignment(side, other)
-        if min(side.n, other.n) > side.rows.shape[1] and aligned < _UNRELATED:
-            notes.append(
-                f"Queries and rows prefer no common directions (alignment {aligned:.2f} of 1): are they from "
-                "the same model?"
-            )
+        if min(side.n, other.n) > side.rows.shape[1] and aligned < 0.1:
+            common = f"no common directions (alignment {aligned:.2f} of 1)"
+            notes.append(f"Queries and rows prefer {common}: are they from the same model?")
         length = side.moments.mean_norm()
         ratio = other.moments.mean_norm() / length if length else 1.0
         if side.metric == "inner_product" and not 1 / 3 < ratio < 3:

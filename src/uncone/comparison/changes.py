@@ -1,4 +1,4 @@
-"""Findings and measures over several diagnoses: what changed from the baseline, and what else may make it."""
+"""What changed from the baseline in findings and measures, and what else may make it."""
 
 import math
 import sys
@@ -10,12 +10,11 @@ from uncone.records.parts import Finding, Measurement
 from uncone.records.text import Limits, number
 
 ROUNDING = 1e-6  # of float32 products; of a number near 0, a tenth of this share of its range
-MEANINGFUL = 0.02  # of a range, from where on a change counts: readings of healthy tables of one size differ by less
+MEANINGFUL = 0.02  # of a range; readings of healthy tables of one size differ by less
 MEANINGFUL_UNBOUNDED = 0.1  # of the larger of the two values, where a range has no end
-REFERENCE_SHARE = 0.1  # where the isotropic value moved by this share of the change, size or scale explains part of it
+REFERENCE_SHARE = 0.1  # by which the isotropic value moved, of the change: then size or scale explains part of it
 SCATTERS = 4.0  # so many standard errors are chance
 SCALE_APART = 0.05  # mean norms this far apart (of the larger) are another scale: I(W) falls about as exp(-2 |mean|)
-ALMOST_NONE = 1e-9  # isotropic values nearer than this, relative to the larger, differ by rounding
 INTERVALS = (
     "Intervals of differences: readings are taken as independent and their intervals as of one level. With a "
     "and b in [a1, a2] and [b1, b2], b - a lies in [b - a - sqrt((b - b1)^2 + (a2 - a)^2), b - a + "
@@ -23,20 +22,16 @@ INTERVALS = (
     "(MOVER; Zou & Donner 2008). Readings of shared rows or random choices vary together: the interval is "
     "then wider than need be. A difference has none unless both readings have one."
 )
-_SCALE = ("partition_isotropy", "gaussian_isotropy")
-_WHY = "it depends on the number of rows or columns"
 _RANKS = ("isoscore", "isoscore_star", "participation_ratio", "effective_rank", "rankme", "stable_rank")
 _SHAPES = ("stable_rank_centered", "anisotropy_1", "anisotropy_1_raw", "singular_entropy", "singular_entropy_raw")
-_BY_COLUMN = ("rogue_dimensions", "dominant_dimension", "outlier_dimensions")
 _SPECTRAL = (*_RANKS, *_SHAPES, "condition_number")
 _WHY_SIZE = dict.fromkeys(_SPECTRAL, "its finite-sample bias depends on the number of rows and columns")
+_BY_COLUMN = ("rogue_dimensions", "dominant_dimension", "outlier_dimensions")
 _WHY_SIZE |= dict.fromkeys(_BY_COLUMN, "an even share depends on the number of columns")
-_NO_SIZE = ("norm_id_correlation", "mean_cosine")  # their expectation over isotropic rows is 0 for every size
 _ROWS = {True: "the mean row subtracted", False: "rows as stored", None: "neither said"}
 
 Direction = Literal["better", "worse", "changed", "equal", "unclear"]
-Ways = Mapping[str, Literal["better", "worse"]]
-"""By the name of a measure, what became of the defect whose evidence it is."""
+Ways = Mapping[str, Literal["better", "worse"]]  # by measure, what became of the defect whose evidence it is
 GREW = 0.02  # a defect grew or shrank when its extent, a cosine or a share, moved by a fiftieth
 
 
@@ -58,16 +53,17 @@ def compare_findings(sides: Sequence[Found], unlike: Collection[tuple[str, int]]
     for cause in dict.fromkeys(cause for side in sides for cause in side):
         found = [side.get(cause) for side in sides]
         changes = (
-            _became(found[0], one) if judged[0] and is_judged and (cause, place) not in unlike else ""
-            for place, (one, is_judged) in enumerate(zip(found, judged, strict=True))
+            _became(found[0], one) if judged[0] and judged[place] and (cause, place) not in unlike else ""
+            for place, one in enumerate(found)
         )
-        levels = tuple(None if one is None else one.level for one in found)
-        compared.append(ComparedFinding(cause, levels, tuple(changes)))
+        compared.append(
+            ComparedFinding(cause, tuple(None if one is None else one.level for one in found), tuple(changes))
+        )
     return tuple(compared)
 
 
 def _became(before: Finding | None, after: Finding | None) -> FindingChange:
-    """What became of a defect; empty of a finding that is none, or whose extent is not known."""
+    """It is empty of a finding that is no defect, or whose extent is not known."""
     was, is_ = (one is not None and one.is_defect for one in (before, after))
     if was is not is_:
         return "new" if is_ else "gone"
@@ -95,7 +91,7 @@ def ways_of(findings: Sequence[ComparedFinding], sides: Sequence[Found], place: 
 def compare_measure(
     name: str, readings: Sequence[Measurement | None], norms: Sequence[float | None], ways: Sequence[Ways] = ()
 ) -> ComparedMeasure:
-    """A measure by its readings in each diagnosis, None where not taken, rows' mean norms, and the ways of defects."""
+    """`readings` and `norms` are of each diagnosis."""
     taken = [reading for reading in readings if reading is not None]
     first = next((one for one in taken if one.value is not None), taken[0])  # an undefined one has no direction
     given = zip(readings, norms, LETTERS, ways or [{}] * len(readings), strict=False)
@@ -112,37 +108,32 @@ def compare_measure(
 
 
 def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, list[str]]:
-    """The change, and remarks about it; None where nothing can be subtracted."""
-    if base is None or side is None:
+    """The change, and remarks; None where nothing can be subtracted."""
+    before, after = (None if one is None else _finite(one.reading.value) for one in (base, side))
+    if base is None or side is None or before is None or after is None:
         return None, []
-    before, after = _finite(base.reading.value), _finite(side.reading.value)
-    if before is None or after is None:
-        return None, []
-    a, b = base.letter, side.letter
-    if base.reading.better != side.reading.better:
+    (old, _, a, _), (new, _, b, _) = base, side
+    if old.better != new.better:
         return None, [f"{a} and {b} disagree on which end is better"]
-    if base.reading.centered is not side.reading.centered:
-        rows = f"{_ROWS[base.reading.centered]} in {a}, {_ROWS[side.reading.centered]} in {b}"
-        return None, [f"read from other rows: {rows}"]
+    if old.centered is not new.centered:
+        return None, [f"read from other rows: {_ROWS[old.centered]} in {a}, {_ROWS[new.centered]} in {b}"]
     difference = after - before
     if not math.isfinite(difference):
         return None, [f"the difference of {a} and {b} is too large for a number"]
-    interval, cautions = _interval(base.reading, side.reading, (a, b))
+    interval, cautions = _interval(old, new, (a, b))
     cautions += _cautions(base, side, difference)
-    direction, width = _direction(before, side, interval), range_width(side.reading.range)
+    direction, width = _direction(before, side, interval), range_width(new.range)
     size = abs(difference) / (width or max(abs(before), abs(after))) if difference else 0.0
     is_large = math.inf > size >= (MEANINGFUL if width else MEANINGFUL_UNBOUNDED)
-    if base.reading.name == "norm_id_correlation" and min(base.reading.n, side.reading.n) >= 2:
-        # what chance makes of two rank correlations: of unrelated ranks each scatters by 1 / sqrt(n - 1)
-        scatter = math.sqrt(1 / (base.reading.n - 1) + 1 / (side.reading.n - 1))
-        is_large = is_large and abs(difference) >= SCATTERS * scatter
+    if old.name == "norm_id_correlation" and min(old.n, new.n) >= 2:
+        # of unrelated ranks each correlation scatters by 1 / sqrt(n - 1)
+        is_large = is_large and abs(difference) >= SCATTERS * math.sqrt(1 / (old.n - 1) + 1 / (new.n - 1))
     meaningful = direction in ("better", "worse", "changed") and is_large and not cautions
     return Change(difference, direction, min(size, sys.float_info.max), meaningful, interval), cautions
 
 
 def _direction(before: float, side: _Side, interval: tuple[float, float] | None) -> Direction:
     after, value = side.reading, float(side.reading)
-    # what rounding can make of two equal readings: a share of the larger, and of a range with two ends
     rounding = max(ROUNDING * max(abs(before), abs(value)), ROUNDING / 10 * range_width(after.range))
     if abs(value - before) <= rounding:
         return "equal"
@@ -153,7 +144,7 @@ def _direction(before: float, side: _Side, interval: tuple[float, float] | None)
 
 
 def range_width(limits: Limits) -> float:
-    """From end to end of a range; 0 where one is open."""
+    """It is 0 where an end is open."""
     low, high = limits
     width = high - low if low is not None and high is not None else 0.0
     return width if 0 < width < math.inf else 0.0
@@ -162,11 +153,8 @@ def range_width(limits: Limits) -> float:
 def _interval(
     before: Measurement, after: Measurement, letters: tuple[str, str]
 ) -> tuple[tuple[float, float] | None, list[str]]:
-    """The interval of the difference of two independent readings, and what is wrong with theirs.
-
-    MOVER (Zou & Donner 2008, "Construction of confidence limits about effect measures", eq. for a difference): each
-    limit takes the half width on its own side, so that intervals need not lie evenly about their readings.
-    """
+    """The interval of the difference of two independent readings, and what is wrong with theirs, by MOVER (Zou & Donner
+    2008, eq. for a difference): each limit takes the half width on its own side."""
     if before.interval is None or after.interval is None:
         return None, []
     a, b = float(before), float(after)
@@ -184,7 +172,7 @@ def _cautions(base: _Side, side: _Side, difference: float) -> list[str]:
     (before, norm, a, _), (after, other, b, _) = base, side
     if _definition(before) != _definition(after):
         return [f"defined otherwise in {a} and {b}: compare the definitions"]
-    if before.name in _SCALE:
+    if before.name in ("partition_isotropy", "gaussian_isotropy"):
         if norm is None or other is None:
             return [f"it depends on the scale of the rows, not known for {a} and {b}"]
         ends = f"{number(norm)} in {a}, {number(other)} in {b}"
@@ -195,11 +183,14 @@ def _cautions(base: _Side, side: _Side, difference: float) -> list[str]:
     sizes = f"{before.n:,} x {before.d:,} in {a}, {after.n:,} x {after.d:,} in {b}"
     if before.reference is None or after.reference is None:
         words = f"how it depends on the number of rows and columns is not known ({sizes})"
-        return [] if before.name in _NO_SIZE else [words]
+        # of these the expectation over isotropic rows is 0 for every size
+        return [] if before.name in ("norm_id_correlation", "mean_cosine") else [words]
     shift = abs(after.reference - before.reference)
-    if _apart(before.reference, after.reference) <= ALMOST_NONE or shift < REFERENCE_SHARE * abs(difference):
+    is_rounding = _apart(before.reference, after.reference) <= 1e-9
+    if is_rounding or shift < REFERENCE_SHARE * abs(difference):
         return []
-    return [f"{_WHY_SIZE.get(before.name, _WHY)} ({sizes}): compare the distances"]
+    why = _WHY_SIZE.get(before.name, "it depends on the number of rows or columns")
+    return [f"{why} ({sizes}): compare the distances"]
 
 
 def _apart(a: float, b: float) -> float:

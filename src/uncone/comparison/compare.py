@@ -1,4 +1,4 @@
-"""`compare`: the diagnoses side by side, matched by the names of their subjects and measures."""
+"""`compare`: diagnoses matched by the names of their subjects and measures."""
 
 import os
 from collections import Counter
@@ -24,11 +24,9 @@ from uncone.comparison.verdict import give_verdict
 from uncone.diagnosis.record import Diagnosis, Subject
 from uncone.errors import InputError
 from uncone.records.parts import Measurement
-from uncone.records.text import listing
+from uncone.records.text import listing, plural
 from uncone.regular import starts_with
 from uncone.roles import Progress, Role
-
-_MOST_VERSIONS = 4
 
 
 def compare(
@@ -42,9 +40,8 @@ def compare(
     Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; those without a match are named. If
     no name is shared and each diagnosis has one subject, none a head, these are compared. A reading became worse or
     better only where it is the evidence of a defect that came or grew, shrank or went; all else changed. Where both
-    readings have an interval, their difference has the MOVER interval of independent readings (Zou & Donner 2008), as
-    `Comparison.intervals` says. Where another number of rows or columns, or another scale, moves a measure by itself, a
-    caution says so.
+    readings have an interval, their difference has the MOVER interval of independent readings (Zou & Donner 2008).
+    Where another number of rows or columns, or another scale, moves a measure by itself, a caution says so.
 
     Args:
         diagnoses: two to six, the baseline first. Each is a `Diagnosis`, a file that one was saved to, or anything that
@@ -53,11 +50,11 @@ def compare(
         progress: called with (the step, rows done, rows in all) while a spec is diagnosed.
 
     Returns:
-        A `Comparison`: the verdict in one sentence, and each subject with its measures and findings.
+        A `Comparison`.
 
     Raises:
-        InputError: fewer than two diagnoses or more than six, names that do not match them, a subject or measure that
-            is there twice, or a file or model that cannot be read.
+        InputError: fewer than two diagnoses or more than six, names that do not match them, or a file or model that
+            cannot be read.
         UnsupportedModel: the table or the head of a model cannot be found.
 
     Example:
@@ -69,8 +66,8 @@ def compare(
     """
     sources = tuple(diagnoses)
     if not 2 <= len(sources) <= MOST_COMPARED:
-        advice = "give the baseline first, then the others"
-        raise InputError(f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(sources)}: {advice}")
+        got = f"{len(sources)}: give the baseline first, then the others"
+        raise InputError(f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {got}")
     called = None if names is None else [name.strip() for name in names]
     if called is not None and not (len(sources) == len(called) == len(set(called)) and all(called)):
         told = ", ".join(map(repr, names or ()))
@@ -84,30 +81,28 @@ def compare(
     shown = called or _names(given)
     compared = [ComparedDiagnosis(n, d.verdict, dict(d.versions)) for n, d in zip(shown, given, strict=True)]
     subjects = tuple(_subject(name, sides) for name, sides in _matched(given))
-    verdict, notes = give_verdict(shown, subjects), tuple(_notes(given, subjects))
-    return Comparison(verdict, tuple(compared), subjects, notes=notes, intervals=INTERVALS)
+    notes = tuple(_notes(given, subjects))
+    return Comparison(give_verdict(shown, subjects), tuple(compared), subjects, notes=notes, intervals=INTERVALS)
 
 
 def _once(named: Sequence[Subject | Measurement], what: str) -> None:
-    twice = [name for name, n in Counter(one.name for one in named).items() if n > 1]
-    if twice:
-        raise InputError(f"expected {what} of different names, got {twice[0]!r} twice: the file was edited")
+    for name, n in Counter(one.name for one in named).items():
+        if n > 1:
+            raise InputError(f"expected {what} of different names, got {name!r} twice: the file was edited")
 
 
 def _diagnosis(source: Any, progress: Progress | None) -> Diagnosis:
-    """As given, read from its file, or made of the model or the rows that `source` names."""
     if isinstance(source, Diagnosis):
         return source
-    if isinstance(source, str | os.PathLike) and (
-        Path(source).suffix.casefold() == ".json" or starts_with(source, b"{")
-    ):
+    is_path = isinstance(source, str | os.PathLike)
+    if is_path and (Path(source).suffix.casefold() == ".json" or starts_with(source, b"{")):
         try:
             return Diagnosis.load(source)
         except InputError as error:
             raise error if str(source) in str(error) else InputError(f"{source}: {error}") from error
     from uncone.diagnosis.diagnose import diagnose  # saved diagnoses are compared without it
 
-    if progress is None or not isinstance(source, str | os.PathLike):
+    if progress is None or not is_path:
         return diagnose(source, progress=progress)
     return diagnose(source, progress=lambda step, *done: progress(f"{Path(source).name}: {step}", *done))
 
@@ -121,8 +116,8 @@ def _names(diagnoses: Sequence[Diagnosis]) -> list[str]:
 
 
 def _matched(diagnoses: Sequence[Diagnosis]) -> list[tuple[str, list[Subject | None]]]:
-    alone = [diagnosis.subjects[0] for diagnosis in diagnoses if len(diagnosis.subjects) == 1]
-    named = [{subject.name: subject for subject in diagnosis.subjects} for diagnosis in diagnoses]
+    alone = [d.subjects[0] for d in diagnoses if len(d.subjects) == 1]
+    named = [{subject.name: subject for subject in d.subjects} for d in diagnoses]
     names = dict.fromkeys(name for subjects in named for name in subjects)
     shared = any(all(name in subjects for subjects in named) for name in names)
     if not shared and len(alone) == len(diagnoses) and "head" not in names:
@@ -146,24 +141,21 @@ def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
 
 
 def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
-    """Defects of tokens that a side cannot show: rows whose reserved tokens have no names, or no test of them."""
-    base, unlike = sides[0], set[tuple[str, int]]()
+    """Defects of tokens that a side cannot show: its reserved tokens have no names, or it has no test of them."""
+    unlike = set[tuple[str, int]]()
     for place, side in enumerate(sides):
-        if base is None or side is None:
-            continue
-        reserved = [one.groups is not None and one.groups.reserved_by_name for one in (base, side)]
-        tested = [one.under_trained is not None and one.under_trained.found is not None for one in (base, side)]
-        if reserved[0] is not reserved[1]:
+        both = [one for one in (sides[0], side) if one is not None]
+        if len({one.groups is not None and one.groups.reserved_by_name for one in both}) > 1:
             unlike.add(("degenerate_tail", place))
-        if not all(tested):
+        if any(one.under_trained is None or one.under_trained.found is None for one in both):
             unlike.add(("under_trained_tokens", place))
     return unlike
 
 
 def _measures(sides: Sequence[Subject | None], table: Part, ways: Sequence[Ways]) -> tuple[ComparedMeasure, ...]:
-    taken = [{} if side is None else {reading.name: reading for reading in taken_in(side, table)} for side in sides]
+    taken = [{one.name: one for one in taken_in(side, table)} if side else {} for side in sides]
     names = dict.fromkeys(name for readings in taken for name in readings)
-    norms = [None if side is None or side.norms is None else side.norms.mean for side in sides]
+    norms = [side.norms.mean if side and side.norms else None for side in sides]
     return tuple(compare_measure(name, [side.get(name) for side in taken], norms, ways) for name in names)
 
 
@@ -172,7 +164,7 @@ def _subject_notes(sides: Sequence[Subject | None]) -> list[str]:
     absent = [letter for letter, side in zip(LETTERS, sides, strict=False) if side is None]
     notes = []
     if absent:
-        have = "have" if len(absent) > 1 else "has"
+        have = plural(len(absent), "has", "have")
         notes.append(f"only in {listing([letter for letter, _ in there])}; {listing(absent)} {have} none")
     if len({side.name for _, side in there}) > 1:
         called = ", ".join(f"{side.name!r} in {letter}" for letter, side in there)
@@ -188,13 +180,11 @@ def _subject_notes(sides: Sequence[Subject | None]) -> list[str]:
 
 def _notes(diagnoses: Sequence[Diagnosis], subjects: Sequence[ComparedSubject]) -> list[str]:
     notes = []
-    if not any(all(side is not None for side in subject.sides) for subject in subjects):
+    if not any(all(subject.sides) for subject in subjects):
         notes.append("no subject is in all diagnoses: diagnose one matrix, such as MODEL#input, to compare it")
-    packages = {package for diagnosis in diagnoses for package in diagnosis.versions}
-    ordered = sorted(packages, key=lambda package: (package != "uncone", package))
-    used = [(package, [d.versions.get(package, "unknown") for d in diagnoses]) for package in ordered]
-    differing = [(package, versions) for package, versions in used if len(set(versions)) > 1]
-    for package, versions in differing[:_MOST_VERSIONS]:
+    packages = sorted({name for d in diagnoses for name in d.versions}, key=lambda name: (name != "uncone", name))
+    used = {name: [d.versions.get(name, "unknown") for d in diagnoses] for name in packages}
+    for name, versions in [of for of in used.items() if len(set(of[1])) > 1][:4]:
         lettered = (f"{version} ({letter})" for letter, version in zip(LETTERS, versions, strict=False))
-        notes.append(f"made with different versions of {package}: {', '.join(lettered)}")
+        notes.append(f"made with different versions of {name}: {', '.join(lettered)}")
     return notes

@@ -1,4 +1,4 @@
-"""The record of a comparison: several diagnoses of the same matrices, and how each differs from the first."""
+"""The record of a comparison: how several diagnoses differ from the first."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,17 +14,15 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import Limits, counted, number, optional, shortened, signed, title
 
-MOST_COMPARED = 6  # more would not be told apart in one drawing
+MOST_COMPARED = 6  # that one drawing can tell apart
 Part = Literal["measures", "without_effect", "tokens"]
 PARTS: tuple[Part, ...] = ("measures", "tokens", "without_effect")
 LETTERS = "ABCDEF"
+_Readings = tuple[Measurement | None, ...]  # of all diagnoses
 _TONES: dict[str, Tone] = {"better": "better", "worse": "worse"}
 _MOVED = ("better", "worse", "changed", "neither")
-_HEADINGS = {
-    "measures": ("Measurements", ""),
-    "tokens": ("Tokens by frequency", ""),
-    "without_effect": (WITHOUT_EFFECT, WITHOUT_EFFECT_REASON),
-}
+_HEADINGS = {"measures": ("Measurements", ""), "tokens": ("Tokens by frequency", "")}
+_HEADINGS["without_effect"] = WITHOUT_EFFECT, WITHOUT_EFFECT_REASON
 LITTLE = "In brackets: little, or under a caution."
 WORSE, BETTER = ("new", "grew"), ("gone", "shrank")
 _WAYS = "Worse and better are said of defects that came, grew, shrank or went; all else changed, up or down."
@@ -37,7 +35,7 @@ class Change:
     """How one reading differs from the baseline's.
 
     `direction` is `worse` or `better` where the reading is the evidence of a defect that came or grew, shrank or went;
-    `equal` where the difference is rounding, `unclear` where its interval holds 0, and `changed` everywhere else.
+    `equal` where the difference is rounding, `unclear` where its interval holds 0, and else `changed`.
     """
 
     difference: float  # reading less baseline
@@ -50,8 +48,7 @@ class Change:
 
 @part
 class ComparedMeasure:
-    """One measure over all diagnoses, in their order. `cautions` hold what else than the rows may have moved a number,
-    or why it was not subtracted."""
+    """`cautions` hold what else than the rows may have moved a number, or why it was not subtracted."""
 
     name: str  # see [measures](measures.md)
     better: Literal["higher", "lower", "neither"]  # `higher`, `lower` or `neither`
@@ -71,8 +68,6 @@ FindingChange = Literal["", "new", "grew", "gone", "shrank"]
 
 @part
 class ComparedFinding:
-    """One cause over all diagnoses."""
-
     cause: str  # as in the table of findings
     levels: tuple[Level | None, ...]  # its level in each diagnosis, `null` where it was not found
     # what became of a defect: `new`, `gone`, `grew` or `shrank`; empty where nothing did, or it is none
@@ -81,8 +76,6 @@ class ComparedFinding:
 
 @part
 class ComparedSubject:
-    """One matrix over all diagnoses."""
-
     name: str  # as in the diagnoses
     # what each diagnosis read, without the picture; `null` where it has no such subject
     sides: tuple[Subject | None, ...]
@@ -103,11 +96,10 @@ class ComparedSubject:
 
     @property
     def title(self) -> str:
-        """The matrix in words."""
         return next(side for side in self.sides if side is not None).title
 
     def lettered(self) -> list[tuple[str, int, Subject]]:
-        """The sides that there are, each with the letter and the place of its diagnosis."""
+        """The sides that there are, with the letter and the place of each diagnosis."""
         return [(LETTERS[place], place, side) for place, side in enumerate(self.sides) if side is not None]
 
     def blocks(self, names: tuple[str, ...]) -> tuple[Block, ...]:
@@ -125,16 +117,14 @@ class ComparedSubject:
             content if len(sides) > 1 else Folded("The readings of the one diagnosis that has it", content),
         )
 
-    def readings(self, name: str, *, part: Part = "measures") -> tuple[Measurement | None, ...]:
-        """The measurement called `name` of each side; None where not taken."""
+    def readings(self, name: str, *, part: Part = "measures") -> _Readings:
+        """The measurement called `name` of each side."""
         taken = [() if side is None else taken_in(side, part) for side in self.sides]
         return tuple(next((one for one in side if one.name == name), None) for side in taken)
 
 
 @part
 class ComparedDiagnosis:
-    """One of the diagnoses."""
-
     name: str  # what it is called here
     verdict: str  # its own
     versions: Mapping[str, str] = field(default_factory=dict)  # what made it
@@ -163,15 +153,15 @@ class Comparison(Record):
 
     @property
     def worse(self) -> bool:
-        """Whether a defect came or grew in any diagnosis after the baseline (`--fail-on worse`)."""
-        findings = (finding for subject in self.subjects for finding in subject.findings)
-        return any(change in WORSE for finding in findings for change in finding.changes)
+        """Whether a defect came or grew after the baseline (`--fail-on worse`)."""
+        findings = (f for subject in self.subjects for f in subject.findings)
+        return any(change in WORSE for f in findings for change in f.changes)
 
     @property
     def title(self) -> str:
         """The first two diagnoses, and how many more."""
         names = self._names()
-        return " and ".join([*names[:2], *([f"{len(names) - 2} more"] if len(names) > 2 else [])])
+        return " and ".join([*names[:2], *[f"{len(names) - 2} more"] * (len(names) > 2)])
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measure and diagnosis."""
@@ -189,8 +179,8 @@ class Comparison(Record):
         tallies = ("baseline", *map(self._tally, range(1, len(names))))
         rows = tuple(zip(LETTERS, names, tallies, strict=False))
         verdicts = tuple(zip(LETTERS, (diagnosis.verdict for diagnosis in self.diagnoses), strict=False))
-        made = [", ".join(map(" ".join, d.versions.items())) or "unknown" for d in self.diagnoses]
-        versions = Bullets(tuple(f"{letter}: {by}" for letter, by in zip(LETTERS, made, strict=False)))
+        made = (", ".join(map(" ".join, d.versions.items())) or "unknown" for d in self.diagnoses)
+        versions = Bullets(tuple(map(": ".join, zip(LETTERS, made, strict=False))))
         changes = (change for *_, measure in self._measures() for change in measure.changes)
         has_interval = any(change is not None and change.interval is not None for change in changes)
         return shown(
@@ -215,22 +205,20 @@ class Comparison(Record):
         there = [change for change in moved if change is not None]
         if not there:
             return ""
-        findings = [finding for subject in self.subjects for finding in subject.findings if finding.changes]
-        ways = [finding.changes[place] for finding in findings]
+        ways = [f.changes[place] for subject in self.subjects for f in subject.findings if f.changes]
         worse, better = (sum(way in kind for way in ways) for kind in (WORSE, BETTER))
         of = f"{sum(change.meaningful for change in there)} of {counted(len(there), 'measure')} changed beyond little"
         return f"{counted(worse, 'defect')} worse, {better} better; {of}"
 
 
 def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
-    """The measurements of a subject that belong to one table of its comparison."""
     if part == "tokens":
         return side.token_measurements()
     return side.without_effect if part == "without_effect" else side.measurements
 
 
 def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
-    findings = [finding for finding in subject.findings if any(finding.levels)]
+    findings = [f for f in subject.findings if any(f.levels)]
     findings.sort(key=lambda f: min(LEVELS.index(level) for level in f.levels if level is not None))
     rows = list[tuple[str | Cell, ...]]()
     for f in findings:
@@ -240,61 +228,62 @@ def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
     return tuple(rows)
 
 
+_Lines = list[tuple[str, ComparedMeasure, _Readings]]
+
+
 def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
     measures: Sequence[ComparedMeasure] = getattr(subject, part)
     if not measures:
         return ()
+    lines = [(_title(m.name, part), m, subject.readings(m.name, part=part)) for m in measures]
     heading, why = _HEADINGS[part]
     table, caption = (_pair_table, _OFF) if len(subject.sides) == 2 else (_wide_table, _AGAINST_A)
     meanings = []
-    for m in measures:
-        definitions = [r.definition for r in subject.readings(m.name, part=part) if r and r.definition]
-        meanings += [(_title(m.name, part), Cell(m.name, tone="code"), said) for said in definitions[:1]]
+    for words, m, readings in lines:
+        definitions = [r.definition for r in readings if r and r.definition]
+        meanings += [(words, Cell(m.name, tone="code"), said) for said in definitions[:1]]
     columns = ("measure", "name in files", "definition")
     return section(
         heading,
         Text(why, "lead"),
-        table(subject, measures, part),
+        table(subject, lines),
         Text(caption, "quiet"),
-        Bullets(_remarks(subject, measures, part), "quiet"),
+        Bullets(_remarks(subject, lines), "quiet"),
         Folded("What these measures are", shown(Table(columns, tuple(meanings)))),
     )
 
 
-def _pair_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
-    """Values, difference with its interval, and the distances to the isotropic value unless that is 0."""
-    pairs = [pair for m in measures for pair in zip(m.distances, m.values, strict=True)]
+def _pair_table(subject: ComparedSubject, lines: _Lines) -> Table:
+    pairs = [pair for _, m, _ in lines for pair in zip(m.distances, m.values, strict=True)]
     apart = any(distance not in (None, value) for distance, value in pairs)
     columns = ("measure", "A", "B", "B - A", "", "A off", "B off")[: 7 if apart else 5]
     rows: list[tuple[str | Cell, ...]] = []
-    for m in measures:
+    for words, m, readings in lines:
         off = (optional(distance, shown=signed) for distance in m.distances)
         differs = (_difference(m.changes[1]), _direction(m.changes[1]))
-        row: tuple[str | Cell, ...] = (_title(m.name, part), *_values(subject, m, part), *differs, *off)
+        row: tuple[str | Cell, ...] = (words, *_values(m, readings), *differs, *off)
         rows.append(row[: len(columns)])
     return Table(columns, tuple(rows), ("A", "B", "B - A", "A off", "B off"))
 
 
-def _wide_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
+def _wide_table(subject: ComparedSubject, lines: _Lines) -> Table:
     first = f"isotropic, {subject.lettered()[0][0]}"
     columns = ("measure", first, *LETTERS[: len(subject.sides)])
     rows: list[tuple[str | Cell, ...]] = []
-    for m in measures:
-        readings = subject.readings(m.name, part=part)
+    for words, m, readings in lines:
         reference = next((reading.reference for reading in readings if reading is not None), None)
         values = (
             replace(cell, text=f"{cell.text} {_arrow(change)}", tone=_TONES.get(change.direction, cell.tone))
             if change is not None and change.meaningful
             else cell
-            for cell, change in zip(_values(subject, m, part), m.changes, strict=True)
+            for cell, change in zip(_values(m, readings), m.changes, strict=True)
         )
-        rows.append((_title(m.name, part), optional(reference), *values))
+        rows.append((words, optional(reference), *values))
     return Table(columns, tuple(rows), columns[1:])
 
 
-def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> list[Cell]:
-    """The values with their intervals, none rounded onto an end of the measure's range."""
-    readings = subject.readings(measure.name, part=part)
+def _values(measure: ComparedMeasure, readings: _Readings) -> list[Cell]:
+    """None is rounded onto an end of the measure's range."""
     limits: Limits = next((r.range for r in readings if r is not None and r.value is not None), (None, None))
     cells = []
     for value, reading in zip(measure.values, readings, strict=True):
@@ -305,7 +294,7 @@ def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> l
 
 
 def _difference(change: Change | None) -> Cell:
-    """A signed difference; no larger than rounding it is `0`, with a tilde where it is not 0 to the bit."""
+    """A difference no larger than rounding is `0`, with a tilde where it is not 0 to the bit."""
     if change is None:
         return Cell("-")
     interval = "" if change.interval is None else " to ".join(map(signed, change.interval))
@@ -315,7 +304,7 @@ def _difference(change: Change | None) -> Cell:
 
 
 def _direction(change: Change | None) -> Cell:
-    """An arrow and a word, in brackets where it is little or under a caution; or empty."""
+    """The words are in brackets where the change is little or under a caution."""
     if change is None:
         return Cell("")
     if change.direction not in _MOVED:
@@ -330,29 +319,27 @@ def _arrow(change: Change) -> str:
     return "↑" if change.difference > 0 else "↓"
 
 
-def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> tuple[str, ...]:
+def _remarks(subject: ComparedSubject, lines: _Lines) -> tuple[str, ...]:
     """Why a side has no number, its warnings and the cautions, each said once."""
     by_words = dict[tuple[str, str], list[str]]()
-    for measure in measures:
+    for name, measure, readings in lines:
         said = dict[str, str]()
-        sides = zip(subject.sides, subject.readings(measure.name, part=part), measure.changes, strict=True)
-        for place, (side, reading, change) in enumerate(sides):
+        for place, (side, reading, change) in enumerate(zip(subject.sides, readings, measure.changes, strict=True)):
             unclear = change is not None and change.direction == "unclear"
-            holds = ("the interval of the difference holds 0",) if unclear else ()
-            missing = (
-                () if side is None or reading is not None else ("not taken",)
-            )  # no side: said once, of the subject
+            every = [*(reading.warnings if reading else ()), *measure.cautions[place]]
+            every += ["the interval of the difference holds 0"] * unclear
             if reading is not None and reading.value is None:
-                missing = (f"undefined: {reading.reason}",)
-            warnings = reading.warnings if reading is not None else ()
-            for words in (*missing, *warnings, *measure.cautions[place], *holds):
+                every.insert(0, f"undefined: {reading.reason}")
+            elif side is not None and reading is None:  # no side: said once, of the subject
+                every.insert(0, "not taken")
+            for words in every:
                 said[words] = said.get(words, "") + LETTERS[place]
         for words, letters in said.items():
-            by_words.setdefault((", ".join(letters), words), []).append(_title(measure.name, part))
+            by_words.setdefault((", ".join(letters), words), []).append(name)
     return tuple(f"{letters}: {words} [{'; '.join(names)}]" for (letters, words), names in by_words.items())
 
 
 def _title(name: str, part: Part) -> str:
-    """A measure in words: a reading of a group of tokens says which group."""
+    """A reading of a group of tokens says which group."""
     group, dot, last = name.partition(".")
     return f"{title(group)}: {title(last).lower()}" if dot and part == "tokens" else title(name)

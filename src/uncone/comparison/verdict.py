@@ -1,18 +1,17 @@
-"""The verdict of a comparison: the defects that came, grew, shrank or went, then the largest changes."""
+"""The verdict of a comparison: defects first, then the largest changes."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from uncone.comparison.changes import range_width
-from uncone.comparison.record import BETTER, WORSE, Change, ComparedSubject, Part
+from uncone.comparison.record import BETTER, WORSE, ComparedSubject, Part
 from uncone.diagnosis.record import CALLED
 from uncone.records.parts import DEFECTS
 from uncone.records.text import counted, listing, number, shortened, title
 
 _MOST_NAMED = 3
 
-# Measures of one question tell the same change again: of each family only the first that was taken speaks.
-# Raw readings of the spectrum come last in theirs: the mean alone moves them, and mean_cosine tells of it.
+# Measures of one question change alike: of each family only the first that was taken speaks. Raw readings of the
+# spectrum come last in theirs: the mean alone moves them, and mean_cosine shows it.
 FAMILIES = (
     ("mean_cosine", "mean_shift", "uniformity", "uniformity_exact"),
     ("isoscore", "isoscore_debiased", "isoscore_star", "participation_ratio", "participation_ratio_debiased"),
@@ -27,11 +26,7 @@ FAMILIES = (
 )
 
 
-class _Step(NamedTuple):
-    subject: str
-    change: Change
-    bounded: bool
-    words: str
+_Step = tuple[bool, float, str, str]  # whether the range is open, minus the size, the subject, and the words
 
 
 def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> str:
@@ -42,7 +37,7 @@ def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> s
         return f"{listing([base, *others])} have no subject in common, so nothing could be compared."
     alone, of_many = len(others) == 1, len(subjects) > 1
     sides = enumerate(zip(others, shared, strict=True), start=1)
-    told = [_clause(f" than {base}" if alone else "", name, order, of, of_many=of_many) for order, (name, of) in sides]
+    told = [_clause(f" than {base}" if alone else "", name, order, of, of_many) for order, (name, of) in sides]
     start = "".join(_untrained(name, place, subjects) for place, name in enumerate(map(shortened, names)))
     return f"{start}{'' if alone else f'Against {base}: '}{'; '.join(told)}."
 
@@ -59,21 +54,19 @@ def _untrained(name: str, place: int, subjects: Sequence[ComparedSubject]) -> st
     return f"{of}{name} {looks}{training}. "
 
 
-def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject], *, of_many: bool) -> str:
-    """Defects that came or went, then what changed. `than` is empty where the baseline stands before all clauses."""
+def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject], of_many: bool) -> str:
+    """`than` is empty where the baseline stands before all clauses."""
     if not shared:
         return f"{name} has no subject in common" + than.replace(" than ", " with ")
-    steps = sorted(
-        (step for subject in shared for step in _steps(subject, order)),
-        key=lambda step: (not step.bounded, -step.change.size),
-    )
-    changed = _grouped(steps[:_MOST_NAMED], of_many=of_many)
+    steps = sorted((step for subject in shared for step in _steps(subject, order)), key=lambda step: step[:2])
+    changed = _grouped(steps[:_MOST_NAMED], of_many)
+    named = [(subject, f" of {_called(subject)}" if of_many else "") for subject in shared]
     said = list[str]()
     for way, kinds in (("worse", WORSE), ("better", BETTER)):
-        words = [w for subject in shared for w in _finding_words(subject, order, kinds, of_many=of_many)]
+        words = [w for subject, of in named for w in _finding_words(subject, order, kinds, of)]
         if words:
             said.append(f"{way}{'' if said else than}: {listing(words)}")
-    alone = [w for subject in shared for w in _shown_by_one(subject, order, of_many=of_many)]
+    alone = [w for subject, of in named for w in _shown_by_one(subject, order, of)]
     if not said and not changed and not alone:
         raw = sum(c.meaningful for s in shared for m in s.without_effect if (c := m.changes[order]))
         only = f"; {counted(raw, 'reading')} changed that no probability depends on" if raw else ""
@@ -83,22 +76,19 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
     return f"{name} is {judged}{apart}" + (f"; changed: {changed}" if changed else "")
 
 
-def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
-    """The words of the changes; with several subjects, those of one subject together."""
-    if not of_many or not steps:
-        return listing([step.words for step in steps]) if steps else ""
-    by_subject = {step.subject: [s.words for s in steps if s.subject == step.subject] for step in steps}
-    return listing([f"{listing(words)} of {subject}" for subject, words in by_subject.items()])
+def _grouped(steps: Sequence[_Step], of_many: bool) -> str:
+    words = [said for *_, said in steps]
+    if of_many:
+        names = dict.fromkeys(name for *_, name, _ in steps)
+        words = [f"{listing([said for *_, of, said in steps if of == name])} of {name}" for name in names]
+    return listing(words) if words else ""
 
 
 def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
-    """The changes that mean something, of each family only that of the first measure that was taken.
-
-    Readings that a named defect rests on are told with it.
-    """
+    """The changes that mean something, of each family that of the first measure that was taken, but for readings that a
+    named defect rests on."""
     tables: tuple[Part, ...] = ("measures", "tokens")
-    every = ((m, part) for part in tables for m in getattr(subject, part))
-    taken = {m.name: (m, part) for m, part in every if m.changes[order] is not None}
+    taken = {m.name: (m, part) for part in tables for m in getattr(subject, part) if m.changes[order] is not None}
     silent = {name for family in FAMILIES for name in [n for n in family if n in taken][1:]}
     for name, (measure, part) in taken.items():
         change, before, after = measure.changes[order], measure.values[0], measure.values[order]
@@ -112,16 +102,15 @@ def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
         group, dot, last = name.partition(".")
         called = f"{_name(last)} of {shortened(group)} rows" if dot and part == "tokens" else _name(name)
         words = f"{called} {way} from {was} to {shown}"
-        yield _Step(_called(subject), change, range_width(reading.range) > 0, words)
+        yield range_width(reading.range) == 0, -change.size, _called(subject), words
 
 
 def _called(subject: ComparedSubject) -> str:
     return CALLED.get(subject.name, shortened(subject.name))
 
 
-def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], *, of_many: bool) -> list[str]:
-    """Defects that changed in one of these ways, each with the first reading that it rests on."""
-    of = f" of {_called(subject)}" if of_many else ""
+def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], of: str) -> list[str]:
+    """Each comes with the first reading that it rests on."""
     words = []
     for finding in subject.findings:
         change = finding.changes[order]
@@ -132,31 +121,30 @@ def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], *
     return words[:_MOST_NAMED]
 
 
-def _shown_by_one(subject: ComparedSubject, order: int, *, of_many: bool) -> list[str]:
-    """Defects of one side that the other could not have shown, so that nothing is concluded of them."""
+def _shown_by_one(subject: ComparedSubject, order: int, of: str) -> list[str]:
+    """Defects of one side that the other could not have shown."""
     sides = (subject.sides[0], subject.sides[order])
     if any(not side or not side.findings or side.findings[0].cause == "not_measured" for side in sides):
         return []
-    of = f" of {_called(subject)}" if of_many else ""
     still = (one for one in subject.findings if not one.changes[order])
     shown = (one for one in still if (one.levels[0] in DEFECTS) is not (one.levels[order] in DEFECTS))
     return [f"the {_name(one.cause)}{of}, which only one of the two can show" for one in shown]
 
 
 def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:
-    """The first reading that a defect rests on, after and before: "mean cosine 0.63 instead of 0.02"."""
+    """The first reading of a defect, for instance "mean cosine 0.63 instead of 0.02"."""
     sides = [side for place in (order, 0) if (side := subject.sides[place]) is not None]
     names = [name for side in sides for f in side.findings if f.cause == cause for name in f.measures]
-    measures = {measure.name: measure for measure in (*subject.measures, *subject.tokens)}
-    measure = next((measures[name] for name in names if name in measures), None)
-    before, after = (None, None) if measure is None else (measure.values[0], measure.values[order])
-    if measure is None or before is None or after is None:
+    values = {measure.name: measure.values for measure in (*subject.measures, *subject.tokens)}
+    name = next((name for name in names if name in values), "")
+    before, after = (values[name][place] if name else None for place in (0, order))
+    if before is None or after is None:
         return []
-    return [f"{_name(measure.name.rpartition('.')[2])} {number(after)} instead of {number(before)}"]
+    return [f"{_name(name.rpartition('.')[2])} {number(after)} instead of {number(before)}"]
 
 
 def _name(name: str) -> str:
-    """A name inside a sentence, without a comma: `centred stable rank`; people and scores keep capitals."""
+    """A name has no comma here, as in `centred stable rank`; people and scores keep capitals."""
     base, _, variant = shortened(title(name)).rpartition(", ")
     shown = base or variant
     is_common = shown[1:2].islower() and not any(c.isupper() for c in shown[1:])

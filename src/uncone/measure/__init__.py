@@ -1,7 +1,4 @@
-"""How degenerate is it? Functions from rows, or their `Moments`, to a `Measurement`, one question a file.
-
-`moments_of` says what every measure takes as `x` and `mask`. `all` takes every measure at once.
-"""
+"""How degenerate is it? Functions from rows, or their `Moments`, to a `Measurement`, one question a file."""
 
 from uncone.lazy import open_room
 from uncone.measure import cosine, dimensions, intrinsic_dimension, norms, partition, permutation, spectrum
@@ -38,9 +35,7 @@ from uncone.records.measures import QUESTIONS, MeasureDescription
 _MODULES = (cosine, dimensions, intrinsic_dimension, norms, partition, permutation, spectrum)
 _PARTS = [part for module in (*_MODULES, _hubness, _isoscore, _uniformity) for part in vars(module).values()]
 _NAMED = {part.name: part for part in _PARTS if isinstance(part, MeasureDescription)}
-DESCRIPTIONS: dict[str, tuple[MeasureDescription, ...]] = {
-    question: tuple(_NAMED[name] for name in names) for question, names in QUESTIONS.items()
-}
+DESCRIPTIONS = {question: tuple(_NAMED[name] for name in names) for question, names in QUESTIONS.items()}
 """All measures, by the question they answer."""
 
 __all__ = [

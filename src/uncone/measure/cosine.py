@@ -12,11 +12,8 @@ from uncone.moments import Moments, row_norms
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 
-_LEAST_WEIGHT = 100.0
-"""In roundings of a row: where all rows but one weigh less, hardly a digit of their cosines is left."""
-
 MEAN_COSINE = MeasureDescription(
-    name="mean_cosine", range=("-1/(N - 1)", 1.0), better="lower", centered=False,
+    "mean_cosine", range=("-1/(N - 1)", 1.0), better="lower", centered=False,
     says="What two random rows have in common.",
     definition="mean cosine over all pairs of distinct rows, exact (Ethayarajh 2019)",
     formula="""\
@@ -29,7 +26,7 @@ MEAN_COSINE = MeasureDescription(
     source="Ethayarajh 2019 samples pairs. Bis et al. 2021, eq. 12-14, give the sum; its N belongs inside the bracket.",
 )  # fmt: skip
 MEAN_SHIFT = MeasureDescription(
-    name="mean_shift", range=(0.0, 1.0), better="lower", centered=False,
+    "mean_shift", range=(0.0, 1.0), better="lower", centered=False,
     says="How much of a row's length is shared by all rows.",
     definition="norm of the mean row divided by the mean norm of the rows (Bis et al. 2021, Table 1)",
     formula="|mu| / mean_i |x_i|", isotropic="N^(-1/2)",
@@ -37,7 +34,7 @@ MEAN_SHIFT = MeasureDescription(
     source="Bis et al. 2021, Table 1.",
 )  # fmt: skip
 COSINE_BETWEEN = MeasureDescription(
-    name="cosine_between", range=(-1.0, 1.0), better="lower", centered=False,
+    "cosine_between", range=(-1.0, 1.0), better="lower", centered=False,
     says="How near the rows of one group lie to those of another, for instance to the reserved rows.",
     definition="mean cosine over the pairs of a row of one group and another row of the other",
     formula="""\
@@ -52,9 +49,9 @@ COSINE_BETWEEN = MeasureDescription(
 def mean_cosine(x: Any, *, mask: Any = None) -> Measurement:
     """`MEAN_COSINE` of `x`, rows or first-order moments. All-zero rows are left out and counted.
 
-    Raises UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
+    Undefined: fewer than two rows with a direction, or one with all the weight.
     >>> x = [[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]  # cosines 0, 1 and 0
-    >>> float(uncone.measure.mean_cosine(x))
+    >>> float(mean_cosine(x))
     0.3333333333333333
     """
     m = moments_of(x, mask, second=False)
@@ -65,11 +62,9 @@ def mean_cosine(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
-    """`MEAN_SHIFT` of `x`, rows or first-order moments.
-
-    Raises UndefinedMeasure: every row is zero.
+    """`MEAN_SHIFT` of `x`, rows or first-order moments; undefined for rows that are all zero.
     >>> x = [[3.0, 4.0], [3.0, -4.0]]  # rows of length 5 about a mean row of length 3
-    >>> float(uncone.measure.mean_shift(x))
+    >>> float(mean_shift(x))
     0.6
     """
     m = moments_of(x, mask, second=False)
@@ -81,20 +76,17 @@ def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:
-    """`COSINE_BETWEEN` two groups; `n` is the number of rows of b.
-
-    Args:
-        a, b: the two groups, each rows or unweighted first-order moments.
-        shared: how many rows that are not zero are in both.
-    Raises UndefinedMeasure: a group without rows that have a direction.
+    """`COSINE_BETWEEN` groups `a` and `b`, each rows or unweighted first-order moments; `n` is the number of rows of b,
+    and `shared` rows that are not zero are in both. Undefined: a group without rows that have a
+    direction.
     >>> a, b = [[1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]]  # cosines 0 and 1
-    >>> float(uncone.measure.cosine_between(a, b))
+    >>> float(cosine_between(a, b))
     0.5
     """
     a, b = moments_of(a, second=False), moments_of(b, second=False)
     if a.d != b.d:
-        widths = f"{a.d} and {b.d} features"
-        raise InputError(f"expected two groups of rows of one width, got {widths}: compare rows of one matrix")
+        got = f"{a.d} and {b.d} features"
+        raise InputError(f"expected two groups of rows of one width, got {got}: compare rows of one matrix")
     n_a, n_b = a.n - a.zero_rows, b.n - b.zero_rows
     pairs = n_a * n_b - whole_number(shared, "shared", 0, min(n_a, n_b))
     if pairs <= 0:
@@ -111,7 +103,7 @@ def pair_weight(m: Moments) -> float:
         got = f"{m.n - m.zero_rows} of {m.n}: pass more rows"
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {got}")
     share = pairs / m.unit_weight**2
-    if share <= _LEAST_WEIGHT * m.epsilon:
-        little = f"pairs of different rows have {share:.1g} of the weight, within rounding of none"
-        raise UndefinedMeasure(f"{little}: one row has all of it; pass weights that more rows share")
+    if share <= 100 * m.epsilon:  # hardly a digit of their cosines is left
+        little = f"{share:.1g} of the weight, within rounding of none: one row has all of it"
+        raise UndefinedMeasure(f"pairs of different rows have {little}; pass weights that more rows share")
     return pairs

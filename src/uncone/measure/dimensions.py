@@ -14,10 +14,9 @@ from uncone.records.parts import Measurement
 from uncone.records.text import counted
 
 _NAMED = 8
-_NOISE_SIGMAS = 4.0
 
 ROGUE_DIMENSIONS = MeasureDescription(
-    name="rogue_dimensions", range=("1/D", None), better="lower", centered=False,
+    "rogue_dimensions", range=("1/D", None), better="lower", centered=False,
     says="The share of the mean cosine that one dimension carries; `details` names the leading dimensions.",
     definition="largest share of the mean cosine carried by one dimension (Timkey & van Schijndel 2021)",
     formula="""\
@@ -29,7 +28,7 @@ CC_i = mean over a != b of u_ai u_bi = (S_i^2 - sum_a u_ai^2) / (N (N - 1)), whi
     source="Timkey & van Schijndel 2021, eq. 2-4.",
 )  # fmt: skip
 DOMINANT_DIMENSION = MeasureDescription(
-    name="dominant_dimension", range=("1/D", 1.0), better="lower", centered=True,
+    "dominant_dimension", range=("1/D", 1.0), better="lower", centered=True,
     says="The share of the variance that one dimension carries; `details` names it.",
     definition="largest share of the {total} carried by one dimension",
     formula="max_i C_ii / tr C;  raw: of the second moment", isotropic="1/D",
@@ -38,7 +37,7 @@ DOMINANT_DIMENSION = MeasureDescription(
     variants=(("dominant_dimension_raw", "`centered=False`: of the raw second moment"),),
 )  # fmt: skip
 OUTLIER_DIMENSIONS = MeasureDescription(
-    name="outlier_dimensions", range=(0.0, "D"), better="lower", centered=False,
+    "outlier_dimensions", range=(0.0, "D"), better="lower", centered=False,
     says="How many dimensions have a mean that stands out among the dimensions' means.",
     definition="dimensions whose mean lies over {sigmas:g} standard deviations from the average mean (Kovaleva et al. 2021)",
     formula="number of i with |mu_i - mean mu| > sigmas * std mu,  sigmas = 3 unless given",
@@ -51,9 +50,9 @@ OUTLIER_DIMENSIONS = MeasureDescription(
 def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     """`ROGUE_DIMENSIONS` of `x`, rows or first-order moments.
 
-    Raises UndefinedMeasure: the mean cosine cannot be told from 0, so that shares of it mean nothing.
+    Undefined: the mean cosine cannot be told from 0.
     >>> x = [[3.0, 4.0]] * 8  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
-    >>> round(float(uncone.measure.rogue_dimensions(x)), 6)
+    >>> round(rogue_dimensions(x), 6)
     0.64
     """
     m = moments_of(x, mask, second=False)
@@ -61,9 +60,9 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     pairs = m.unit_weight**2 - m.unit_weight_square
     # The mean cosine of n isotropic rows scatters by sqrt(2 / D) / n about 0.
     n = m.unit_weight**2 / m.unit_weight_square
-    if total <= _NOISE_SIGMAS * math.sqrt(2 / m.d) / n:
-        near = f"the mean cosine is {total:.2g}, indistinguishable from 0 with N = {m.n}"
-        raise UndefinedMeasure(f"{near}: no dimension carries it")
+    if total <= 4 * math.sqrt(2 / m.d) / n:
+        near = f"{total:.2g}, indistinguishable from 0 with N = {m.n}"
+        raise UndefinedMeasure(f"the mean cosine is {near}: no dimension carries it")
     first, square = m.unit_sums()
     parts = (np.square(first) - square) / pairs / total
     leading = np.argsort(-parts, kind="stable")[:_NAMED]
@@ -73,11 +72,9 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`DOMINANT_DIMENSION` of `x`, rows or moments.
-
-    Raises UndefinedMeasure: rows that are all equal (all zero when not centred).
+    """`DOMINANT_DIMENSION` of `x`, rows or moments; undefined for rows that are all equal (all zero when not centred).
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
-    >>> float(uncone.measure.dominant_dimension(x))
+    >>> float(dominant_dimension(x))
     0.75
     """
     m = moments_of(x, mask)
@@ -92,10 +89,9 @@ def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Me
 def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Measurement:
     """`OUTLIER_DIMENSIONS` of `x`, rows or first-order moments; `details` names them.
 
-    Raises InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all equal but
-    for rounding.
+    Undefined: fewer than three features, or means that are all equal but for rounding.
     >>> row = np.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
-    >>> float(uncone.measure.outlier_dimensions(row))
+    >>> float(outlier_dimensions(row))
     1.0
     """
     m = moments_of(x, mask, second=False)
@@ -104,8 +100,8 @@ def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Meas
     means = m.mean()
     spread = float(means.std(ddof=1)) if m.d > 2 else 0.0
     if spread <= 10 * m.epsilon * math.sqrt(m.norm_square_sum / m.weight / m.d):
-        means_of = f"the means of {counted(m.d, 'feature')}"
-        raise UndefinedMeasure(f"{means_of} differ by no more than rounding: none can stand out")
+        of = counted(m.d, "feature")
+        raise UndefinedMeasure(f"the means of {of} differ by no more than rounding: none can stand out")
     z = (means - means.mean()) / spread
     outliers = np.flatnonzero(np.abs(z) > sigmas)
     order = outliers[np.argsort(-np.abs(z[outliers]), kind="stable")][:_NAMED]

@@ -1,4 +1,4 @@
-"""All measures of one matrix at once, and the lists of them, which a diagnosis reads too."""
+"""All measures of one matrix at once, and their list, which a diagnosis reads too."""
 
 import textwrap
 from collections.abc import Callable
@@ -29,38 +29,27 @@ from uncone.records.text import number
 from uncone.rows import Rows, as_samples
 
 Measure = Callable[[Moments], Measurement]
-Tick = Callable[[str], Callable[[int], None]]
+Tick = Callable[[str], Callable[[int], None]]  # from a step to what is told how many rows are done
 
 MEASURES: tuple[tuple[str, Measure], ...] = (
-    ("mean_cosine", mean_cosine),
-    ("mean_shift", mean_shift),
-    ("isoscore", isoscore),
-    ("isoscore_debiased", partial(isoscore, debiased=True)),
-    ("isoscore_star", isoscore_star),
+    ("mean_cosine", mean_cosine), ("mean_shift", mean_shift),
+    ("isoscore", isoscore), ("isoscore_debiased", partial(isoscore, debiased=True)), ("isoscore_star", isoscore_star),
     ("participation_ratio", participation_ratio),
     ("participation_ratio_debiased", partial(participation_ratio, debiased=True)),
-    ("effective_rank", effective_rank),
-    ("rankme", rankme),
-    ("stable_rank", stable_rank),
-    ("stable_rank_centered", partial(stable_rank, centered=True)),
-    ("anisotropy_1", anisotropy),
-    ("anisotropy_1_raw", partial(anisotropy, centered=False)),
-    ("singular_entropy", singular_entropy),
-    ("singular_entropy_raw", partial(singular_entropy, centered=False)),
-    ("condition_number", condition_number),
-    ("rogue_dimensions", rogue_dimensions),
-    ("dominant_dimension", dominant_dimension),
-    ("outlier_dimensions", outlier_dimensions),
-    ("gaussian_isotropy", gaussian_isotropy),
-    ("uniformity", uniformity),
-)
+    ("effective_rank", effective_rank), ("rankme", rankme),
+    ("stable_rank", stable_rank), ("stable_rank_centered", partial(stable_rank, centered=True)),
+    ("anisotropy_1", anisotropy), ("anisotropy_1_raw", partial(anisotropy, centered=False)),
+    ("singular_entropy", singular_entropy), ("singular_entropy_raw", partial(singular_entropy, centered=False)),
+    ("condition_number", condition_number), ("rogue_dimensions", rogue_dimensions),
+    ("dominant_dimension", dominant_dimension), ("outlier_dimensions", outlier_dimensions),
+    ("gaussian_isotropy", gaussian_isotropy), ("uniformity", uniformity),
+)  # fmt: skip
 """Read from moments with `unit_second=True`."""
 _OF_NEIGHBOURS = ("two_nn", "levina_bickel", "hubness", "uniformity_exact")
 
 
 def of_neighbours(rows: Rows, m: Moments, tick: Tick) -> tuple[Measurement, ...]:
-    """The measures of nearest neighbours; one search serves both intrinsic dimensions. `tick(step)` is told how many
-    rows are done."""
+    """The measures of nearest neighbours; one search serves both intrinsic dimensions."""
     hubs, pairs = tick("finding hubs"), tick("pairing directions")
 
     @cache
@@ -70,8 +59,8 @@ def of_neighbours(rows: Rows, m: Moments, tick: Tick) -> tuple[Measurement, ...]
     return (
         read("two_nn", lambda m: two_nn(rows, m, neighbours=shared()), m),
         read("levina_bickel", lambda m: levina_bickel(rows, m, neighbours=shared()), m),
-        read("hubness", lambda m: hubness(rows, m, progress=hubs), m),
-        read("uniformity_exact", lambda m: uniformity_exact(rows, m, progress=pairs), m),
+        read("hubness", partial(hubness, rows, progress=hubs), m),
+        read("uniformity_exact", partial(uniformity_exact, rows, progress=pairs), m),
     )
 
 
@@ -83,15 +72,15 @@ class Readings(dict[str, Measurement]):
 
     def __repr__(self) -> str:
         values = ["undefined" if one.value is None else number(one.value, limits=one.range) for one in self.values()]
-        told = f"Readings({', '.join(map('='.join, zip(self, values, strict=True)))})"
-        return textwrap.fill(told, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+        words = f"Readings({', '.join(map('='.join, zip(self, values, strict=True)))})"
+        return textwrap.fill(words, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measurement, as JSON takes it."""
         return [one.to_row() for one in self.values()]
 
     def to_frame(self) -> Any:
-        """The measurements as a DataFrame of pandas. Raises UnsupportedModel where pandas is not installed."""
+        """The measurements as a DataFrame. Raises UnsupportedModel where pandas is not installed."""
         return frame_of(self.to_rows())
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -101,16 +90,10 @@ class Readings(dict[str, Measurement]):
 def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `measure.all`
     """Every measure of the rows that `diagnose` takes, by name: `measure.all(x)["isoscore"]`.
 
-    The rows are summed in one pass; the partition function and the neighbours read them again.
-
-    Args:
-        x, mask: as for `moments_of`. Of moments alone some measures are undefined.
-        neighbours: also take those of nearest neighbours: about 1.5 N^2 D multiply-adds.
-
-    A measure without a value on these rows is there with its reason. Raises InputError: as for `moments_of`, or moments
-    without second-order sums.
+    `x` and `mask` are as for `moments_of`; of moments alone some measures are undefined. `neighbours` takes those of
+    nearest neighbours too: about 1.5 N^2 D multiply-adds. A measure without a value is there with its reason.
     >>> found = uncone.measure.all([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
-    >>> round(float(found["mean_cosine"]), 4), found["rogue_dimensions"].value
+    >>> round(found["mean_cosine"], 4), found["rogue_dimensions"].value
     (0.3333, None)
     """
     neighbours = flag(neighbours, "neighbours")

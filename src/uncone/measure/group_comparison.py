@@ -1,4 +1,4 @@
-"""Do rare tokens lie otherwise than frequent ones? Groups by frequency, and their readings with intervals."""
+"""Do rare tokens lie otherwise than frequent ones? Readings of groups by frequency, with intervals."""
 
 import math
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from uncone.records.tokens import Difference, Estimate, FrequencyGroup, Frequenc
 from uncone.rows import Array, as_samples
 from uncone.threads import on_one_thread
 
-FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2  # Of all rows: the most frequent and the rarest ones (Yu et al. 2022).
-FEWEST_ROWS = 10  # With fewer rows than this in a group, a standard error means little and no interval is given
+FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2  # Of all rows (Yu et al. 2022)
+FEWEST_ROWS = 10  # With fewer rows in a group a standard error means little, and no interval is given
 CONFIDENCE = 0.95
 _ROUNDING = 1e-5  # of sums over pairs, which come from float32 products
 NAMES = ("frequent", "medium", "rare", "reserved")
@@ -29,27 +29,19 @@ _READINGS: tuple[_Reading, ...] = get_args(_Reading)
 
 @dataclass(frozen=True)
 class Membership:
-    """The groups of the rows, and how they were cut."""
-
     groups: Array  # of each row, int64 (N,): 0 frequent, 1 medium, 2 rare, 3 reserved
     by: Literal["count", "id"]
     definition: str
 
 
 def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Membership:
-    """Frequent (the first 30%), medium and rare rows (the last 20%) by count; reserved rows apart.
+    """Frequent (the first 30%), medium and rare rows (the last 20%) by count (Yu et al. 2022); reserved rows apart.
 
-    The shares are those of Yu et al. 2022, of the rows that are not reserved. Among equal counts the lower id is taken
-    for the more frequent one. Without counts rows are ranked by id.
-
-    Args:
-        n: the number of rows.
-        reserved: the reserved rows, int64, in a group of their own; none where it is None.
-        counts: (N,), how often the token of each row occurs.
-    Raises InputError: counts of another length, negative, or all zero.
+    `reserved` are row numbers or a mask; of equal `counts` (N,) the lower id is the more frequent one. Without counts
+    rows are ranked by id. Raises InputError: counts of another length, negative, or all zero.
     """
     whole_number(n, "n", 0)
-    reserved = np.zeros(0, np.int64) if reserved is None else flat_array(reserved)
+    reserved = flat_array(np.zeros(0, np.int64) if reserved is None else reserved)
     are_numbers = reserved.ndim == 1 and reserved.dtype.kind in "iu" and bool(((reserved >= 0) & (reserved < n)).all())
     if reserved.size and not are_numbers and not (reserved.dtype == np.bool_ and reserved.shape == (n,)):
         expected = f"row numbers from 0 to {n - 1} or a mask ({n},)"
@@ -76,20 +68,14 @@ def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Me
 
 
 def compare_groups(
-    rows: Any,
-    membership: Membership,
-    *,
-    counts: Any = None,
-    pairs: "PairSums | None" = None,
+    rows: Any, membership: Membership, *, counts: Any = None, pairs: "PairSums | None" = None,
     confidence: float = CONFIDENCE,
-) -> FrequencyGroups:
-    """The readings of frequent, medium, rare and reserved rows with intervals, and their differences.
+) -> FrequencyGroups:  # fmt: skip
+    """The readings of frequent, medium, rare and reserved rows with normal intervals, and their differences.
 
-    For each group: the mean cosine over its pairs, its mean norm, its mean cosine to the reserved rows, and to the
-    common direction (that of the sum of all unit rows). Nothing is sampled; the rows are read twice.
-
-    Intervals are normal, for the rows of a group as a random sample of such rows. The standard error of the mean cosine
-    (|S|^2 - n) / (n (n - 1)) is the delete-one jackknife in closed form (Efron & Stein 1981), with a_i = u_i . S:
+    Of each group: its mean cosine, mean norm, mean cosine to the reserved rows, and to the common direction (that of
+    the sum of all unit rows). The rows are read twice. The standard error of the mean cosine is the delete-one
+    jackknife in closed form (Efron & Stein 1981), with a_i = u_i . S:
 
         SE^2 = (n - 1)/n (2 / ((n - 1)(n - 2)))^2 sum_i (a_i - mean a)^2
 
@@ -97,12 +83,9 @@ def compare_groups(
     count the rows of both groups; the common direction is taken as given.
 
     Args:
-        rows: Rows, or a tensor, array or list (N, D).
         membership: from `frequency_membership`.
         counts: (N,), for the occurrences in each group.
-        pairs: sums over all pairs of rows (`PairSums.of(moments)`): with them each group has its `excess` and `chance`.
-        confidence: of the intervals, between 0 and 1.
-    Raises InputError: membership or counts of other rows, a confidence outside (0, 1), rows that are not finite.
+        pairs: `PairSums.of(moments)`: with them each group has its `excess` and `chance`.
     """
     rows = as_samples(rows)
     n, counts = rows.shape[0], counts_for(counts, rows.shape[0])
@@ -114,13 +97,13 @@ def compare_groups(
     unit = UnitSums(membership.groups, len(NAMES), rows.shape[1])
     for block in rows.blocks():
         unit.update(block, row_norms(block))
-        del block  # lets the reader use its buffer again
+        del block
     products = project(rows, group_axes(unit))
     return compare_projected(unit, products, membership, counts=counts, pairs=pairs, confidence=confidence)
 
 
 def group_axes(unit: UnitSums) -> Array:
-    """The axes to project on, (D, 5): the sum of unit rows of each group, and the common direction."""
+    """The sum of unit rows of each group, and the common direction, (D, 5)."""
     total = unit.sums.sum(0)
     length = math.sqrt(np.square(total).sum())
     return np.concatenate([unit.sums, total[None] / (length or 1.0)]).T
@@ -155,15 +138,13 @@ def compare_projected(
 
 
 def _against_chance(cosine: float | None, n: int, pairs: "PairSums | None") -> tuple[float | None, float | None]:
-    """How many standard deviations of random groups of n rows the mean cosine lies above theirs, and Cantelli's bound
-    on that."""
-    if pairs is None or cosine is None or not 2 <= n < pairs.n:
-        return None, None
-    mean, deviation = pairs.null(n)
-    if deviation == 0:
-        return None, None
-    excess = (cosine - mean) / deviation
-    return excess, 1 / (1 + max(0.0, excess) ** 2)
+    """Deviations above the mean cosine of random groups of n rows, and Cantelli's bound on their chance."""
+    if pairs is not None and cosine is not None and 2 <= n < pairs.n:
+        mean, deviation = pairs.null(n)
+        if deviation:
+            excess = (cosine - mean) / deviation
+            return excess, 1 / (1 + max(0.0, excess) ** 2)
+    return None, None
 
 
 @dataclass(frozen=True)
@@ -178,7 +159,7 @@ class PairSums:
     @classmethod
     @on_one_thread
     def of(cls, m: Moments) -> "PairSums":
-        """From unweighted moments with `unit_second=True`; no pair is formed."""
+        """From unweighted moments with `unit_second=True`."""
         first, _ = m.unit_sums()
         if not m.has("unit_second") or m.weight != m.n:
             raise InputError("expected unweighted sums of u u', got others: sum with unit_second=True")
@@ -189,11 +170,9 @@ class PairSums:
     def null(self, size: int) -> tuple[float, float]:
         """Mean and standard deviation of the mean cosine of `size` rows drawn at random, without replacement.
 
-        The mean is that of all rows. With p_k = size^(k) / N^(k) (falling powers), of the sum over the drawn pairs E
-        T^2 = 2 p_2 Q + 4 p_3 (R - Q) + p_4 (H^2 - 2 Q - 4 (R - Q)), where H, Q and R are `total`, `squares` and
-        `row_squares`: two ordered pairs share both rows in 2 ways, one row in 4, or none. The deviation is 0 where it
-        is no more than the rounding of these sums. Raises UndefinedMeasure: fewer than two rows, or more than there
-        are.
+        With p_k = size^(k) / N^(k) (falling powers), of the sum T over the drawn pairs E T^2 = 2 p_2 Q + 4 p_3 (R - Q)
+        + p_4 (H^2 - 2 Q - 4 (R - Q)), where H, Q and R are `total`, `squares` and `row_squares`: two ordered pairs
+        share both rows in 2 ways, one row in 4, or none. The deviation is 0 where it is no more than rounding.
         """
         if not 2 <= size <= self.n:
             raise UndefinedMeasure(f"expected from 2 to {self.n} rows with a direction, got {size}: nothing to compare")
@@ -211,8 +190,8 @@ class PairSums:
 
 
 class _Readings:
-    """The readings of K groups and their variances, from a = (u . S_1, ..., u . S_K, u . c) of every unit row u, with S
-    the groups' sums of unit rows and c the common direction."""
+    """From a = (u . S_1, ..., u . S_K, u . c) of every unit row u, with S the groups' sums of unit rows and c the
+    common direction."""
 
     def __init__(self, unit: UnitSums, products: Array, z: float) -> None:
         a, members = products * inverse(unit.norms)[:, None], [unit.groups == g for g in range(len(NAMES))]
@@ -225,7 +204,6 @@ class _Readings:
         self._covariance = [np.cov(x.T) if len(x) > 1 else none for x in of_groups]
 
     def read(self, which: _Reading, g: int) -> tuple[float | None, float | None]:
-        """One reading of one group, and its variance."""
         n, reserved, spread = self.n[g], self.n[3], self._covariance[g].diagonal()
         value, variance, fewest = None, 0.0, n
         if which == "mean_norm":
@@ -243,7 +221,6 @@ class _Readings:
         return value, variance if fewest >= FEWEST_ROWS else None
 
     def difference(self, which: _Reading, a: int, b: int) -> Estimate:
-        """The reading of group a minus that of group b."""
         (first, of_first), (second, of_second) = self.read(which, a), self.read(which, b)
         if first is None or second is None:
             return Estimate(None)
@@ -253,7 +230,6 @@ class _Readings:
         return self.estimate(first - second, variance)
 
     def estimate(self, value: float | None, variance: float | None) -> Estimate:
-        """The value with its interval."""
         if value is None or variance is None:
             return Estimate(value)
         reach = self._z * math.sqrt(max(0.0, variance))

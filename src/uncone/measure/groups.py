@@ -1,4 +1,4 @@
-"""Which rows are affected? Any measure by group of rows, and each group's cosine to the reserved rows."""
+"""Which rows are affected? Any measure by group of rows, and reserved rows."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -16,15 +16,13 @@ from uncone.records.parts import Measurement
 from uncone.records.text import cut_label, plural
 from uncone.rows import GRID, Array, Rows, SelectedRows, as_samples
 
-LAST_IDS = 1000  # Where no row is reserved by name, the last ids stand in: most vocabularies are sorted by frequency
 MOST_GROUPS = 10**6
-FEWEST_RESERVED = 10  # A mean direction of fewer rows than this is mostly their own
+FEWEST_RESERVED = 10  # A mean direction of fewer rows is mostly their own
 _RESERVED = re.compile(
     r"\[unused_?\d+\]|<unused_?\d+>|<\|?reserved[a-z_]*_?\d+\|?>|<\|dummy_\d+\|>|<\|extra_\d+\|>|madeupword\d+|\[PAD\d+\]",
     re.IGNORECASE,
 )
-_FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")
-"""What such a name begins with: a look at it spares most tokens the expression."""
+_FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")  # spares most tokens the expression
 
 
 @dataclass(frozen=True)
@@ -37,27 +35,22 @@ class Reserved:
 
 
 def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
-    """The rows whose token is reserved (`[unused12]`, `<|reserved_3|>`, ...); else the last 1,000 ids.
-
-    Args:
-        labels: the token of each row, or None where they are unknown.
-        n: the number of rows.
-    """
+    """The rows whose token, in `labels`, is reserved (`[unused12]`, `<|reserved_3|>`, ...); else the last 1,000 of n
+    ids."""
     whole_number(n, "n", 0)
     if labels is not None and not are_labels(labels):
         raise InputError(f"expected a text or None for each row, got {shown(labels)}: pass a list of tokens")
     if labels is not None and len(named := named_reserved(labels)) >= FEWEST_RESERVED:
         ends = f"{cut_label(labels[named[0]])} to {cut_label(labels[named[-1]])}"
-        words = f"{len(named)} reserved tokens found in the tokenizer ({ends})"
-        return Reserved(np.array(named), words, True)
-    count = min(LAST_IDS, max(1, n // 10))
+        return Reserved(np.array(named), f"{len(named)} reserved tokens found in the tokenizer ({ends})", True)
+    count = min(1000, max(1, n // 10))  # most vocabularies are sorted by frequency
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
     last = f"the last {plural(count, 'id', f'{count} ids')}, because {why}"
     return Reserved(np.arange(n - count, n), last, False)
 
 
 def are_labels(labels: Any, least: int = 0) -> bool:
-    """Whether this is a list of texts and of None, `least` of them or more."""
+    """Whether this is a list of texts and of None, `least` or more."""
     if isinstance(labels, str | bytes | dict) or not hasattr(labels, "__len__"):
         return False
     try:
@@ -67,14 +60,13 @@ def are_labels(labels: Any, least: int = 0) -> bool:
 
 
 def named_reserved(labels: Sequence[str | None]) -> list[int]:
-    """The numbers of the rows whose token is reserved by its name, however few."""
+    """The rows whose token is reserved by its name, however few."""
     begun = ((i, label) for i, label in enumerate(labels) if label is not None and label.startswith(_FIRST))
     return [i for i, label in begun if _RESERVED.fullmatch(label)]
 
 
 class GroupMoments:
-    """One `Moments` for each group of rows, all fed in one pass. Memory is that of `Moments` times the number of
-    groups: leave out second-order sums (the default) where there are many."""
+    """One `Moments` for each group, fed in one pass. Memory is that of `Moments` times the groups."""
 
     def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False) -> None:
         whole_number(count, "count", 0, MOST_GROUPS)
@@ -83,7 +75,7 @@ class GroupMoments:
             self.work_with(self._moments[0])
 
     def work_with(self, other: Moments) -> None:
-        """Use the working memory of `other`, which is updated in turn with these and never at once."""
+        """As `Moments.work_with`."""
         for m in self._moments:
             m.work_with(other)
 
@@ -99,32 +91,21 @@ class GroupMoments:
                 self._moments[group].update(part)
 
     def finish(self) -> list[Moments]:
-        """The moments of the groups, in their order."""
         return [m.finish() for m in self._moments]
 
 
 def by_group(
-    rows: Any,
-    measures: Iterable[Callable[[Moments], Measurement]],
-    groups: Any = None,
-    *,
-    bin_size: int = 1000,
-    row_measures: Iterable[Callable[[Rows, Moments], Measurement]] = (),
-    second: bool = True,
-    unit_second: bool = False,
-) -> list[tuple[Measurement, ...]]:
+    rows: Any, measures: Iterable[Callable[[Moments], Measurement]], groups: Any = None, *, bin_size: int = 1000,
+    row_measures: Iterable[Callable[[Rows, Moments], Measurement]] = (), second: bool = True, unit_second: bool = False,
+) -> list[tuple[Measurement, ...]]:  # fmt: skip
     """Every measure for every group of rows.
 
     Args:
-        rows: Rows, or a tensor, array or list (N, D).
-        measures: functions of `Moments`, for instance `measure.mean_cosine`, or a lambda that sets their options.
+        measures: functions of `Moments`, for instance `measure.mean_cosine`.
         groups: the group of each row from 0 up, -1 for none, (N,); by default bins of `bin_size` consecutive ids.
-        row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they read the
-            group again.
+        row_measures: functions of a group's Rows and Moments, such as `measure.partition_isotropy`: they read it again.
         second, unit_second: as for `Moments`. With bins one group's sums are held at a time, with given groups all.
-    Returns one tuple of measurements for each group, in their order, those of `row_measures` last. A measure that is
-    undefined on a group gives a `Measurement` with its reason. Raises InputError: groups of another length, or rows
-    that are not finite.
+    Returns a tuple for each group, those of `row_measures` last.
     """
     if whole_number(bin_size, "bin_size") < 1:
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
@@ -133,10 +114,8 @@ def by_group(
     with counting_nonfinite(rows):
         if groups is None:
             members = iter(np.split(np.arange(n), range(bin_size, n, bin_size)))
-            firsts = range(0, n, bin_size)
-            sums: Iterable[Moments] = (
-                _bin(rows, first, min(first + bin_size, n), Moments(d, **kinds)) for first in firsts
-            )
+            starts = range(0, n, bin_size)
+            sums: Iterable[Moments] = (_bin(rows, i, min(i + bin_size, n), Moments(d, **kinds)) for i in starts)
         else:
             groups = _checked(groups, n)
             of_groups = GroupMoments(int(groups.max()) + 1, d, **kinds)
@@ -164,8 +143,8 @@ def _checked(given: Any, n: int) -> Array:
     if groups.shape != (n,) or groups.dtype.kind not in "iu":
         got = f"{groups.dtype} of shape {groups.shape}"
         raise InputError(f"expected integer groups of shape ({n},), got {got}: give one group a row")
-    if int(groups.min()) < -1 or int(groups.max()) >= MOST_GROUPS:
-        got = f"{int(groups.min())} to {int(groups.max())}: number them from 0"
+    if groups.min() < -1 or groups.max() >= MOST_GROUPS:
+        got = f"{groups.min()} to {groups.max()}: number them from 0"
         raise InputError(f"expected groups from -1 (none) up to {MOST_GROUPS:,}, got {got}")
     return groups.astype(np.int64)
 

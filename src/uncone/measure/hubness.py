@@ -19,17 +19,14 @@ from uncone.roles import Ticks
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-NEIGHBOURS = 10  # Neighbours a row: the customary k of the literature on hubness
-TOP_HUBS = 10
-FEW_LISTS = 1000  # Below 1,000 rows single rows decide a skewness
-_TOP_SHARE = 0.01
+FEW_LISTS = 1000  # rows, below which single ones decide a skewness
 _ROUNDING = 1e-12  # of a variance, from sums in float64 that nearly cancel
 _GROUPS = 20
 _T_19 = 2.093024054408263  # the 97.5% quantile of Student's t with 19 degrees of freedom
 
 
 HUBNESS = MeasureDescription(
-    name="hubness", range=("-(N - 2) / sqrt(N - 1)", "(N - 2) / sqrt(N - 1)"), better="lower",
+    "hubness", range=("-(N - 2) / sqrt(N - 1)", "(N - 2) / sqrt(N - 1)"), better="lower",
     says="Whether a few rows are everybody's neighbour: these turn up in answers to any query.",
     definition="skewness of the number of rows that have a row among their k = {k} nearest, {metric} (Radovanovic et al. 2010)",
     formula="""\
@@ -45,78 +42,65 @@ k = 10, cosine, unless given; 0 where every row occurs equally often""",
 
 @on_one_thread
 def hubness(
-    rows: Any,
-    moments: Moments | None = None,
-    *,
-    k: int = NEIGHBOURS,
-    metric: Metric = "cosine",
-    neighbours: Neighbours | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-    progress: Ticks = None,
+    rows: Any, moments: Moments | None = None, *, k: int = 10, metric: Metric = "cosine",
+    neighbours: Neighbours | None = None, sample: int | None = None, seed: int = 0, progress: Ticks = None,
     mask: Any = None,
-) -> Measurement:
+) -> Measurement:  # fmt: skip
     """`HUBNESS` of the rows.
 
     In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them even, sum |N_k
     - k| / (2 k N); `antihub_share`, of the rows that occur nowhere; `top_share`, of all occurrences, that the 1% of
-    rows with the most have; and the rows that occur most: `hubs` (ids), `hub_counts`, `hub_labels`. Of a sample of Q
-    rows the shares are None, and counts are scaled by N / Q.
+    rows with the most have; and those that occur most: `hubs` (ids), `hub_counts`, `hub_labels`. Of a sample of Q rows
+    the shares are None, and counts are scaled by N / Q.
 
-    Args:
-        rows, moments, sample, seed, progress, mask: as for `nearest_neighbours`.
-        k: neighbours of each row.
-        metric: "cosine", as most retrieval compares rows, or "euclidean".
-        neighbours: a search of the same rows with copies (`distinct=False`), this metric and at least k neighbours.
-    Raises InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search.
-    UndefinedMeasure: not more than k rows.
+    `neighbours` are k or more of the same rows, with copies; the rest is as for `nearest_neighbours`.
+    Undefined: not more than k rows.
     >>> star = [[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]]  # listed 3, 1, 0 and 0 times
-    >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
+    >>> round(hubness(star, k=1, metric="euclidean"), 4)  # 1.5 / 1.5^1.5
     0.8165
     """
     if whole_number(k, "k") < 1:
-        raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")
-    how: Any = {"metric": metric, "sample": sample, "seed": seed, "progress": progress}
-    rows, m, neighbours = searched(rows, moments, mask, neighbours, k, **how)
-    n = neighbours.searched
-    if neighbours.k < k:
-        pass_ = "pass more rows or a smaller k"
-        raise UndefinedMeasure(f"expected more than k = {k} rows to be neighbours, got {n}: {pass_}")
-    lists, interval, scale = neighbours.indices[:, :k], None, n / len(neighbours.queries)
+        raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")
+    rows, m, near = searched(rows, moments, mask, neighbours, k, sample, seed, progress, metric)
+    n = near.searched
+    if near.k < k:
+        got = f"{n}: pass more rows or a smaller k"
+        raise UndefinedMeasure(f"expected more than k = {k} rows to be neighbours, got {got}")
+    lists, interval, scale = near.indices[:, :k], None, n / len(near.queries)
     counts = np.bincount(lists.reshape(-1), minlength=m.n)
     bound = (n - 2) / math.sqrt(n - 1)  # of the skewness of n numbers, where one differs from all others
     shares: tuple[float | None, ...] = (None, None, None)
-    if neighbours.sampled:
+    if near.sampled:
         value, interval = _sampled_skewness(lists, n, bound, seed)
     else:
-        of_searched = counts[neighbours.queries]
-        deviation, most = (of_searched - k).astype(np.float64), np.sort(of_searched)[-max(1, round(_TOP_SHARE * n)) :]
-        robin_hood, top_share = float(np.abs(deviation).sum()) / (2 * k * n), float(most.sum()) / (k * n)
-        shares = robin_hood, float((of_searched == 0).mean()), top_share
+        listed = counts[near.queries]
+        deviation, most = (listed - k).astype(np.float64), np.sort(listed)[-max(1, round(0.01 * n)) :]
+        robin_hood = float(np.abs(deviation).sum()) / (2 * k * n)
+        shares = robin_hood, float((listed == 0).mean()), float(most.sum()) / (k * n)
         variance = float(np.square(deviation).mean())
         value = 0.0 if variance == 0 else float((deviation**3).mean()) / variance**1.5
-    order = np.argsort(-counts, kind="stable")[:TOP_HUBS]
-    top, labels, asked = counts[order].tolist(), rows.labels, {"k": k, "metric": metric}
+    order = np.argsort(-counts, kind="stable")[:10]
+    top, asked = counts[order].tolist(), {"k": k, "metric": metric}
     details: dict[str, Any] = asked | dict(zip(("robin_hood", "antihub_share", "top_share"), shares, strict=True))
     details["hubs"] = (order if rows.ids is None else rows.ids[order]).tolist()
     details["hub_counts"] = top if scale == 1 else [round(count * scale, 1) for count in top]
-    if labels is not None:
-        details["hub_labels"] = token_texts(labels, order.tolist())
-    details |= {"duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n}
-    rest = {"interval": interval, "asked": asked, "details": details, "warnings": _warnings(neighbours, k)}
+    if rows.labels is not None:
+        details["hub_labels"] = token_texts(rows.labels, order.tolist())
+    details |= {"duplicates": near.duplicates, "tied": near.tied, "queries": len(lists), "searched": n}
+    rest = {"interval": interval, "asked": asked, "details": details, "warnings": _warnings(near, k)}
     return reading(HUBNESS, value, m, lowest=-bound, highest=bound, **rest)
 
 
 def _sampled_skewness(lists: Array, n: int, bound: float, seed: int) -> tuple[float, tuple[float, float] | None]:
-    """The skewness of N_k over n rows, at most `bound`, from the lists of a sample, and its jackknife interval."""
+    """Of N_k over n rows, from a sample of lists, with its jackknife interval."""
     value = _thinned_skewness(lists, n)
     if value is None or abs(value) > bound:  # the unbiased variance of too few lists may be near 0, or below
-        lists_of = f"got {len(lists)}: take a larger sample"
-        raise UndefinedMeasure(f"expected enough lists to estimate how unevenly rows occur in them, {lists_of}")
+        got = f"{len(lists)}: take a larger sample"
+        raise UndefinedMeasure(f"expected enough lists to estimate how unevenly rows occur in them, got {got}")
     if len(lists) < 4 * _GROUPS:
         return value, None
     group = np.random.default_rng(seed).permutation(len(lists)) % _GROUPS
-    without = [_thinned_skewness(lists[group != i], n) for i in range(_GROUPS)]
+    without = (_thinned_skewness(lists[group != i], n) for i in range(_GROUPS))
     values = [one for one in without if one is not None]
     if len(values) < _GROUPS:
         return value, None
@@ -127,8 +111,8 @@ def _sampled_skewness(lists: Array, n: int, bound: float, seed: int) -> tuple[fl
 
 
 def _thinned_skewness(lists: Array, n: int) -> float | None:
-    """From factorial moments: of a count that is hypergeometric (n rows, N_k of them, q drawn), E (c)_r = (N_k)_r (q)_r
-    / (n)_r."""
+    """From factorial moments: of a hypergeometric count (n rows, N_k of them, q drawn) E (c)_r = (N_k)_r (q)_r /
+    (n)_r."""
     q, k = lists.shape
     if q < 3:
         return None
@@ -141,13 +125,13 @@ def _thinned_skewness(lists: Array, n: int) -> float | None:
     return None if variance <= _ROUNDING * square else (cube - 3 * k * square + 2 * k**3) / variance**1.5
 
 
-def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
-    n, copies, tied = neighbours.searched, neighbours.duplicates, neighbours.tied
-    zero = neighbours.rows - n
+def _warnings(near: Neighbours, k: int) -> tuple[str, ...]:
+    n, copies, tied = near.searched, near.duplicates, near.tied
+    zero = near.rows - n
     last = f"{tied} {plural(tied, 'row has', 'rows have')} two candidates for the last neighbour equally far"
-    return neighbours.warnings(
+    return near.warnings(
         (n < FEW_LISTS, f"{n} rows are few: single rows decide the skewness"),
         (zero, f"{zero} {plural(zero, 'row is', 'rows are')} all zero, without a direction, and left out"),
         (copies, f"{copies} {plural(copies, 'row equals', 'rows equal')} another: of copies, the first are listed"),
-        (tied and neighbours.k == k, f"{last}: the lower number is listed"),
+        (tied and near.k == k, f"{last}: the lower number is listed"),
     )

@@ -17,20 +17,17 @@ from uncone.roles import Ticks
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-FEW_RATIOS = 100  # Below 100 rows an estimate from two neighbours has a relative standard error above a tenth
-UNDERESTIMATED = 20.0
-"""Above about 20 dimensions estimates from neighbours fall short: no row has neighbours near enough."""
-NEIGHBOURS = 100  # What Cai et al. 2021 take for embeddings, and scikit-dimension where it makes local estimates.
-_ROUNDINGS = 4.0  # Of the rows: distances to neighbours that differ by less on average are taken for equal
-_DROPPED = 0.1
-_LEVEL = 0.95
+FEW_RATIOS = 100  # rows, below which an estimate has a relative standard error above a tenth
+UNDERESTIMATED = 20.0  # dimensions, above which no row has neighbours near enough
+NEIGHBOURS = 100  # as Cai et al. 2021 take for embeddings
+_ROUNDINGS = 4.0  # of the rows: distances to neighbours that differ by less on average count as equal
 _Z = 1.959963984540054
 
 
 _ISOTROPIC = "no closed form; it reads below D"
 
 TWO_NN = MeasureDescription(
-    name="two_nn", range=(0.0, None), better="neither",
+    "two_nn", range=(0.0, None), better="neither",
     says="How many dimensions the rows fill locally, from the two nearest rows.",
     definition="(N - 1) / sum ln(r2 / r1) over the distances to the two nearest rows, equal rows left out (Facco et al. 2017)",
     formula="""\
@@ -45,7 +42,7 @@ where rows are spread evenly over the distance r_2:  P(r_2 / r_1 > m) = m^-d""",
     "these they return.",
 )  # fmt: skip
 LEVINA_BICKEL = MeasureDescription(
-    name="levina_bickel", range=(0.0, None), better="neither",
+    "levina_bickel", range=(0.0, None), better="neither",
     says="How many dimensions the rows fill locally, from the k nearest rows: at a larger scale than `two_nn`.",
     definition="1 over the mean of ln(T_k / T_j) over the k = {k} nearest rows, equal rows left out "
     "(Levina & Bickel 2004; MacKay & Ghahramani 2005)",
@@ -61,100 +58,75 @@ T_j the distance to the j-th nearest row;  k = 100, or all other rows""",
 
 @on_one_thread
 def two_nn(
-    rows: Any,
-    moments: Moments | None = None,
-    *,
-    neighbours: Neighbours | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-    progress: Ticks = None,
-    mask: Any = None,
-) -> Measurement:
+    rows: Any, moments: Moments | None = None, *, neighbours: Neighbours | None = None, sample: int | None = None,
+    seed: int = 0, progress: Ticks = None, mask: Any = None,
+) -> Measurement:  # fmt: skip
     """`TWO_NN` of the rows. `interval` is the exact 95% interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
 
     In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the top 10%;
     `censored`, the maximum likelihood with those 10% only known to be above the rest; `duplicates`.
 
-    Args:
-        rows, moments, sample, seed, progress, mask: as for `nearest_neighbours`.
-        neighbours: a search of the same rows with `distinct=True`, k of 2 or more and the Euclidean metric.
-    Raises InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than three
-    different rows, or no row whose two nearest differ in distance by more than rounding.
+    `neighbours` are two or more of the same rows, `distinct` and Euclidean; the rest is as for `nearest_neighbours`.
+    Undefined: fewer than three different rows, or no row whose two nearest differ in distance by more
+    than rounding.
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # r_2 / r_1 is 3, 2, 3/2, 3/2
-    >>> round(float(uncone.measure.two_nn(line)), 4)  # 3 / ln 13.5
+    >>> round(two_nn(line), 4)  # 3 / ln 13.5
     1.1527
     """
-    how: Any = {"distinct": True, "sample": sample, "seed": seed, "progress": progress}
-    _, m, neighbours = searched(rows, moments, mask, neighbours, 2, **how)
-    _require_two(neighbours)
-    ratios = np.sort(np.log(neighbours.distances[:, 1] / neighbours.distances[:, 0]))
+    _, m, near = searched(rows, moments, mask, neighbours, 2, sample, seed, progress, distinct=True)
+    _require_two(near)
+    ratios = np.sort(np.log(near.distances[:, 1] / near.distances[:, 0]))
     n, total = len(ratios), float(ratios.sum())
     if n < 2 or total <= n * _ROUNDINGS * m.epsilon:
         got = f"{n} on a lattice, to rounding: there is no scale"
         raise UndefinedMeasure(f"expected two rows or more with their two nearest at different distances, got {got}")
-    value, kept = (n - 1) / total, int(n * (1 - _DROPPED))
+    value, kept = (n - 1) / total, int(n * (1 - 0.1))
     first, square = ratios[:kept], float(np.square(ratios[:kept]).sum())
     fit = float(first @ -np.log1p(-np.arange(1, kept + 1) / n)) / square if square else None
     below = float(first.sum() + (n - kept) * first[-1]) if kept > 1 else 0.0  # with the others known to be larger
-    low, high = (gamma_quantile((1 + side * _LEVEL) / 2, n) / total for side in (-1, 1))
-    details = {"linear_fit": fit, "censored": (kept - 1) / below if below > 0 else None, **_counts(neighbours)}
-    return reading(TWO_NN, value, m, interval=(low, high), warnings=_warnings(value, neighbours, n), details=details)
+    low, high = (gamma_quantile((1 + side * 0.95) / 2, n) / total for side in (-1, 1))
+    details = {"linear_fit": fit, "censored": (kept - 1) / below if below > 0 else None, **_counts(near)}
+    return reading(TWO_NN, value, m, interval=(low, high), warnings=_warnings(value, near, n), details=details)
 
 
 @on_one_thread
 def levina_bickel(
-    rows: Any,
-    moments: Moments | None = None,
-    *,
-    k: int = NEIGHBOURS,
-    neighbours: Neighbours | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-    progress: Ticks = None,
-    mask: Any = None,
-) -> Measurement:
+    rows: Any, moments: Moments | None = None, *, k: int = NEIGHBOURS, neighbours: Neighbours | None = None,
+    sample: int | None = None, seed: int = 0, progress: Ticks = None, mask: Any = None,
+) -> Measurement:  # fmt: skip
     """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
 
     With a sample, `interval` is the 95% interval for all rows (standard error of the mean inverse); without, there is
     none: local estimates share their neighbours. `local_dimensions` gives those of every row.
 
-    Args:
-        rows, moments, sample, seed, progress, mask: as for `two_nn`.
-        k: neighbours of each row; all other rows where there are fewer.
-        neighbours: as for `two_nn`, with at least k neighbours.
-    Raises InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer
-    than three different rows, or all neighbours of every row equally far, to rounding.
+    Arguments are as for `two_nn`; `k` is all other rows where there are fewer. Undefined: fewer than
+    three different rows, or all neighbours of every row equally far, to rounding.
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # T_2 / T_1 is 3, 2, 3/2, 3/2
-    >>> round(float(uncone.measure.levina_bickel(line, k=2)), 4)  # 4 / ln 13.5
+    >>> round(levina_bickel(line, k=2), 4)  # 4 / ln 13.5
     1.5369
     """
     if whole_number(k, "k") < 2:
         raise InputError(f"expected k of 2 or more, got {k}: {NEIGHBOURS} is customary")
-    how: Any = {"distinct": True, "sample": sample, "seed": seed, "progress": progress}
-    _, m, neighbours = searched(rows, moments, mask, neighbours, k, **how)
-    inverse = _inverse_dimensions(neighbours, k)
+    _, m, near = searched(rows, moments, mask, neighbours, k, sample, seed, progress, distinct=True)
+    inverse = _inverse_dimensions(near, k)
     mean, n = float(inverse.mean()), len(inverse)
     if mean <= _ROUNDINGS * m.epsilon:
         got = f"{n} rows with all of theirs equally far, to rounding: there is no scale"
         raise UndefinedMeasure(f"expected neighbours at different distances, got {got}")
     quantiles = np.quantile(inverse[:: max(1, n // 2**20)], (0.95, 0.5, 0.05)).tolist()
     local = zip(("local_5_percent", "local_median", "local_95_percent"), quantiles, strict=True)
-    k, interval = min(k, neighbours.k), None
-    if neighbours.sampled and n > 1:
-        error = _Z * float(inverse.std(ddof=1)) * math.sqrt((1 - n / neighbours.searched) / n)
+    k, interval = min(k, near.k), None
+    if near.sampled and n > 1:
+        error = _Z * float(inverse.std(ddof=1)) * math.sqrt((1 - n / near.searched) / n)
         interval = (1 / (mean + error), 1 / (mean - error)) if error < mean else None
-    details = {"k": k, **{name: 1 / one if one > 0 else None for name, one in local}, **_counts(neighbours)}
-    rest = {"asked": {"k": k}, "warnings": _warnings(1 / mean, neighbours, n), "details": details}
+    details = {"k": k, **{name: 1 / one if one > 0 else None for name, one in local}, **_counts(near)}
+    rest = {"asked": {"k": k}, "warnings": _warnings(1 / mean, near, n), "details": details}
     return reading(LEVINA_BICKEL, 1 / mean, m, interval=interval, **rest)
 
 
 def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
-    """Levina and Bickel's estimate at every row that was asked: float64 (Q,), in dimensions, infinite where all
-    neighbours are equally far.
-
-    `neighbours` is a search with `distinct=True` and the Euclidean metric; `k` of them are used, or all where there are
-    fewer. Raises UndefinedMeasure: fewer than two neighbours a row. InputError: neighbours with copies among them.
-    """
+    """Levina and Bickel's estimate at every row that was asked: float64 (Q,), infinite where all neighbours are equally
+    far. The neighbours are `distinct` and Euclidean, at least two a row."""
     if not isinstance(neighbours, Neighbours):
         raise InputError(f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search the rows first")
     whole_number(k, "k", 2)
@@ -164,9 +136,9 @@ def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
         return 1 / _inverse_dimensions(neighbours, k)
 
 
-def _inverse_dimensions(neighbours: Neighbours, k: int) -> Array:
-    _require_two(neighbours, k)
-    logarithms = np.log(neighbours.distances[:, :k])
+def _inverse_dimensions(near: Neighbours, k: int) -> Array:
+    _require_two(near, k)
+    logarithms = np.log(near.distances[:, :k])
     return (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)  # type: ignore[no-any-return]
 
 
@@ -182,21 +154,21 @@ def gamma_quantile(probability: float, shape: float) -> float:
     return x
 
 
-def _require_two(neighbours: Neighbours, k: int = 2) -> None:
-    if min(k, neighbours.k) < 2:
-        got = f"{neighbours.searched} of {neighbours.rows}: pass more rows"
+def _require_two(near: Neighbours, k: int = 2) -> None:
+    if min(k, near.k) < 2:
+        got = f"{near.searched} of {near.rows}: pass more rows"
         raise UndefinedMeasure(f"expected at least three different rows, got {got}")
 
 
-def _counts(neighbours: Neighbours) -> dict[str, int]:
-    return {"duplicates": neighbours.duplicates, "queries": len(neighbours.queries), "searched": neighbours.searched}
+def _counts(near: Neighbours) -> dict[str, int]:
+    return {"duplicates": near.duplicates, "queries": len(near.queries), "searched": near.searched}
 
 
-def _warnings(value: float, neighbours: Neighbours, n: int) -> tuple[str, ...]:
-    copies = neighbours.duplicates
+def _warnings(value: float, near: Neighbours, n: int) -> tuple[str, ...]:
+    copies = near.duplicates
     equal = plural(copies, "row equals another and is", "rows equal another and are")
     too_low = f"above about {UNDERESTIMATED:.0f} dimensions estimates from neighbours are too low"
-    return neighbours.warnings(
+    return near.warnings(
         (n < FEW_RATIOS, f"{n} rows are few: the estimate varies by about {1 / math.sqrt(n):.0%}"),
         (value > UNDERESTIMATED, f"{too_low}: compare rows of like number only"),
         (copies, f"{copies} {equal} left out"),

@@ -1,4 +1,4 @@
-"""How many dimensions are used evenly? The participation ratio and the scores that are functions of it."""
+"""How many dimensions are used evenly? The participation ratio and its functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,13 +13,11 @@ from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.rows.samples import as_numbers
 
-_ROUNDINGS = 4.0  # Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1
-_SIGMAS = 5.0
+_ROUNDINGS = 4.0  # by which |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1
 Score = Callable[[float], float]
-_DEBIASED = ", sampling bias removed (unbiased for Gaussian rows)"
 
 PARTICIPATION_RATIO = MeasureDescription(
-    name="participation_ratio", range=(1.0, "D, debiased without an end"), better="higher", centered=True,
+    "participation_ratio", range=(1.0, "D, debiased without an end"), better="higher", centered=True,
     says="How many dimensions share the variance evenly.",
     definition="tr(C)^2 / |C|_F^2 of the covariance: dimensions that share the variance evenly{debiased}",
     formula="""\
@@ -35,7 +33,7 @@ debiased, by terms that are unbiased for Gaussian rows, n = N - 1:
     variants=(("participation_ratio_debiased", "`debiased=True`: the sampling bias is removed"),),
 )  # fmt: skip
 ISOSCORE = MeasureDescription(
-    name="isoscore", range=(0.0, "1, debiased without an end"), better="higher", centered=True,
+    "isoscore", range=(0.0, "1, debiased without an end"), better="higher", centered=True,
     says="The share of dimensions that is used evenly.",
     definition="(P - 1) / (D - 1), P the participation ratio (Rudman et al. 2022){debiased}",
     formula="(P - 1) / (D - 1),  P the participation ratio", isotropic="the same function of the isotropic P",
@@ -45,7 +43,7 @@ ISOSCORE = MeasureDescription(
     variants=(("isoscore_debiased", "`debiased=True`: of the debiased P"),),
 )  # fmt: skip
 ISOSCORE_STAR = MeasureDescription(
-    name="isoscore_star", range=(0.0, 1.0), better="higher", centered=True,
+    "isoscore_star", range=(0.0, 1.0), better="higher", centered=True,
     says="IsoScore of a covariance that was shrunk towards an even one.",
     definition="IsoScore of (1 - z) C + z C0 with z = {zeta} (Rudman & Eickhoff 2024), C0 = (tr C / D) I unless given",
     formula="IsoScore of (1 - zeta) C + zeta C0,  zeta = 0.2 and C0 = (tr C / D) I unless given",
@@ -59,10 +57,10 @@ ISOSCORE_STAR = MeasureDescription(
 def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
     """`PARTICIPATION_RATIO` of `x`, rows or moments.
 
-    Raises UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also where
-    |C|_F^2 is no more than its bias, within rounding.
+    Undefined: fewer than two rows (three when debiased), rows that are all equal, or |C|_F^2 within
+    rounding of its bias.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
-    >>> round(float(uncone.measure.participation_ratio(x)), 12)  # 4^2 / (3^2 + 1^2)
+    >>> round(participation_ratio(x), 12)  # 4^2 / (3^2 + 1^2)
     1.6
     """
     m = moments_of(x, mask)
@@ -70,11 +68,9 @@ def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> 
 
 
 def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
-    """`ISOSCORE` of `x`, rows or moments; no eigenvalue is needed.
-
-    Raises UndefinedMeasure: one feature, or as `participation_ratio`.
+    """`ISOSCORE` of `x`, rows or moments; undefined for one feature, or as `participation_ratio`.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # a participation ratio of 1.6
-    >>> round(float(uncone.measure.isoscore(x)), 12)
+    >>> round(isoscore(x), 12)
     0.6
     """
     m = _of_features(x, mask)
@@ -82,17 +78,11 @@ def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement
 
 
 def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = None) -> Measurement:
-    """`ISOSCORE_STAR` of `x`, rows or moments.
+    """`ISOSCORE_STAR` of `x`, rows or moments, with shrinkage `zeta` in [0, 1] towards `target`, C0 (D, D).
 
-    Args:
-        x, mask: as for `moments_of`.
-        zeta: shrinkage in [0, 1].
-        target: C0, an array or tensor (D, D); (tr C / D) times the identity by default, which keeps the score free of
-            scale.
-    Raises InputError: zeta outside [0, 1] or a target of another shape. UndefinedMeasure: as `isoscore`.
+    By default C0 is (tr C / D) I, which keeps the score free of scale. Undefined: as `isoscore`.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
-    >>> star = uncone.measure.isoscore_star(x)  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
-    >>> round(float(star), 6)
+    >>> round(isoscore_star(x), 6)  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
     0.724138
     """
     m = _of_features(x, mask)
@@ -101,11 +91,11 @@ def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = 
     concentration, target = _concentration(m), None if target is None else as_numbers(target)
     if target is None:  # tr(C0) = tr(C), <C, C0> = |C0|^2 = tr(C)^2 / D
         ratio = 1 / ((1 - zeta) ** 2 * concentration + zeta * (2 - zeta) / m.d)
-    elif np.shape(target) != (m.d, m.d) or not np.isfinite(target).all():
-        shapes = f"expected a target of shape {(m.d, m.d)}, got {np.shape(target)}"
-        raise InputError(f"{shapes}: give one row of finite numbers a feature")
+    elif target.shape != (m.d, m.d) or not np.isfinite(target).all():
+        got = f"{target.shape}: give one row of finite numbers a feature"
+        raise InputError(f"expected a target of shape {(m.d, m.d)}, got {got}")
     else:
-        shrunk = (1 - zeta) * m.covariance() + zeta * np.asarray(target, np.float64)
+        shrunk = (1 - zeta) * m.covariance() + zeta * target.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):  # a target of zeros leaves nothing
             ratio = float(1 / np.square(shrunk / shrunk.trace()).sum())
     # Of an isotropic cloud only |C - (t/D) I|^2 shrinks, by (1 - zeta)^2.
@@ -123,15 +113,15 @@ def _of_features(x: Any, mask: Any) -> Moments:
 
 
 def _of_ratio(what: MeasureDescription, m: Moments, debiased: bool, score: Score, highest: float) -> Measurement:
-    """The score of the participation ratio, with that of an isotropic cloud."""
     debiased = flag(debiased, "debiased")
     concentration, n, words = _concentration(m), m.effective_n - 1, ""
     ratio, reference = 1 / concentration, _isotropic_ratio(m)
     warnings = spectral_warnings(m, centered=True, debiased=debiased)
     if debiased:
-        ratio, reference, words = _debiased(m, concentration), float(m.d), _DEBIASED
+        words = ", sampling bias removed (unbiased for Gaussian rows)"
+        ratio, reference = _debiased(m, concentration), float(m.d)
         # Of isotropic rows 1 / P varies by 2 / n of itself.
-        if ratio > m.d * (1 + _SIGMAS * 2 / n):
+        if ratio > m.d * (1 + 10 / n):
             above = f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error"
             even = "the rows are more even than random rows, whose bias is removed here"
             warnings += (f"{above}: {even}; read the ratio that is not debiased",)
@@ -145,13 +135,12 @@ def _debiased(m: Moments, concentration: float) -> float:
     if n <= 1:
         raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more")
     excess = concentration - 1 / n
-    # The sum of squares about the shift is so much larger than about the mean, and so much larger is its rounding.
+    # The sum of squares about the shift, and its rounding, are so much larger than about the mean.
     about_mean = float(m.variances().sum()) * (1 - 1 / m.effective_n)
     cancelled = 1 + float(np.square(m.first / m.weight).sum() / about_mean)
     if excess <= _ROUNDINGS * m.epsilon * cancelled:
         bias = f"|C|_F^2 is {concentration:.3g} tr(C)^2, within rounding its bias 1 / (N - 1) with N = {m.n}"
-        apart = "the rows are as long and as far apart as rows in endless dimensions"
-        raise UndefinedMeasure(f"{bias}: {apart}, and nothing is left when the bias is removed; pass more rows")
+        raise UndefinedMeasure(f"{bias}: nothing is left when the bias is removed; pass more rows")
     unbiased = n**2 / ((n - 1) * (n + 2)) * excess  # of |C|_F^2, in units of tr(C)^2
     return (1 - 2 * unbiased / n) / unbiased
 

@@ -1,4 +1,4 @@
-"""Which rows lie nearest to each row? The exact search that the measures from neighbours share."""
+"""Which rows lie nearest to each row? The exact search."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,16 +11,13 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.points import Metric, Points, first_of_each
 from uncone.measure.reading import with_moments
 from uncone.measure.search import in_order, nearest_points
-from uncone.moments import Moments
+from uncone.moments import Moments, cuts
 from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
-EXACT_ROWS = 65536
-"""Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two. Beyond, a
-sample is."""
+EXACT_ROWS = 65536  # up to so many all are asked for their neighbours; of more, a sample
 SAMPLED_ROWS = 8192
-_EXPANDED = 2**22  # entries that one piece of lists may have while it is sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,19 +25,18 @@ class Neighbours:
     """The nearest rows of some rows (the queries) among all N. Row numbers are int64; under the cosine metric distances
     are those of unit rows, sqrt(2 - 2 cos)."""
 
-    indices: Array  # (Q, k), from the nearest to the farthest
+    indices: Array  # (Q, k), the nearest first
     distances: Array  # (Q, k), float64
     queries: Array  # (Q,), ascending
     metric: Metric
-    rows: int  # How many rows there are
-    searched: int  # How many of them were searched: without zero rows under cosine, and without copies when `distinct`
+    rows: int  # N
+    searched: int  # rows that may be neighbours: no zero rows under cosine, no copies when `distinct`
     distinct: bool  # Whether only the first of equal rows is there
-    duplicates: int  # How many rows equal a row before them
-    tied: int  # For how many queries the k-th and the next neighbour are equally far: the lower number is listed
+    duplicates: int  # rows that equal a row before them
+    tied: int  # queries whose k-th and next neighbour are equally far: the lower number is listed
 
     @property
     def k(self) -> int:
-        """Neighbours of each query."""
         return int(self.indices.shape[1])
 
     @property
@@ -49,42 +45,32 @@ class Neighbours:
         return len(self.queries) < self.searched
 
     def warnings(self, *said: tuple[Any, str]) -> tuple[str, ...]:
-        """The warnings of which the first part holds, and that a measure read a sample, where it did."""
-        asked = f"{len(self.queries)} rows were asked for their neighbours among {self.searched}"
-        return tuple(words for holds, words in (*said, (self.sampled, f"sampled: {asked}")) if holds)
+        """The warnings whose first part holds, and one where a measure read a sample."""
+        asked = f"sampled: {len(self.queries)} rows were asked for their neighbours among {self.searched}"
+        return tuple(words for holds, words in (*said, (self.sampled, asked)) if holds)
 
 
 @on_one_thread
 def nearest_neighbours(
-    rows: Any,
-    k: int,
-    moments: Moments | None = None,
-    *,
-    metric: Metric = "euclidean",
-    distinct: bool = False,
-    sample: int | None = None,
-    seed: int = 0,
-    progress: Ticks = None,
-    mask: Any = None,
-) -> Neighbours:
-    """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in the order of
-    their numbers.
+    rows: Any, k: int, moments: Moments | None = None, *, metric: Metric = "euclidean", distinct: bool = False,
+    sample: int | None = None, seed: int = 0, progress: Ticks = None, mask: Any = None,
+) -> Neighbours:  # fmt: skip
+    """The k nearest other rows of every row, exact: the same on any number of threads, of equally far rows the lower
+    first.
 
     Products in float32 find candidates; their distances are taken by difference in float64, and a bound on what
     products err proves that no other row is nearer, or the row is searched again in float64. Takes about N^2 D
-    multiply-adds over two, and memory for N (k + 7) candidates beside the rows.
+    multiply-adds over two, and memory for N (k + 7) candidates.
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
-        k: neighbours of each row; fewer come back where there are fewer other rows.
-        moments: the moments of the same rows, first-order sums suffice; computed when not given.
-        metric: "euclidean", or "cosine": the distance of unit rows; all-zero rows are then left out.
+        k: fewer come back where there are fewer other rows.
+        moments: of the same rows; first-order sums suffice.
+        metric: "cosine" is the distance of unit rows, without all-zero rows.
         distinct: only the first of equal rows is there. Else copies of a row are its nearest neighbours.
-        sample: how many rows to ask, drawn with `seed`; all rows are searched. By default all up to 65,536 rows, else
-            8,192.
-        progress: called with the number of rows' worth of work done, out of N.
-    Raises InputError: k or sample below 1, an unknown metric, rows that are not finite, moments of other rows.
-    UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
+        sample: how many rows to ask, drawn with `seed`; by default all up to 65,536 rows, else 8,192.
+        progress: called with how many rows' worth of work is done.
+    Undefined: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
     """
     if whole_number(k, "k") < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")
@@ -97,12 +83,11 @@ def nearest_neighbours(
     ids, first = points.ids, first_of_each(points)
     places, place, sizes = np.unique(first, return_inverse=True, return_counts=True)
     count, duplicates = len(places), len(ids) - len(places)
-    if distinct:
-        _require(count, "different rows")
     if duplicates:
         del points
         points = Points(rows, m, metric=metric, ids=ids[places])
     if distinct:
+        _require(count, "different rows")
         ids = points.ids
     total = len(ids)
     queries = sampled_rows(total, sample, seed)
@@ -120,16 +105,15 @@ def nearest_neighbours(
 
 
 def _with_copies(place: Array, sizes: Array, queries: Array, k: int, near: Array, far: Array) -> tuple[Array, Array]:
-    """The k nearest points of each query and squared distances, (Q, k), where points share places: from the nearest
-    other places (places, m) of each place that queries lie at. Ties go to the lower point."""
+    """The k nearest points of each query and squared distances, (Q, k), where points share places, from the nearest
+    other places of each place that queries lie at. Ties go to the lower point."""
     row = np.unique(place[queries], return_inverse=True)[1]
     members, starts = np.argsort(place, kind="stable"), sizes.cumsum() - sizes
     within = np.arange(min(k + 1, int(sizes.max())))
     points = np.empty((len(queries), k), np.int64)
     of_points = np.empty((len(queries), k))
-    step = max(1, _EXPANDED // (len(within) * (near.shape[1] + 1)))
-    for start in range(0, len(queries), step):
-        some = slice(start, start + step)
+    step = max(1, 2**22 // (len(within) * (near.shape[1] + 1)))
+    for some in cuts(len(queries), step):
         asked = queries[some, None]
         places = np.concatenate([place[asked], near[row[some]]], 1)[..., None]
         squares = np.concatenate([np.zeros(asked.shape), far[row[some]]], 1)[..., None]
@@ -141,7 +125,6 @@ def _with_copies(place: Array, sizes: Array, queries: Array, k: int, near: Array
 
 
 def sampled_rows(total: int, sample: int | None, seed: int) -> Array:
-    """Which of `total` rows are asked, ascending: all, or `sample` (by default 8,192 of over 65,536)."""
     whole_number(seed, "seed", 0)
     if sample is not None and whole_number(sample, "sample") < 1:
         raise InputError(f"expected a sample of at least one row, got {sample}: pass None for the default")
@@ -153,14 +136,14 @@ def sampled_rows(total: int, sample: int | None, seed: int) -> Array:
 
 
 def searched(
-    rows: Any, moments: Moments | None, mask: Any, neighbours: Neighbours | None, k: int, *,
-    metric: Metric = "euclidean", distinct: bool = False, **rest: Any,
+    rows: Any, moments: Moments | None, mask: Any, neighbours: Neighbours | None, k: int, sample: int | None,
+    seed: int, progress: Ticks, metric: Metric = "euclidean", distinct: bool = False,
 ) -> tuple[Rows, Moments, Neighbours]:  # fmt: skip
-    """The rows that `mask` keeps, their moments and their neighbours, as given or made; `rest` is as for
-    `nearest_neighbours`."""
+    """The rows that `mask` keeps, their moments and neighbours, as given or made."""
     rows, m = with_moments(rows, moments, mask, second=False)
     if neighbours is None:
-        return rows, m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)
+        how: Any = {"metric": metric, "distinct": distinct, "sample": sample, "seed": seed, "progress": progress}
+        return rows, m, nearest_neighbours(rows, k, m, **how)
     if not isinstance(neighbours, Neighbours):
         raise InputError(f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search these rows")
     if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):
@@ -176,5 +159,5 @@ def _require(count: int, what: str) -> None:
 
 
 def ticks(n: int, progress: Ticks) -> Callable[[float], None]:
-    """`progress`, told the share of the work that is done instead of the number of rows."""
+    """`progress`, called with the share of the work that is done."""
     return (lambda share: None) if progress is None else (lambda share: progress(int(n * share)))

@@ -1,5 +1,5 @@
 """Do the lengths of the rows say something? Their distribution, how they follow the ids, and rows of one short length,
-as weight decay leaves rows that no gradient reaches."""
+as weight decay leaves rows without gradient."""
 
 import math
 from dataclasses import dataclass
@@ -16,14 +16,12 @@ from uncone.rows import Array, as_array
 _PER_OCTAVE = 256
 _OCTAVES = 128
 _BIN = 2.0 ** (1 / _PER_OCTAVE)
-_BARS = 60
-SHORT = 0.5  # Of the median norm: rows that are shorter than this are short
-FEWEST = 10  # Fewer rows of one length come by chance
-PEAK = 3.0  # So many times as many rows as in a window of the same width above, and below: a peak, and no tail
-_SIGMAS = 2.0
+SHORT = 0.5  # of the median norm
+FEWEST = 10  # fewer rows of one length come by chance
+PEAK = 3.0  # so many times as many rows as in a window of the same width above, and below
 
 NORM_ID_CORRELATION = MeasureDescription(
-    name="norm_id_correlation", range=(-1.0, 1.0), better="neither", centered=False,
+    "norm_id_correlation", range=(-1.0, 1.0), better="neither", centered=False,
     says="How a row's length follows its id; `NormProfile.id_correlation` computes it.",
     definition="Spearman correlation between the norm of a row and its id; ids stand for frequency where sorted by it",
     formula="Spearman's rank correlation of |x_i| and i, norms ranked to 0.27%, ties by their mean rank", isotropic="0",
@@ -40,12 +38,11 @@ class NormProfile:
 
     def __init__(self) -> None:
         self._counts, self._id_sums = np.zeros((2, 1 + _PER_OCTAVE * _OCTAVES))
-        self.n = 0
-        self._sum, self._id_square = 0.0, 0.0
-        self._low, self._high = math.inf, 0.0
+        self.n, self._low = 0, math.inf
+        self._sum = self._id_square = self._high = 0.0
 
     def update(self, norms: Any, ids: Any) -> None:
-        """Add the norms (n,) of the rows with the given ids (n,), arrays or tensors."""
+        """Add the norms (n,) of the rows with the given ids (n,)."""
         norms, ids = (np.asarray(as_array(given), np.float64) for given in (norms, ids))
         size = len(self._counts)
         with np.errstate(divide="ignore"):  # of norm 0
@@ -70,24 +67,23 @@ class NormProfile:
         return int(self._counts[at:].sum())
 
     def record(self) -> Norms:
-        """The distribution in at most 60 bars between the 0.1% and 99.9% quantiles, the rest outside."""
+        """In at most 60 bars between the 0.1% and 99.9% quantiles, the rest outside."""
         low, high, mean = self.quantile(0.001), self.quantile(0.999), self._sum / self.n
         if not high > low or self._high <= self._low * _BIN:  # as of rows that were normalised
             return Norms(self._low, mean, self._high, (self._low, max(self._high, self._low)), (self.n,))
-        edges = np.linspace(low, high, _BARS + 1)
+        edges = np.linspace(low, high, 61)
         edges[0], edges[-1] = min(self._low, low), max(self._high, high)
-        centers = _norm_at(np.arange(len(self._counts)))
-        at = np.searchsorted(edges[1:-1], centers)
-        counts = np.bincount(at, weights=self._counts, minlength=_BARS).astype(np.int64)
+        at = np.searchsorted(edges[1:-1], _norm_at(np.arange(len(self._counts))))
+        counts = np.bincount(at, weights=self._counts, minlength=60).astype(np.int64)
         return Norms(self._low, mean, self._high, tuple(edges.tolist()), tuple(counts.tolist()))
 
     def id_correlation(self, d: int) -> Measurement:
         """`NORM_ID_CORRELATION` of the rows so far, which have d features.
 
-        Raises UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27%.
+        Undefined: fewer than three rows, or norms that are all equal to 0.27%.
         >>> profile = NormProfile()
         >>> profile.update(np.array([1.0, 4.0, 2.0]), np.arange(3))  # ranks 1, 3, 2 against 1, 2, 3
-        >>> round(float(profile.id_correlation(d=8)), 12)  # 1 - 6 (1 + 1) / (3 (3^2 - 1))
+        >>> round(profile.id_correlation(d=8), 12)  # 1 - 6 (1 + 1) / (3 (3^2 - 1))
         0.5
         """
         ranks = self._counts.cumsum() - (self._counts - 1) / 2
@@ -118,12 +114,12 @@ class LengthFloor:
 
 
 def length_floor(norms: Any, d: int) -> LengthFloor | None:
-    """The largest group of short rows of nearly one length; None where there is none.
+    """The largest group of short rows of nearly one length among rows of `d` columns with `norms` (N,); None without
+    one.
 
-    A row that was drawn at random and then only shrunk, by the same factor at every step, keeps its direction, and the
-    norms of such rows keep the relative spread of a Gaussian's, 1 / sqrt(2 D). So the group is looked for in a window
-    of four such spreads, and it must be a peak: the windows above and below hold a third as many rows at most. `norms`
-    (N,) are those of all rows, of `d` columns.
+    A random row that was only shrunk, by the same factor at every step, keeps the relative spread of a Gaussian's norm,
+    1 / sqrt(2 D). The group lies in a window of four such spreads, and is a peak: the windows above and below hold a
+    third as many rows at most.
     >>> norms = np.concatenate([np.linspace(0.8, 1.2, 90), np.full(10, 0.1)])
     >>> length_floor(norms, 64).rows.tolist()
     [90, 91, 92, 93, 94, 95, 96, 97, 98, 99]
@@ -134,13 +130,13 @@ def length_floor(norms: Any, d: int) -> LengthFloor | None:
     short = logs[logs < math.log(SHORT * median)] if median > 0 else logs[:0]
     if len(short) < FEWEST:
         return None
-    width = 2 * _SIGMAS / math.sqrt(2 * d)
+    width = 4 / math.sqrt(2 * d)
     ends = np.searchsorted(short, short + width, side="right")  # where the usual rows begin, no window goes on
     start = int((ends - np.arange(len(short))).argmax())
     n, first = int(ends[start]) - start, float(short[start])
     above = int(np.diff(np.searchsorted(logs, [first + width, first + 2 * width], side="right"))[0])
     below = start - int(np.searchsorted(logs, first - width))
-    if n < FEWEST or n < PEAK * max(above, below):
+    if n < max(FEWEST, PEAK * above, PEAK * below):
         return None
     low, high = math.exp(first), math.exp(float(logs[ends[start] - 1]))
     rows = np.flatnonzero((norms >= low * (1 - 1e-12)) & (norms <= high * (1 + 1e-12)))

@@ -1,4 +1,4 @@
-"""Which rows are none of a cloud: zero rows, rows equal to others, rows far longer than all others."""
+"""Which rows are none of a cloud? Zero, equal and giant rows."""
 
 from typing import Any, Literal
 
@@ -7,31 +7,27 @@ import numpy.typing as npt
 
 from uncone.arguments import whole_number
 from uncone.measure.norms import NormProfile
+from uncone.moments import cuts
 from uncone.records.parts import OddRows
 from uncone.records.text import cut_label
 from uncone.rows import Array, Rows
 from uncone.threads import share_rows
 
-GIANT = 10.0  # In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms.
-MOST_KEYS = 2**20
-"""So many rows have their hash kept; of more rows, a share by the value of the hash, equal rows together."""
-_LISTED, _AT_ONCE = 8, 2**17
-_SEED = 20221
-_MOST_COLUMNS = 2**31
+GIANT = 10.0  # in medians; the longest row of 33 published token tables without a remedy has 5.7 mean norms
+MOST_KEYS = 2**20  # hashes kept; of more rows a share by the value of the hash, equal rows together
+_LISTED = 8
 
 
 class OddRowFinder:
     """Finds them in n rows that come block by block. Memory is 12 bytes a row, up to `MOST_KEYS` rows.
 
-    Rows are equal when two hashes of 32 bits agree: the upper halves of two sums of their 32-bit words times random
-    numbers of 64 bits. Whatever two different rows are, they agree with chance 2^-64 (Dietzfelbinger 1996, multiply and
-    shift).
+    Rows are equal when their hashes agree.
     """
 
     def __init__(self, d: int, n: int) -> None:
-        whole_number(d, "d", 1, _MOST_COLUMNS)
+        whole_number(d, "d", 1, 2**31)
         whole_number(n, "n", 0)
-        self._factors = np.random.default_rng(_SEED).integers(0, 2**64, (2, 2 * d), dtype=np.uint64)
+        self._factors = hash_factors(d)
         self._keys = np.empty(min(n, MOST_KEYS), np.uint64)
         self._key_rows = np.empty(len(self._keys), np.uint32 if n <= 2**32 else np.int64)
         self._filled = self._zeros = self._reserved_zeros = self._equal = 0
@@ -40,33 +36,24 @@ class OddRowFinder:
 
     def add_rows(self, start: int, block: Array, zero: Array, reserved: Array) -> None:
         """Add the rows (n, D) from number `start` on, as they are stored: what was centred may be equal by rounding.
-        `zero` and `reserved` (bool, (n,)) mark the zero rows and those reserved by name."""
+        `zero` and `reserved` (bool, (n,)) mark rows."""
         there = np.flatnonzero(zero & ~reserved) + start
         self._zeros += len(there)
         self._reserved_zeros += int((zero & reserved).sum())
         self._zero_rows += there[: _LISTED - len(self._zero_rows)].tolist()
         ordinary = np.flatnonzero(~zero & ~reserved)
-        keys = np.empty(len(block), np.uint64)
-        share_rows(self._hash, np.ascontiguousarray(block).view(np.uint32), keys)
-        self._keep(keys[ordinary], ordinary + start)
+        self._keep(hash_rows(block, self._factors)[ordinary], ordinary + start)
 
     def add_norms(self, start: int, norms: Array, odd: Array) -> None:
-        """Add the norms of the rows from number `start` on; those that are `odd` (bool, (n,)) are no giants."""
+        """Rows that are `odd` (bool, (n,)) are no giants."""
         ordinary = np.flatnonzero(~odd)
         lengths = norms[ordinary]
         top = np.flatnonzero(lengths >= np.sort(lengths)[-_LISTED:][:1])
         self._longest += zip(lengths[top].tolist(), (ordinary[top] + start).tolist(), strict=True)
         self._longest = sorted(self._longest, key=lambda one: (-one[0], one[1]))[:_LISTED]
 
-    def _hash(self, words: Array, keys: Array) -> None:
-        half, step = np.uint64(32), max(1, _AT_ONCE // words.shape[1])
-        for at in range(0, len(words), step):
-            wide = words[at : at + step].astype(np.uint64)
-            first, second = (np.einsum("ij,j->i", wide, of[: wide.shape[1]]) for of in self._factors)
-            np.bitwise_or(first >> half << half, second >> half, out=keys[at : at + step])
-
     def _keep(self, keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> None:
-        """Those whose hash is among the smallest, of which half go whenever different rows are too many."""
+        """Half of the hashes go whenever different rows are too many."""
         room = len(self._keys)
         keys, numbers = self._chosen(keys, numbers)
         while self._filled + len(keys) > room:
@@ -88,7 +75,7 @@ class OddRowFinder:
         return keys[chosen], numbers[chosen]
 
     def _count_equal(self) -> None:
-        """Count the rows that are equal to an earlier one, and keep the earlier one alone."""
+        """Of equal rows the first alone is kept."""
         keys, numbers = self._keys[: self._filled], self._key_rows[: self._filled]
         order = np.argsort(keys, kind="stable")
         again = order[1:][np.diff(keys[order]) == 0]
@@ -100,20 +87,20 @@ class OddRowFinder:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What there is to say of rows that were not compared."""
         compared = f"1 row in {self.every:,}, chosen by its numbers, was compared with the others"
         many = f"as there are more than {MOST_KEYS:,} rows: how many rows are equal is an estimate."
         return (f"{compared}, {many}",) if self.every > 1 else ()
 
     def find(self, rows: Rows, norms: NormProfile) -> tuple[OddRows, ...]:
-        """What there is of each kind; `norms` are those of all rows, and `rows` knows ids and labels."""
+        """`norms` are those of all rows, and `rows` knows ids and labels."""
         median, found = norms.quantile(0.5), list[OddRows]()
 
         def add(kind: Literal["zero", "equal", "giant"], n: int, first: list[int], **more: Any) -> None:
             labels, ids = rows.labels if first else None, rows.ids
             named = tuple(None if labels is None else cut_label(labels[i]) for i in first)
-            given = tuple(first if ids is None else ids[first].tolist())
-            found.append(OddRows(kind, n, ids=given, labels=named, **more))
+            found.append(
+                OddRows(kind, n, ids=tuple(first if ids is None else ids[first].tolist()), labels=named, **more)
+            )
 
         if self._zeros or self._reserved_zeros:
             add("zero", self._zeros, self._zero_rows, reserved=self._reserved_zeros)
@@ -125,3 +112,22 @@ class OddRowFinder:
             n = max(len(giant), norms.count_from(GIANT * median)) if len(giant) == _LISTED else len(giant)
             add("giant", n, giant, length=self._longest[0][0] / median)
         return tuple(found)
+
+
+def hash_factors(d: int) -> Array:
+    return np.random.default_rng(20221).integers(0, 2**64, (2, 2 * d), dtype=np.uint64)
+
+
+def hash_rows(block: Array, factors: Array) -> Array:
+    """Two hashes of 32 bits of each row, uint64 (n,): the upper halves of sums of its 32-bit words times random numbers
+    of 64 bits, equal for different rows with chance 2^-64 (Dietzfelbinger 1996, multiply and shift). Zeros give 0."""
+    half, keys = np.uint64(32), np.empty(len(block), np.uint64)
+
+    def work(words: Array, keys: Array) -> None:
+        for at in cuts(len(words), max(1, 2**17 // words.shape[1])):
+            wide = words[at].astype(np.uint64)
+            first, second = (np.einsum("ij,j->i", wide, of[: wide.shape[1]]) for of in factors)
+            np.bitwise_or(first >> half << half, second >> half, out=keys[at])
+
+    share_rows(work, np.ascontiguousarray(block).view(np.uint32), keys)
+    return keys

@@ -17,21 +17,19 @@ from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
-SHORT_ROWS = 0.5  # Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like
-PIECE = 512  # Rows multiplied at once: enough to keep a core busy, few enough for its cache
-CHOICES = 8  # Where eigenvalues coincide: how many other bases of their eigenvectors are tried
-_TIED = 32.0
-"""Gaps between eigenvalues that coincide, in roundings of the largest: those of planted ties came up to 18, Gaussian
-rows have 200 and more."""
-_NO_SIDE = 8.0  # In roundings of the longest row: so near 0 a mean's part has no sign
+SHORT_ROWS = 0.5  # a mean norm, below which I(W) is near 1 whatever the rows look like
+PIECE = 512  # rows multiplied at once: enough to keep a core busy, few enough for its cache
+CHOICES = 8  # other bases of tied eigenvectors that are tried
+_TIED = 32.0  # gaps of equal eigenvalues, in roundings of the largest: planted ties came to 18, Gaussian rows to 200
+_NO_SIDE = 8.0  # in roundings of the longest row: so near 0 a mean's part has no sign
 _SPREAD = 1e-4  # of ln I(W): what float32 sums and the digits shown leave
-_SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
+_SAFE_EXPONENT = 60.0  # exp(60) times a piece of rows is far inside float32, and 1 / exp(60) is no denormal
 Runs = list[tuple[int, int]]
 _SCALE = "not scale-free: read at mean norm {norm:.3g}"
 _ISOTROPIC = "a Gaussian cloud with the same mean square norm"
 
 PARTITION_ISOTROPY = MeasureDescription(
-    name="partition_isotropy", range=(0.0, 1.0), better="higher", centered=False,
+    "partition_isotropy", range=(0.0, 1.0), better="higher", centered=False,
     says="I(W): whether the partition function cares which way one looks.",
     definition="min over max of Z(c) = sum exp(c.w), c over both signs of the eigenvectors of W'W (Mu & Viswanath 2018); "
     + _SCALE,
@@ -47,7 +45,7 @@ c over the eigenvectors of X'X, both signs of each""",
     source="Mu & Viswanath 2018, eq. 6, after Arora et al. 2016; Bis et al. 2021.",
 )  # fmt: skip
 GAUSSIAN_ISOTROPY = MeasureDescription(
-    name="gaussian_isotropy", range=(0.0, 1.0), better="higher", centered=False,
+    "gaussian_isotropy", range=(0.0, 1.0), better="higher", centered=False,
     says="What I(W) would be if the rows were Gaussian, from moments alone.",
     definition="I(W) of a Gaussian with the rows' mean and covariance; " + _SCALE,
     formula="""\
@@ -66,27 +64,25 @@ def partition_isotropy(
 ) -> Measurement:
     """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
-    Args:
-        rows, progress, mask: as for `nearest_neighbours`. Rows are read once (twice without `moments`), and again where
-            eigenvalues coincide.
-        moments: the moments of the same rows, with second-order sums; computed when not given.
-    Raises InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
+    `moments` hold second-order sums; the rest is as for `nearest_neighbours`. Rows are read once (twice without
+    `moments`), and again where eigenvalues coincide.
     >>> x = [[2.0, 0.0], [0.0, 1.0]]  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
-    >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
+    >>> round(partition_isotropy(x), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
     0.1353
     """
     rows, m = with_moments(rows, moments, mask, unit_first=False)
     plus, minus = partition_of(rows, m, progress=progress)
+    small, large = np.minimum(plus, minus), np.maximum(plus, minus)
     values, directions = m.eigen()
     along = np.zeros(m.d)
     along[: directions.shape[1]] = m.mean() @ directions
-    tied, ambiguity = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), plus, minus)
+    tied, warnings = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), small, large)
     low, high = sign_interval(plus, minus)
     # Where the mean was subtracted, rounding alone says on which side it lies.
-    one = np.where(along > 0, plus, minus)
-    one = np.where(np.abs(along) > _NO_SIDE * m.epsilon * m.norm_max, one, np.maximum(plus, minus))
-    logarithm = float(np.minimum(plus, minus).min() - np.maximum(plus, minus).max())
-    value, warnings = math.exp(logarithm), ambiguity
+    has_side = np.abs(along) > _NO_SIDE * m.epsilon * m.norm_max
+    one = np.where(has_side, np.where(along > 0, plus, minus), large)
+    logarithm = float(small.min() - large.max())
+    value = math.exp(logarithm)
     if value == 0:
         warnings += (f"too small for a float: its natural logarithm is {logarithm:.6g}",)
     details = {"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high, **tied}
@@ -96,9 +92,8 @@ def partition_isotropy(
 def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     """`GAUSSIAN_ISOTROPY` of `x`, rows or moments.
 
-    Raises UndefinedMeasure: no rows.
-    >>> m = uncone.Moments.of([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
+    >>> x = [[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
+    >>> round(gaussian_isotropy(x), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
     0.3679
     """
     m = moments_of(x, mask)
@@ -117,8 +112,7 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def partition_of(rows: Rows, m: Moments, *, progress: Ticks = None) -> tuple[Array, Array]:
-    """`log_partition` of all or some of the rows of `m`, along all D directions; c.w is 0 where few rows leave
-    directions out."""
+    """`log_partition` along all D directions; c.w is 0 where few rows leave directions out."""
     directions = m.directions()
     both = log_partition(rows, directions, longest=m.norm_max, progress=progress)
     left = np.full(m.d - directions.shape[1], math.log(rows.shape[0]))
@@ -153,9 +147,9 @@ def _log_sum_exp(z: Array) -> Array:
 
 
 def _rounding(m: Moments, values: Array, along: Array) -> float:
-    """How far apart rounding leaves eigenvalues that coincide; `along` is the mean in their eigenvectors."""
-    # Products are summed about the mean: the largest eigenvalue counts without the mean's share in it. What parts two
-    # eigenvalues is the error of one entry, not that of the whole product, which is sqrt(D) times as large.
+    """How far apart rounding leaves equal eigenvalues; `along` is the mean in their eigenvectors."""
+    # Products are summed about the mean, whose share does not count. What parts two eigenvalues is the error of one
+    # entry, not that of the whole product, which is sqrt(D) times as large.
     centered = max(float(values[0] - along[0] ** 2), float(values[1]) if m.d > 1 else 0.0)
     of_entry = float(m.rounding.mean() + m.rounding.max() / math.sqrt(m.d))
     of_products = min(m.epsilon * centered, of_entry / m.weight)
@@ -163,23 +157,23 @@ def _rounding(m: Moments, values: Array, along: Array) -> float:
 
 
 def tied_runs(values: Array, rounding: float) -> Runs:
-    """The runs (first, stop) of two or more falling eigenvalues (D,) that coincide within `rounding`; none of 0, as all
-    c.w are 0 along their eigenvectors."""
+    """The runs (first, stop) of falling eigenvalues (D,) that coincide within `rounding`; none of 0, where all c.w are
+    0."""
     apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
     edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(values)]
     return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]
 
 
-def _ambiguity(rows: Rows, m: Moments, runs: Runs, plus: Array, minus: Array) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none where it is
-    the same."""
+def _ambiguity(
+    rows: Rows, m: Moments, runs: Runs, small: Array, large: Array
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The details and the warning of I(W) over other eigenvectors of tied eigenvalues; none where it is the same."""
     tied = np.zeros(m.d, np.bool_)
     for first, stop in runs:
         tied[first:stop] = True
     size = int(tied.sum())
     if size == 0:
         return {}, ()
-    small, large = np.minimum(plus, minus), np.maximum(plus, minus)
     spreads = [float(large.max() - small.min())]
     at_once = max(1, m.d // size)
     for start in range(0, CHOICES, at_once):
@@ -198,7 +192,7 @@ def _ambiguity(rows: Rows, m: Moments, runs: Runs, plus: Array, minus: Array) ->
 
 
 def _other_basis(m: Moments, runs: Runs, turn: int) -> Array:
-    """Other eigenvectors for each run, (D, K), at random; in turn 0 one of each run lies along the mean."""
+    """Random eigenvectors for each run, (D, K); in turn 0 one of each lies along the mean."""
     generator, bases = np.random.default_rng(turn), []
     for first, stop in runs:
         basis = m.directions()[:, first:stop]
@@ -215,10 +209,10 @@ def sign_interval(plus: Array, minus: Array) -> tuple[float, float]:
     d = len(small)
     if d == 1:
         return 1.0, 1.0
-    # The least against the greatest, which must come from two different pairs.
+    # The least against the greatest, from two different pairs.
     i, j = np.argsort(small)[:2], np.argsort(-large)[:2]
     widest = float((large[j] - small[i][:, None])[i[:, None] != j].max())
-    # The smallest window over the sorted values that holds one of each pair.
+    # The smallest window over the sorted values with one of each pair.
     both = np.concatenate([small, large])
     order = np.argsort(both)
     values, pairs = both[order].tolist(), (order % d).tolist()
@@ -237,9 +231,8 @@ def sign_interval(plus: Array, minus: Array) -> tuple[float, float]:
 def _isotropy(
     what: MeasureDescription, value: float, m: Moments, warnings: tuple[str, ...], **rest: Any
 ) -> Measurement:
-    """A reading of I(W). Its reference is I(W) over both signs of a Gaussian isotropic cloud with the same N, D and
-    mean square norm: from half the Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along
-    each, twice."""
+    """Its reference is that of a Gaussian isotropic cloud with the same N, D and mean square norm: from half the
+    Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along each, twice."""
     variance, norm = m.norm_square_sum / m.weight / m.d, m.mean_norm()
     spectrum = marchenko_pastur(m.effective_n, m.d) * variance
     noise = 2 * math.sqrt(2 * variance / (math.pi * m.effective_n))

@@ -15,16 +15,12 @@ from uncone.records.parts import Measurement
 from uncone.rows import Array, Rows, as_samples
 from uncone.threads import on_one_thread, share
 
-PERMUTATIONS = 999
 _MEMBERS_BYTES, _SUMS_BYTES = 64 * 2**20, 32 * 2**20
-_PIECE = 1024
-_DRAWS = 128
-_SLACK = 64 * float(np.finfo(np.float64).eps)
-"""A draw that equals the group must count, in whatever order its sum was rounded."""
-
+_PIECE, _DRAWS = 1024, 128
+_SLACK = 2.0**-46  # a draw that equals the group must count, in whatever order its sum was rounded
 
 PERMUTATION_TEST = MeasureDescription(
-    name="permutation_test", range=("-1/(n - 1)", 1.0), better="lower", centered=False,
+    "permutation_test", range=("-1/(n - 1)", 1.0), better="lower", centered=False,
     says="Whether a group of rows has more in common than random groups of its size.",
     definition="mean cosine of a group of rows, and how often random groups of its size reach it",
     formula="""\
@@ -34,34 +30,29 @@ b of m = 999 random groups, drawn without replacement from all rows with a direc
     reads_badly="the group was chosen because its rows are alike: the test then finds what was put in.",
     source="Phipson & Smyth 2010: p counts the group itself among the draws, so that it is exact and never 0.",
 )  # fmt: skip
-MOST_PERMUTATIONS = 10**9
 
 
 @on_one_thread
-def permutation_test(
-    rows: Any, members: Any, *, seed: int, permutations: int = PERMUTATIONS, mask: Any = None
-) -> Measurement:
+def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 999, mask: Any = None) -> Measurement:
     """`PERMUTATION_TEST` of a group against all rows. One-sided; the least p is 1 / (m + 1).
 
-    All is computed in float64: an effect counts down to about 1e-14 of the mean cosine. What is nearer is a tie, and a
-    tie counts against the group. Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32
-    MiB of sums. `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.
+    An effect counts down to about 1e-14 of the mean cosine; what is nearer is a tie, which counts against the group.
+    Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums. `PairSums.null`
+    gives mean and standard deviation of the same draws in closed form.
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
         members: the group: row numbers (n,), or a mask (N,) of bool; of the N rows that `mask` keeps.
-        seed: of the draws; the same seed gives the same p.
-        permutations: m, at least 1.
-    Returns the mean cosine of the group; `details` has `p`, `z` (by the draws' standard deviation `null_std`, None
-    where they do not vary), `permutations` and `seed`. Raises InputError: row numbers that repeat or do not exist, no
-    permutation. UndefinedMeasure: fewer than two rows with a direction.
+        permutations: m.
+    In `details`: `p`, and `z` by the draws' standard deviation `null_std`, None where they do not vary. Undefined:
+    fewer than two rows with a direction.
     >>> x = np.eye(8)[[0, 0, *range(8)]]  # three copies, and seven rows orthogonal to all
-    >>> found = uncone.measure.permutation_test(x, [0, 1, 2], seed=0, permutations=99)
-    >>> round(float(found), 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
+    >>> found = permutation_test(x, [0, 1, 2], seed=0, permutations=99)
+    >>> round(found, 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
     (1.0, 0.0667)
     """
     rows = as_samples(rows, mask)
-    if whole_number(permutations, "permutations", most=MOST_PERMUTATIONS) < 1:
+    if whole_number(permutations, "permutations", most=10**9) < 1:
         raise InputError(f"expected at least one permutation, got {permutations}: 999 are customary")
     if whole_number(seed, "seed") < 0:
         raise InputError(f"expected a seed from 0 up, got {seed}: any whole number will do")
@@ -87,8 +78,8 @@ def permutation_test(
     deviation = float(null.std())
     z = (observed - everywhere) / deviation if deviation > slack else None
     details = {"p": p, "z": z, "null_std": deviation, "permutations": permutations, "seed": seed}
-    ends: Any = {"lowest": -1.0 / (size - 1), "reference": everywhere}
-    return PERMUTATION_TEST.measured(observed, n=size, d=d, **ends, details=details)
+    rest: Any = {"lowest": -1 / (size - 1), "reference": everywhere, "details": details}
+    return PERMUTATION_TEST.measured(observed, n=size, d=d, **rest)
 
 
 def _mask(members: Any, n: int) -> Array:
@@ -98,8 +89,8 @@ def _mask(members: Any, n: int) -> Array:
     if given.ndim != 1 or given.dtype.kind not in "iu":
         got = f"{given.dtype} of shape {given.shape}: name the rows"
         raise InputError(f"expected row numbers (n,) or a mask ({n},), got {got}")
-    if len(given) and not 0 <= int(given.min()) <= int(given.max()) < n:
-        got = f"{int(given.min())} to {int(given.max())}: name rows that exist"
+    if len(given) and not 0 <= given.min() <= given.max() < n:
+        got = f"{given.min()} to {given.max()}: name rows that exist"
         raise InputError(f"expected row numbers from 0 to {n - 1}, got {got}")
     if len(np.unique(given)) < len(given):
         raise InputError("expected each row once, got a row number twice: name each row once")
@@ -120,8 +111,8 @@ def _draws(seed: int, directed: Array, shape: tuple[int, int], size: int, count:
 def _mean_cosines(rows: Rows, scales: Array, near: Array, members: Array, size: int) -> Array:
     """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,).
 
-    Sums are of u - `near`, any vector near to the rows: else the rounding of long sums would hide what groups of a
-    shared direction differ by, and would depend on how many groups are multiplied at once.
+    Sums are of u - `near`: else rounding would hide what groups of a shared direction differ by, and would depend on
+    how many groups are multiplied at once.
     """
     sums = np.zeros((len(members), rows.shape[1]))
     pieces = zip(_split(scales, _PIECE), _split(members, _PIECE, 1), strict=True)

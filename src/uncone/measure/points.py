@@ -1,4 +1,4 @@
-"""The points of a search: rows or unit rows, centred for products, in float64 for differences."""
+"""The points of a search, centred for products, in float64 for differences."""
 
 import math
 from functools import partial
@@ -9,43 +9,40 @@ import numpy.typing as npt
 
 from uncone.measure.projections import by_piece
 from uncone.memory import uninitialised
-from uncone.moments import Moments, row_norms
+from uncone.moments import Moments, cuts, row_norms
 from uncone.rows import GRID, Array, Rows, SelectedRows
 from uncone.threads import share
 
 Metric = Literal["euclidean", "cosine"]
-KEPT_BYTES = 192 * 2**20
-"""Rows of up to this size are kept for a search; larger matrices are read again, stripe by stripe."""
+KEPT_BYTES = 192 * 2**20  # larger matrices are read again, stripe by stripe
 STRIPE_BYTES = 64 * 2**20
-_ORDINARY = (1e-6, 1e6)  # Between these, squares and products of float32 are nowhere near the ends of its range
-_CONE = 0.75  # the mean cosine from which on unit rows are centred in float64: they differ by less than they are long
+_ORDINARY = (1e-6, 1e6)  # lengths whose squares and products are far inside float32
+_CONE = 0.75  # the mean cosine from which on unit rows are centred in float64
 _PAIRS = 128  # rows a thread subtracts at once: float64 copies of them fit into a core's cache
-_CODED = 512
 _ROUNDING = {"f": 2.0**-24, "d": 2.0**-53}  # by dtype
 
 
 class Points:
     """N points of a metric: the rows themselves, or (cosine) the rows divided by their norms, without zero rows.
 
-    Products are taken of `centered` points: a fixed shift changes no difference, and a long mean would cost all digits.
-    Every length is in units of `unit`, a power of two that keeps squares inside float32.
+    Products are taken of `centered` points: a long mean would cost all digits. Every length is in units of `unit`, a
+    power of two that keeps squares inside float32.
     """
 
     def __init__(self, rows: Rows, moments: Moments, *, metric: Metric, ids: Array | None = None) -> None:
-        """`ids` (ascending) picks rows; all by default. `moments` are of all rows, first-order."""
-        self.metric: Metric = metric
-        self.unit = 1.0
+        """`ids` (ascending) picks rows. `moments` are of all rows, first-order."""
+        self.metric, self.unit = metric, 1.0
         self._divisor: Array | None = None
         if metric == "cosine":
             pieces = by_piece(rows, _PAIRS, lambda _, x: row_norms(x.astype(np.float64)))
-            norms = np.concatenate(list(pieces))  # of float64: distances of unit rows are as exact as these are
+            norms = np.concatenate(list(pieces))  # distances of unit rows are as exact as these are
             if ids is None and moments.zero_rows:
                 ids = np.flatnonzero(norms)
             norms = norms if ids is None else norms[ids]
             self._divisor = norms[:, None]
             center = moments.unit_sums()[0] / max(moments.unit_weight, 1.0)
             # Float32 will do for unit rows of ordinary length in no narrow cone.
-            ordinary = bool((norms > _ORDINARY[0]).all() and (norms < _ORDINARY[1]).all())
+            ordinary = bool(((norms > _ORDINARY[0]) & (norms < _ORDINARY[1])).all())
             plain = ordinary and float(np.square(center).sum()) < _CONE
         else:
             center = moments.mean()
@@ -67,7 +64,7 @@ class Points:
             self._kept, self.stripe = np.ascontiguousarray(self.raw(0, self.n)), self.n
 
     def raw(self, start: int, stop: int) -> Array:
-        """Rows [start, stop) as they are, as far as there are any."""
+        """Rows [start, stop), as far as there are any."""
         stop = min(stop, self.n)
         if self._kept is not None:
             return self._kept[start:stop]
@@ -80,7 +77,7 @@ class Points:
         return selected
 
     def raw_at(self, points: Array) -> Array:
-        """Rows at `points` (int64, ascending)."""
+        """`points` ascend."""
         return self._rows.take(points) if self._kept is None else self._kept[points]
 
     def centered(self, raw: Array, at: Array | slice, out: Array | None = None) -> Array:
@@ -100,8 +97,7 @@ class Points:
         """Bounds |computed - true| of -|z - z'|^2 / 2 from products of points of at most these lengths.
 
         An inner product of D terms errs by at most D u |z| |z'| (1 + ...) in any order of adding (Higham 2002, eq.
-        3.4); the rest is for the rounding of the points, of their half squares, of two subtractions, and of squares by
-        difference.
+        3.4); the rest is for the rounding of points, half squares, subtractions, and squares by difference.
         """
         u = _ROUNDING[np.dtype(dtype).char]
         # Rounding before the centre was subtracted may have moved a centred point.
@@ -111,8 +107,7 @@ class Points:
         return 1.01 * (products + 2 * points * (length + other)) + self.d * 2.0**-120
 
     def squares(self, a: Array, b: Array) -> Array:
-        """Squared distances, in `unit` squared, of the pairs (a[i], b[i]) by difference in float64: (P,) from int64
-        (P,), (P,)."""
+        """Squared distances, in `unit` squared, of the pairs (a[i], b[i]), by difference in float64."""
         squares = np.empty(len(a))
 
         def difference(x: Array, y: Array, x0: int, y0: int, at: Array) -> None:
@@ -127,17 +122,16 @@ class Points:
         for key, pairs in zip(cell[order][starts].tolist(), np.split(order, starts[1:]), strict=False):
             x0, y0 = (i * self.stripe for i in divmod(key, stripes))
             if held != x0:
-                del x  # lets go of its memory first
+                del x  # frees its memory first
                 held, x = x0, self.raw(x0, x0 + self.stripe)
             y = self.raw(y0, y0 + self.stripe)
-            cuts = range(0, len(pairs), _PAIRS)
-            share(partial(difference, x, y, x0, y0, pairs[start : start + _PAIRS]) for start in cuts)
+            share(partial(difference, x, y, x0, y0, pairs[some]) for some in cuts(len(pairs), _PAIRS))
             del y
         return squares
 
 
 def first_of_each(points: Points) -> Array:
-    """For each point the lowest point at the same place, itself where there is none below: int64 (N,)."""
+    """For each point the lowest point at the same place, int64 (N,)."""
     codes = _codes(points)
     pending = first = np.arange(points.n)
     while len(pending):
@@ -153,19 +147,18 @@ def first_of_each(points: Points) -> Array:
 
 
 def runs(x: Array) -> tuple[Array, Array, Array]:
-    """Of runs of equal numbers in `x`: where each begins; which run each number is in, and its place there."""
+    """Of runs of equal numbers: where each begins; which run each number is in, and its place there."""
     begins = np.append(True, x[1:] != x[:-1])[: len(x)]
     starts, run = np.flatnonzero(begins), begins.cumsum() - 1
     return starts, run, np.arange(len(x)) - starts[run]
 
 
 def _codes(points: Points) -> Array:
-    """A number for each point, int64 (N,): equal points have equal numbers, others nearly never."""
+    """int64 (N,): equal points have equal numbers, others nearly never."""
     odd = np.random.default_rng(0).integers(-(2**62), 2**62, points.d) * 2 + 1
     codes = np.empty(points.n, np.int64)
 
-    def code(raw: Array, start: int) -> None:
-        which = slice(start, start + len(raw))
+    def code(raw: Array, which: slice) -> None:
         x = points.exact(raw, which) if points.metric == "cosine" else raw
         x = x + 0.0  # -0 is 0
         bits: Array = x.view(np.int32 if x.dtype == np.float32 else np.int64)
@@ -173,9 +166,8 @@ def _codes(points: Points) -> Array:
             bits ^= bits >> 29
         codes[which] = np.einsum("ij,j->i", bits, odd)
 
-    for start in range(0, points.n, points.stripe):
-        raw = points.raw(start, start + points.stripe)
-        cuts = range(0, len(raw), _CODED)
-        share(partial(code, raw[cut : cut + _CODED], start + cut) for cut in cuts)
+    for stripe in cuts(points.n, points.stripe):
+        raw, first = points.raw(stripe.start, stripe.stop), stripe.start
+        share(partial(code, raw[at], slice(first + at.start, first + at.stop)) for at in cuts(len(raw), 512))
         del raw
     return codes

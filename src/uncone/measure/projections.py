@@ -6,22 +6,21 @@ from typing import TypeVar
 
 import numpy as np
 
-from uncone.moments import inverse, row_norms
+from uncone.moments import cuts, inverse, row_norms
 from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import share
 
 T = TypeVar("T")
-_PIECE = 2048  # rows of a task
 _STRIP = 256  # rows that a core's cache holds
 
 
 def by_piece(rows: Rows, size: int, work: Callable[[slice, Array], T], progress: Ticks = None) -> Iterator[T]:
-    """`work(which, x)` of every `size` rows x in order, each on one thread; `which` rows of all they are."""
+    """`work(which, x)` of every `size` rows x in order, each on one thread."""
     for done, block in rows.numbered(progress, rows.part):
-        cuts = [(start, min(start + size, len(block))) for start in range(0, len(block), size)]
-        yield from share(partial(work, slice(done + a, done + b), block[a:b]) for a, b in cuts)
-        del block  # lets the reader use its buffer again
+        pieces = cuts(len(block), size)
+        yield from share(partial(work, slice(done + at.start, done + at.stop), block[at]) for at in pieces)
+        del block  # the reader uses its buffer again
 
 
 class UnitSums:
@@ -30,8 +29,7 @@ class UnitSums:
     def __init__(self, groups: Array, k: int, d: int) -> None:
         self.groups, self._done = groups, 0
         self.norms, self.sums = np.zeros(len(groups)), np.zeros((k, d))
-        self._near: Array | None = None
-        """A direction near all rows if they have one: sums of what is left over keep their digits."""
+        self._near: Array | None = None  # a direction near all rows: sums of what is left over keep their digits
 
     def update(self, block: Array, norms: Array) -> None:
         """Add the next rows (n, D) with their norms (n,)."""
@@ -42,8 +40,7 @@ class UnitSums:
             self._near = (block[:_STRIP] * scale[:_STRIP, None]).mean(0)
         member = np.zeros((len(self.sums), len(block)), block.dtype)
         member[self.groups[part], np.arange(len(block))] = norms > 0
-        cuts = [slice(start, start + _PIECE) for start in range(0, len(block), _PIECE)]
-        tasks = (partial(_sums, self._near, block[cut], scale[cut], member[:, cut]) for cut in cuts)
+        tasks = (partial(_sums, self._near, block[at], scale[at], member[:, at]) for at in cuts(len(block), 2048))
         self.sums += sum(share(tasks))
         self.sums += member.sum(1, dtype=np.float64)[:, None] * self._near
         self._done += len(block)
@@ -52,8 +49,7 @@ class UnitSums:
 def _sums(near: Array, x: Array, scale: Array, member: Array) -> Array:
     """Sums of x / |x| - near by group, float64 (K, D)."""
     sums, kept = np.zeros((len(member), len(near))), np.empty((min(_STRIP, len(x)), len(near)), x.dtype)
-    for start in range(0, len(x), _STRIP):
-        cut = slice(start, start + _STRIP)
+    for cut in cuts(len(x), _STRIP):
         y = np.multiply(x[cut], scale[cut, None], out=kept[: len(x[cut])])
         sums += member[:, cut] @ np.subtract(y, near, out=y)
     return sums
@@ -75,9 +71,8 @@ def project_about(rows: Rows, axes: Array, point: Array, progress: Ticks = None)
     """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the squared
     lengths of these differences, float64 (N,). Read once.
 
-    The difference is taken first: of rows that share an offset the products of the rows themselves would hold nothing
-    else. It is taken in the dtype of the blocks, where it loses no digit of a row near to `point`; what rounding left
-    of `point` is put right in float64.
+    The difference is taken first, in the dtype of the blocks: products of rows that share an offset would hold nothing
+    else. What rounding left of `point` is put right in float64.
     """
     near = point.astype(rows.widened)
     left = point - near
@@ -95,8 +90,7 @@ def project_about(rows: Rows, axes: Array, point: Array, progress: Ticks = None)
 
 
 def _unit(axes: Array, rows: Rows) -> tuple[Array, Array]:
-    """The axes at unit length, (K, D) in the dtype of the blocks, whose range products then keep to, and their lengths
-    (K,)."""
+    """The axes at unit length, (K, D), whose products keep to the range of the dtype, and their lengths (K,)."""
     lengths = np.sqrt(np.square(axes).sum(0))
     unit = axes / np.where(lengths > 0, lengths, 1.0)
     return np.ascontiguousarray(unit.T, rows.widened), lengths  # twice as fast as (D, K)

@@ -15,17 +15,16 @@ from uncone.records.parts import Measurement
 from uncone.records.text import counted, percent, plural
 from uncone.rows import Array, Rows, as_array, as_samples
 
-FEW_ROWS = 5  # Below 5 rows a feature, noise spreads an isotropic spectrum by more than 2 : 1 on each side
-DOMINANT_SHARE = 0.2  # With a fifth of all variance in one feature, cosines and spectra describe it more than the cloud
-TINY_NORM = 1e-4  # Rows this much shorter than the mean have a direction that says little, but counts as much as any
-ROUNDINGS = 64.0  # Of the products, relative to the end of a range: a value that passes the end by no more is the end
-ROUNDED = 1e-5  # A relative error from which on a reading says how many of its digits are left
-_FLOAT64 = 2.0**-52
+FEW_ROWS = 5  # rows a feature, below which noise spreads an isotropic spectrum by more than 2 : 1 on each side
+DOMINANT_SHARE = 0.2  # with so much of all variance in one feature, cosines and spectra describe it more than the cloud
+TINY_NORM = 1e-4  # of the mean norm: the direction of shorter rows says little, but counts as much as any
+ROUNDINGS = 64.0  # by which a value may pass an end of its range, which it then is
+ROUNDED = 1e-5  # a relative error from which on a reading says how many of its digits are left
 
 
 def reading(description: MeasureDescription, value: float, m: Moments, **rest: Any) -> Measurement:
-    """The `Measurement` of `value`, read from `m`; `rest` is as for `MeasureDescription.measured`. A value that
-    rounding brought past an end of the range becomes the end."""
+    """The `Measurement` of `value`, with `rest` as for `MeasureDescription.measured`. A value that rounding brought
+    past an end of the range becomes the end."""
     measured = description.measured(value, n=m.n, d=m.d, **rest)
     if not math.isfinite(value):
         got = f"expected a finite {measured.name}, got {value}"
@@ -38,7 +37,7 @@ def reading(description: MeasureDescription, value: float, m: Moments, **rest: A
 
 
 def read(name: str, function: Callable[..., Measurement], *of: Any) -> Measurement:
-    """The measurement of `of`, whose last is the moments; or a record of why there is none."""
+    """`of` ends with the moments. Where a measure is undefined the record says why."""
     try:
         return function(*of)
     except UndefinedMeasure as error:
@@ -49,14 +48,13 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
     """What a measure reads: `x` itself where it is `Moments`, or else the moments of its rows.
 
     Args:
-        x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers (integers become float64); with a
-            mask also (B, T, D).
-        mask: (B, T), or (N,), bool or 0 and 1: True = keep. States of texts come with padding that no number tells from
-            a state: three axes without a mask are refused.
-        sums: which sums to take, as for `Moments.of`.
+        x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers; with a mask also (B, T, D).
+        mask: (B, T), or (N,), bool or 0 and 1: True = keep. Three axes without a mask are refused: no number tells padding
+            from a state.
+        sums: as for `Moments.of`.
     Raises InputError: anything else, rows that are not finite, or a mask beside moments.
     >>> states = np.array([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
-    >>> uncone.measure.moments_of(states, mask=[[1, 1], [1, 0]]).n
+    >>> moments_of(states, mask=[[1, 1], [1, 0]]).n
     3
     """
     if not isinstance(x, Moments):
@@ -67,7 +65,7 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
 
 
 def with_moments(rows: Any, moments: Moments | None, mask: Any = None, **sums: Any) -> tuple[Rows, Moments]:
-    """The rows that `mask` keeps, and their moments, each row counted once, as given or made with `sums`."""
+    """The rows that `mask` keeps, and their unweighted moments, as given or made with `sums`."""
     rows = as_samples(rows, mask)
     m = Moments.of(rows, **sums) if moments is None else moments
     if not isinstance(m, Moments):
@@ -81,7 +79,6 @@ def with_moments(rows: Any, moments: Moments | None, mask: Any = None, **sums: A
 
 
 def flat_array(given: Any) -> Array:
-    """An array, tensor or list as an array of any shape."""
     try:
         return np.asarray(as_array(given))
     except (TypeError, ValueError) as error:
@@ -90,7 +87,7 @@ def flat_array(given: Any) -> Array:
 
 
 def counts_for(counts: Any, n: int) -> Array | None:
-    """How often each of `n` tokens occurs, (n,), checked; None where it is not known."""
+    """How often each of `n` tokens occurs, (n,), checked."""
     if counts is None:
         return None
     given = flat_array(counts)
@@ -103,7 +100,6 @@ def counts_for(counts: Any, n: int) -> Array | None:
 
 
 def spectral_warnings(m: Moments, *, centered: bool, debiased: bool = False) -> tuple[str, ...]:
-    """Why a number read from the spectrum may mislead here."""
     warnings, least = [], FEW_ROWS * m.d
     if m.effective_n < least and not debiased:
         few = f"N = {m.effective_n:.0f} is below {FEW_ROWS} D = {least}: sampling noise shapes the spectrum"
@@ -116,7 +112,6 @@ def spectral_warnings(m: Moments, *, centered: bool, debiased: bool = False) -> 
 
 
 def cosine_warnings(m: Moments) -> tuple[str, ...]:
-    """Why a number read from directions may mislead here."""
     warnings, mean = [], m.mean_norm()
     if m.zero_rows:
         rows = plural(m.zero_rows, "row is", "rows are")
@@ -128,16 +123,16 @@ def cosine_warnings(m: Moments) -> tuple[str, ...]:
 
 
 def rounding_warnings(value: float, m: Moments, error: float) -> tuple[str, ...]:
-    """How many digits are left where rounding may have moved `value` by `error`; nothing from five on."""
+    """How many digits are left where rounding may have moved `value` by `error`, if fewer than five."""
     if error <= ROUNDED * abs(value):
         return ()
     digits = max(0, math.floor(-math.log10(error / abs(value)))) if value else 0
     left = f"about {counted(digits, 'digit is', 'digits are')}" if digits else "no digit is"
-    return (f"{left} left after rounding" + (": pass float64 rows for more" if m.epsilon > _FLOAT64 else ""),)
+    return (f"{left} left after rounding" + ": pass float64 rows for more" * (m.epsilon > 2.0**-52),)
 
 
 def largest_share(m: Moments, *, centered: bool) -> tuple[float, int]:
-    """The largest share of one feature in the variance (or raw second moment), and which feature."""
+    """Of one feature in the variance (or raw second moment), and which feature."""
     diagonal = m.variances(centered=centered)
     total, dimension = float(diagonal.sum()), int(diagonal.argmax())
     return (float(diagonal[dimension] / total), dimension) if total > 0 else (0.0, 0)

@@ -1,7 +1,7 @@
 """The exact nearest points: candidates from products, differences in float64, and a proof of each row.
 
-A score is -|z - z'|^2 / 2 as a product of centred points gives it. Nothing of the size of a tile is ever sorted: a
-row's worst candidate is a threshold, and only what passes it is picked out of a tile.
+A score is -|z - z'|^2 / 2 as a product of centred points gives it. Only what passes a row's worst candidate is picked
+out of a tile, and nothing of its size is sorted.
 """
 
 import threading
@@ -11,18 +11,18 @@ import numpy as np
 
 from uncone.measure.points import Points, runs
 from uncone.measure.tiles import Block, Tick, Tiles, blocks_of, each_pair_of_blocks, groups_of, load, with_queries
+from uncone.moments import cuts
 from uncone.rows import Array
 from uncone.threads import share
 
-SPARE = 6  # Candidates beyond those wanted: the farthest is then usually farther by more than products err
-_NONE = -1
-_GROUPS = 4  # A tile's columns are in so many groups for each candidate, whose maxima give a first threshold
+SPARE = 6  # candidates beyond those wanted: the farthest is then usually farther by more than products err
+_GROUPS = 4  # groups of a tile's columns for each candidate, whose maxima give a first threshold
 _AT_ONCE = 8192  # queries whose float64 copies are held
 
 
 def nearest_points(points: Points, k: int, queries: Array | None, progress: Tick) -> tuple[Array, Array]:
     """The k nearest other points of every query (by default all), and squared distances in `unit` squared: both (Q, k),
-    from the nearest on, of equally far points the lower first, exact to the rounding of float64."""
+    the nearest first, of equally far points the lower."""
     assert 1 <= k < points.n
     tiles, asked = Tiles(points), np.arange(points.n) if queries is None else queries
     candidates = Candidates(len(asked), min(k + SPARE, points.n - 1))
@@ -32,29 +32,29 @@ def nearest_points(points: Points, k: int, queries: Array | None, progress: Tick
         _offer_queries(tiles, queries, candidates, progress)
     near, squares, settled = _settle(points, k, asked, candidates, tiles.half_squares)
     open_ = np.flatnonzero(~settled)
-    for start in range(0, len(open_), _AT_ONCE):
-        part = open_[start : start + _AT_ONCE]
+    for cut in cuts(len(open_), _AT_ONCE):
+        part = open_[cut]
         near[part], squares[part] = _search_all(points, k, asked[part], squares[part, -1])
     return near, squares
 
 
 class Candidates:
-    """The K points with the highest scores offered to each of n rows: `scores`, `points` (n, K), unordered."""
+    """The points with the highest scores offered to each of n rows, unordered."""
 
     def __init__(self, n: int, count: int) -> None:
         self.scores = np.full((n, count), -np.inf, np.float32)
-        self.points = np.full((n, count), _NONE, np.int32)
-        self.worst = np.full(n, -np.inf, np.float32)  # The lowest of the K scores: what another point has to pass
+        self.points = np.full((n, count), -1, np.int32)
+        self.worst = np.full(n, -np.inf, np.float32)  # of the K scores
         blocks = blocks_of(n)
         self._block, self._locks = blocks[0].stop, [threading.Lock() for _ in blocks]
 
     def offer(self, start: int, rows: Array, points: Array, scores: Array) -> None:
-        """Entries (M,) for `rows` (ascending, counted from `start`): their points and scores."""
+        """Entries (M,) for `rows` (ascending, counted from `start`)."""
         if len(rows) == 0:
             return
         starts, row, place = runs(rows)
         hit, shape, kept = rows[starts] + start, (len(starts), int(place.max()) + 1), self.scores.shape[1]
-        new_scores, new_points = np.full(shape, -np.inf, np.float32), np.full(shape, _NONE, np.int32)
+        new_scores, new_points = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int32)
         new_scores[row, place], new_points[row, place] = scores, points
         with self._locks[start // self._block]:
             scores = np.concatenate([self.scores[hit], new_scores], 1)
@@ -65,10 +65,8 @@ class Candidates:
             self.worst[hit] = scores[:, 0]
 
     def offer_tile(self, start: int, tile: Array, first: int) -> None:
-        """A whole tile: its row i is row start + i, its column j is point first + j.
-
-        As many groups of columns as there are candidates have a maximum that is no lower than so many points.
-        """
+        """The tile's row i is row start + i, its column j is point first + j. As many groups of columns as there are
+        candidates have a maximum that is no lower than so many points."""
         n, m = tile.shape
         kept = self.scores.shape[1]
         passes, groups = tile > -np.inf, _GROUPS * kept
@@ -81,8 +79,6 @@ class Candidates:
 
 
 def _offer_all(tiles: Tiles, candidates: Candidates, progress: Tick) -> None:
-    """All points to every point."""
-
     def work(a: Block, b: Block) -> None:
         tile, first, second = tiles.multiply(tiles.centered(a), a.at, b), a.at.start, b.at.start
         if a is b:  # before all others: they find thresholds
@@ -96,17 +92,14 @@ def _offer_all(tiles: Tiles, candidates: Candidates, progress: Tick) -> None:
         row, column, score = _entries(tile, passes)
         kept = score > worst_a[row]
         candidates.offer(first, row[kept], column[kept] + second, score[kept])
-        kept = score > worst_b[column]
-        row, column, score = row[kept], column[kept], score[kept]
-        order = np.argsort(column, kind="stable")
-        candidates.offer(second, column[order], row[order] + first, score[order])
+        better = np.flatnonzero(score > worst_b[column])
+        better = better[np.argsort(column[better], kind="stable")]
+        candidates.offer(second, column[better], row[better] + first, score[better])
 
     each_pair_of_blocks(tiles.points, work, progress)
 
 
 def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progress: Tick) -> None:
-    """All points to the points `queries` (int64, ascending)."""
-
     def use(part: slice, block: Block, tile: Array, itself: tuple[Array, Array]) -> None:
         tile[itself] = -np.inf
         if block.at.start == 0:
@@ -121,8 +114,8 @@ def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progres
 def _settle(points: Points, k: int, asked: Array, candidates: Candidates, half_squares: Array) -> tuple[Array, ...]:
     """The k nearest candidates of each query, their squared distances, and whether none can be nearer.
 
-    Another point has a score of at most the worst candidate's. A point as near as the k-th has a length of at most the
-    query's and that distance, which bounds the error of its score, however far out other points lie.
+    Another point scores at most as the worst candidate. A point as near as the k-th has a length of at most the query's
+    and that distance, which bounds the error of its score.
     """
     who = candidates.points.astype(np.int64)
     there = who >= 0
@@ -145,8 +138,8 @@ def _settle(points: Points, k: int, asked: Array, candidates: Candidates, half_s
 
 
 def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[Array, Array]:
-    """The k nearest points by float64 products with all points, where float32 cannot tell them apart: all within the
-    squared distances `enough`, in which k points lie, are compared by difference."""
+    """For points that float32 cannot tell apart: all within the squared distances `enough`, in which k points lie, by
+    products in float64, are compared by difference."""
     z = points.exact(points.raw_at(queries), queries) - points.center
     half = np.einsum("ij,ij->i", z, z) / 2
     length = np.sqrt(2 * half)
@@ -164,7 +157,7 @@ def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[
     row = point = np.empty(0, np.int64)
     square, parts = np.empty(0), blocks_of(len(queries))
     for group in groups_of(points, min(points.stripe, _AT_ONCE)):
-        pairs: list[tuple[Array, Array]] = []
+        pairs = list[tuple[Array, Array]]()
         for block in load(points, group):
             others = points.exact(block.raw, block.at) - points.center
             pairs += share(partial(near_enough, others, block.at.start, part) for part in parts)
@@ -178,7 +171,7 @@ def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[
 
 
 def in_order(squares: Array, points: Array) -> tuple[Array, Array]:
-    """Both (Q, m), each row from the nearest to the farthest; equally far points by number."""
+    """From the nearest to the farthest; equally far points by number."""
     order = np.lexsort((points, squares))
     return np.take_along_axis(squares, order, 1), np.take_along_axis(points, order, 1)
 

@@ -16,18 +16,12 @@ from uncone.records.parts import Measurement
 from uncone.records.text import counted
 from uncone.rows import Array
 
-MOST_FEATURES = 10**8
-_ANGLES = 8192
-_RANKS = (3, 100)
-_FEW = 16  # alpha-ReQ: the ranks that are fitted, and the number of eigenvalues below which all are
-_SIGNS, _DEVIATIONS = 16, 8.0
-"""Of 30 orders of the rows of 18 clouds, under each of three BLAS kernels, the worst error was 6.4 deviations where a
-digit was left."""
+_DEVIATIONS = 8.0  # of 30 orders of 18 clouds under three BLAS kernels the worst error was 6.4 deviations
 Function = Callable[[Array], float]
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
 EFFECTIVE_RANK = MeasureDescription(
-    name="effective_rank", range=(1.0, "min(N, D)"), better="higher", centered=True,
+    "effective_rank", range=(1.0, "min(N, D)"), better="higher", centered=True,
     says="How many dimensions are used at all.",
     definition="exp of the entropy of the normalised singular values (Roy & Vetterli 2007), {rows}",
     formula="exp(-sum p ln p),  p = s / sum s, over the singular values", isotropic=_ISOTROPIC,
@@ -38,7 +32,7 @@ EFFECTIVE_RANK = MeasureDescription(
     variants=(("effective_rank_raw", "`centered=False`: the paper's reading of the matrix as it is"),),
 )  # fmt: skip
 RANKME = MeasureDescription(
-    name="rankme", range=("1", "min(N, D), both but for the terms of 1e-7"), better="higher", centered=False,
+    "rankme", range=("1", "min(N, D), both but for the terms of 1e-7"), better="higher", centered=False,
     says="The effective rank as RankMe defines it, for comparison with published values.",
     definition="exp of the entropy of the normalised singular values plus 1e-7 (Garrido et al. 2023); depends on N, {rows}",
     formula="exp(-sum p ln p),  p = s / sum s + 1e-7, over K = min(N, D) terms", isotropic=_ISOTROPIC,
@@ -47,7 +41,7 @@ RANKME = MeasureDescription(
     source="Garrido et al. 2023, eq. 3.",
 )  # fmt: skip
 STABLE_RANK = MeasureDescription(
-    name="stable_rank", range=(1.0, "min(N, D)"), better="higher", centered=False,
+    "stable_rank", range=(1.0, "min(N, D)"), better="higher", centered=False,
     says="Whether one direction carries the matrix: near 1 if so.",
     definition="sum of squared singular values divided by the largest, {rows}",
     formula="|X|_F^2 / s_1^2 = sum s^2 / s_1^2", isotropic=_ISOTROPIC,
@@ -55,7 +49,7 @@ STABLE_RANK = MeasureDescription(
     source="The usual definition of numerical linear algebra.", variants=(("stable_rank_centered", "`centered=True`"),),
 )  # fmt: skip
 ANISOTROPY = MeasureDescription(
-    name="anisotropy", range=(0.0, "1/k"), better="lower", centered=True,
+    "anisotropy", range=(0.0, "1/k"), better="lower", centered=True,
     says="The share of one direction in the sum of squares.",
     definition="squared singular value {k} divided by the sum of all (Razzhigaev et al. 2024), {rows}",
     formula="s_k^2 / sum s^2,  k = 1 unless given", isotropic="about 1/D: " + _ISOTROPIC,
@@ -65,7 +59,7 @@ ANISOTROPY = MeasureDescription(
     variants=(("anisotropy_1", "k = 1, and so on"), ("anisotropy_1_raw", "`centered=False`")),
 )  # fmt: skip
 SINGULAR_ENTROPY = MeasureDescription(
-    name="singular_entropy", range=(0.0, "ln D"), better="higher", centered=True,
+    "singular_entropy", range=(0.0, "ln D"), better="higher", centered=True,
     says="How evenly the sum of squares is spread over directions, in nats.",
     definition="entropy in nats of the normalised squared singular values, {rows}",
     formula="-sum p ln p,  p = s^2 / sum s^2, over the squared singular values", isotropic=_ISOTROPIC,
@@ -74,7 +68,7 @@ SINGULAR_ENTROPY = MeasureDescription(
     source="The usual definition.", variants=(("singular_entropy_raw", "`centered=False`"),),
 )  # fmt: skip
 CONDITION_NUMBER = MeasureDescription(
-    name="condition_number", range=(1.0, None), better="lower", centered=False,
+    "condition_number", range=(1.0, None), better="lower", centered=False,
     says="How much longer the matrix makes one direction than another.",
     definition="largest singular value divided by the smallest, {rows}",
     formula="s_1 / s_D", isotropic=_ISOTROPIC,
@@ -85,11 +79,8 @@ CONDITION_NUMBER = MeasureDescription(
 
 
 def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`EFFECTIVE_RANK` of `x`, rows or moments; centred, a common direction is no dimension.
-
-    Raises UndefinedMeasure: rows that are all equal (all zero when raw).
-    >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])  # raw, p = 3/4 and 1/4
-    >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
+    """`EFFECTIVE_RANK` of `x`, rows or moments; undefined for rows that are all equal (all zero when raw).
+    >>> round(effective_rank([[3.0, 0.0], [0.0, 1.0]], centered=False), 4)  # p = 3/4 and 1/4
     1.7548
     """
     m = moments_of(x, mask)
@@ -98,10 +89,8 @@ def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measur
 
 
 def rankme(x: Any, *, mask: Any = None) -> Measurement:
-    """`RANKME` of `x`, rows or moments.
-
-    Raises UndefinedMeasure: rows that are all zero.
-    >>> round(float(uncone.measure.rankme(np.eye(2))), 4)  # p = 1/2 and 1/2
+    """`RANKME` of `x`, rows or moments; undefined for rows that are all zero.
+    >>> round(rankme(np.eye(2)), 4)  # p = 1/2 and 1/2
     2.0
     """
     m = moments_of(x, mask)
@@ -117,11 +106,8 @@ def rankme(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
-    """`STABLE_RANK` of `x`, rows or moments.
-
-    Raises UndefinedMeasure: rows that are all zero (all equal when centred).
-    >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])
-    >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
+    """`STABLE_RANK` of `x`, rows or moments; undefined for rows that are all zero (all equal when centred).
+    >>> round(stable_rank([[3.0, 0.0], [0.0, 1.0]]), 4)  # (9 + 1) / 9
     1.1111
     """
     m = moments_of(x, mask)
@@ -130,11 +116,8 @@ def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurem
 
 
 def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`ANISOTROPY` of `x`, rows or moments: of direction k, from 1 to D, by falling share.
-
-    Raises InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
-    >>> m = uncone.Moments.of([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
+    """`ANISOTROPY` of `x`, rows or moments, along direction k by falling share; undefined as `effective_rank`.
+    >>> round(anisotropy([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 12)  # 18 / (18 + 2)
     0.9
     """
     m = moments_of(x, mask)
@@ -145,11 +128,8 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
 
 
 def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`SINGULAR_ENTROPY` of `x`, rows or moments.
-
-    Raises UndefinedMeasure: rows that are all equal (all zero when raw).
-    >>> m = uncone.Moments.of([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
+    """`SINGULAR_ENTROPY` of `x`, rows or moments; undefined for rows that are all equal (all zero when raw).
+    >>> round(singular_entropy([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 4)  # ln 2
     0.6931
     """
     m = moments_of(x, mask)
@@ -159,44 +139,40 @@ def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Meas
 def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
     """`CONDITION_NUMBER` of `x`, rows or moments.
 
-    Raises UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
-    >>> round(float(uncone.measure.condition_number([[3.0, 0.0], [0.0, 1.0]])), 12)
+    Undefined: the matrix has not full column rank, to the precision of the products.
+    >>> round(condition_number([[3.0, 0.0], [0.0, 1.0]]), 12)
     3.0
     """
     m = moments_of(x, mask)
     values = m.spectrum(centered=flag(centered, "centered"))
     if m.n < m.d or values[-1] <= m.spectral_rounding(centered=centered)[-1]:
         small = f"the smallest of {m.d} squared singular values is within the rounding of the largest"
-        span = "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
-        raise UndefinedMeasure(f"{small}: {span}")
+        advice = "or not to this precision; pass float64 rows for more digits"
+        raise UndefinedMeasure(f"{small}: the rows do not span all dimensions, {advice}")
     return _spectral(CONDITION_NUMBER, lambda values: math.sqrt(float(values[0] / values[-1])), m, centered)
 
 
 def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
-    """alpha-ReQ: alpha of eigenvalues (D,) ~ rank^-alpha (Agrawal et al. 2022): low is flat, high is steep; and the
-    first and the last rank that were fitted.
+    """alpha-ReQ: alpha of falling eigenvalues (D,) ~ rank^-alpha (Agrawal et al. 2022), and the first and last rank
+    fitted.
 
-    Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019), so that each octave counts the same,
-    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues. They fall.
-
-    Raises UndefinedMeasure: fewer than 3 eigenvalues above rounding.
+    Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019) over ranks 3 to 100; from rank 1 where
+    there are fewer than 16 eigenvalues. Undefined: fewer than 3 above rounding.
     """
-    first = _RANKS[0] if len(eigenvalues) >= _FEW else 1
-    kept = eigenvalues[first - 1 : _RANKS[1]]
+    first = 3 if len(eigenvalues) >= 16 else 1
+    kept = eigenvalues[first - 1 : 100]
     kept = kept[kept > 1e-7 * float(eigenvalues[0])]
     if len(kept) < 3:
         raise UndefinedMeasure(f"expected at least 3 eigenvalues from rank {first} on, got {len(kept)}")
     ranks = np.arange(first, first + len(kept), dtype=np.float64)
-    x, y = np.log(ranks), np.log(kept)
-    weights = 1 / ranks / (1 / ranks).sum()
+    x, weights = np.log(ranks), 1 / ranks / (1 / ranks).sum()
     x = x - weights @ x
-    return float(-(weights * x) @ y / ((weights * x) @ x)), first, first + len(kept) - 1
+    return float(-(weights * x) @ np.log(kept) / ((weights * x) @ x)), first, first + len(kept) - 1
 
 
 def effective_dimensions(singular: Array) -> float:
-    """exp of the entropy of singular values (D,) over their sum: the effective rank of Roy & Vetterli 2007.
+    """exp of the entropy of singular values (D,) over their sum (Roy & Vetterli 2007).
 
-    Raises UndefinedMeasure: all are zero.
     >>> round(effective_dimensions(np.array([3.0, 1.0])), 4)  # (4/3)^(3/4) 4^(1/4)
     1.7548
     """
@@ -209,8 +185,7 @@ def logit_spectrum(gram: Array, second: Array) -> Array:
     """The singular values, falling, of the centred logits of many states, root mean square over the states, (D,).
 
     They are those of C W S^(1/2), of the head W (V, D) less its mean row and the second moment S of the states. Neither
-    W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W: they belong to the model's probabilities.
-    `gram` is (C W)' C W, and `second` is S, the mean of h h'; both (D, D).
+    W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W. `gram` is (C W)' C W, and `second` is S.
     """
     values, vectors = np.linalg.eigh(second)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
@@ -222,19 +197,19 @@ def marchenko_pastur(n: float, d: int) -> Array:
     """The eigenvalues of the covariance of n isotropic rows of d features with unit variance, largest first.
 
     Marchenko & Pastur (1967): with g = d/n, they fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with density sqrt((l+ - l)(l -
-    l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at (k - 1/2) / d,
-    float64 (d,); their mean is 1.
+    l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at (k - 1/2) / d; their
+    mean is 1.
     """
     if not finite_number(n, "n") > 0:
         raise InputError(f"expected n above 0, got {n}: it is the number of rows, or an effective one")
-    return _quantiles(float(n), whole_number(d, "d", 1, MOST_FEATURES)).copy()
+    return _quantiles(float(n), whole_number(d, "d", 1, 10**8)).copy()
 
 
 @lru_cache(maxsize=8)  # one diagnosis asks for the same two or three again and again
 def _quantiles(n: float, d: int) -> Array:
     g = d / n
     # With l = 1 + g - 2 sqrt(g) cos(t), the density in t is 2 sin(t)^2 / (pi l), free of square-root edges.
-    t = np.linspace(0.0, math.pi, _ANGLES)
+    t = np.linspace(0.0, math.pi, 8192)
     values = 1 + g - 2 * math.sqrt(g) * np.cos(t)
     density = 2 * np.square(np.sin(t)) / (math.pi * np.maximum(values, 1e-12))
     mass = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
@@ -245,28 +220,20 @@ def _quantiles(n: float, d: int) -> Array:
 
 
 def _spectral(
-    what: MeasureDescription,
-    function: Function,
-    m: Moments,
-    centered: bool,
-    k: int = 0,
-    *,
-    leading: int = 0,
+    what: MeasureDescription, function: Function, m: Moments, centered: bool, k: int = 0, *, leading: int = 0,
     **ends: float,
-) -> Measurement:
-    """The reading of `function` on the spectrum, beside that of an isotropic spectrum. A function of the first
-    `leading` values and the sum of the others needs no decomposition."""
+) -> Measurement:  # fmt: skip
+    """A `function` of the first `leading` values and the sum of the others needs no decomposition."""
     centered = flag(centered, "centered")
-    values = m.spectrum(centered=centered) if not leading else m.leading_spectrum(leading, centered=centered)
+    values = m.leading_spectrum(leading, centered=centered) if leading else m.spectrum(centered=centered)
     if float(values.sum()) <= 0:
-        rows = "rows that are all equal" if centered else "rows that are all zero"
-        raise UndefinedMeasure(f"{rows} have no spectrum: pass rows that differ")
+        alike = "equal" if centered else "zero"
+        raise UndefinedMeasure(f"rows that are all {alike} have no spectrum: pass rows that differ")
     warnings, error = spectral_warnings(m, centered=centered), 0.0
     if not leading:  # the first few values and their sum keep their digits
-        kept, error, dropped = _resolved(values, function, m, centered)
+        values, error, dropped = _resolved(values, function, m, centered)
         if dropped:
             warnings += (f"{counted(dropped, 'squared singular value')} within the rounding of the largest count as 0",)
-        values = kept
     value = function(values)
     try:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -279,14 +246,14 @@ def _spectral(
 
 
 def _resolved(values: Array, function: Function, m: Moments, centered: bool) -> tuple[Array, float, int]:
-    """The eigenvalues with 0 for those that rounding may have made (and that may have been twice as large); the error
-    of `function` of them, for errors of random signs; and how many are 0."""
+    """The eigenvalues with 0 for those that rounding may have made; the error of `function` of them; and how many are
+    0."""
     most = min(m.n - int(centered), m.d)
     resolved = values > m.spectral_rounding(centered=centered)
-    resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large
+    resolved[most:] = False  # so few rows span no more directions: the others are rounding
     kept = np.where(resolved, values, 0.0)
     value, moves = function(kept), np.where(resolved, m.spectral_error(centered=centered), 0.0)
-    signs = np.random.default_rng(0).choice((-1.0, 1.0), (_SIGNS, len(values)))
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (16, len(values)))
     moved = [function(kept + sign * moves) - value for sign in signs]
     as_came = np.where(np.arange(len(values)) < most, values, 0.0)
     error = _DEVIATIONS * math.sqrt(float(np.square(moved).mean())) + 2 * abs(function(as_came) - value)

@@ -1,4 +1,4 @@
-"""Tiles of products: every pair of blocks of points once, shared out to threads; and sums of them."""
+"""Tiles of products of every pair of blocks of points, and sums of them."""
 
 import math
 import threading
@@ -11,18 +11,18 @@ import numpy.typing as npt
 
 from uncone.measure.points import Points
 from uncone.memory import uninitialised
+from uncone.moments import cuts
 from uncone.rows import Array
 from uncone.threads import share
 
 T = TypeVar("T")
-Tick = Callable[[float], None]  # Told the share of the work that is done
-Kernel = Callable[[Array], Array]  # From scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of a sum
-BLOCK = 1024  # Rows of a block: a tile of two blocks takes 4 MiB, and is picked over while a core's cache holds it
-_TILES_BETWEEN_TICKS = 64
+Tick = Callable[[float], None]  # of the share of the work that is done
+Kernel = Callable[[Array], Array]  # from scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of a sum
+BLOCK = 1024  # rows: a tile of two blocks takes 4 MiB, which a core's cache holds
 
 
 class Block(NamedTuple):
-    """Points in a row, and their rows as they are stored."""
+    """Consecutive points, and their rows as they are stored."""
 
     at: slice
     raw: Array
@@ -32,7 +32,7 @@ Use = Callable[[slice, Block, Array, tuple[Array, Array]], None]
 
 
 class Kept(threading.local):
-    """Memory of each thread for one task after another: fresh memory would cost more than what is written to it."""
+    """Memory of each thread: fresh memory would cost more than what is written to it."""
 
     def get(self, name: str, shape: tuple[int, int], dtype: npt.DTypeLike = np.float32) -> Array:
         """An array with anything in it, the thread's until it asks for that name again."""
@@ -57,11 +57,11 @@ class Tiles:
             share(partial(work, block) for block in load(points, group))
 
     def centered(self, block: Block, name: str = "rows") -> Array:
-        """The centred points of a block, (n, D) float32, in the thread's memory of that name."""
+        """The centred points of a block, (n, D), in the thread's memory of that name."""
         return self.points.centered(block.raw, block.at, out=self.kept.get(name, block.raw.shape))
 
     def multiply(self, z: Array, at: Array | slice, block: Block) -> Array:
-        """The scores (n, m) of centred points z (n, D), the points `at`, with a block's, until the thread's next."""
+        """The scores (n, m) of centred points z, the points `at`, with a block's, until the thread's next."""
         tile = self.kept.get("tile", (len(z), len(block.raw)))
         np.matmul(z, self.centered(block, "columns").T, out=tile)
         tile -= self.half_squares[block.at]
@@ -70,15 +70,14 @@ class Tiles:
 
 
 def each_pair_of_blocks(points: Points, work: Callable[[Block, Block], T], progress: Tick) -> list[T]:
-    """The results of `work` of every block with itself, then of every two, each on one thread, in order. A few blocks
-    are held at a time where the points do not fit into memory."""
+    """The results of `work` of every block with itself, then of every two, a few blocks held at a time."""
     groups = groups_of(points, points.stripe)
     results, count = list[T](), sum(map(len, groups))
 
     def do(pairs: Iterable[tuple[Block, Block]]) -> None:
         tasks = [partial(work, a, b) for a, b in pairs]
-        for start in range(0, len(tasks), _TILES_BETWEEN_TICKS):
-            results.extend(share(tasks[start : start + _TILES_BETWEEN_TICKS]))
+        for some in cuts(len(tasks), 64):
+            results.extend(share(tasks[some]))
             progress(len(results) / (count * (count + 1) / 2))
 
     for group in groups:
@@ -94,7 +93,7 @@ def each_pair_of_blocks(points: Points, work: Callable[[Block, Block], T], progr
 
 def with_queries(tiles: Tiles, queries: Array, use: Use, progress: Tick) -> None:
     """`use(part, block, tile, itself)` for the tile of each part of `queries` (ascending) with each block, in order;
-    `itself` is where points meet themselves. One thread has a part at a time."""
+    `itself` is where points meet themselves."""
     points = tiles.points
     raw = points.raw_at(queries)
 
@@ -113,27 +112,24 @@ def with_queries(tiles: Tiles, queries: Array, use: Use, progress: Tick) -> None
 
 
 def blocks_of(n: int) -> list[slice]:
-    """Blocks of at most `BLOCK` rows, all of one size but the last."""
-    size = -(-n // -(-n // BLOCK))
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    """All blocks are of one size but the last."""
+    return cuts(n, -(-n // -(-n // BLOCK)))
 
 
 def groups_of(points: Points, most: int) -> list[list[slice]]:
-    """All blocks in groups of about `most` points."""
     blocks = blocks_of(points.n)
     count = -(-most // blocks[0].stop)
     return [blocks[i : i + count] for i in range(0, len(blocks), count)]
 
 
 def load(points: Points, group: list[slice]) -> list[Block]:
-    """The blocks of a group, read at once."""
     first = group[0].start
     raw = points.raw(first, group[-1].stop)
     return [Block(at, raw[at.start - first : at.stop - first]) for at in group]
 
 
 def _pairs(blocks: list[Block], others: list[Block]) -> Iterator[tuple[Block, Block]]:
-    """Every pair of a block and another once, in rounds in which a block plays at most twice: threads seldom wait."""
+    """Each pair once, in rounds in which a block plays at most twice: threads seldom wait."""
     longer = max(len(blocks), len(others))
     for turn in range(longer):
         for i, block in enumerate(blocks):
@@ -143,7 +139,7 @@ def _pairs(blocks: list[Block], others: list[Block]) -> Iterator[tuple[Block, Bl
 
 
 def sum_over_pairs(points: Points, kernel: Kernel, progress: Tick) -> float:
-    """The sum of the kernel over all pairs of two points, each once; the same on any number of threads."""
+    """Of two different points, each pair once; the same on any number of threads."""
     tiles = Tiles(points)
 
     def work(a: Block, b: Block) -> float:
@@ -156,7 +152,7 @@ def sum_over_pairs(points: Points, kernel: Kernel, progress: Tick) -> float:
 
 
 def sum_by_query(points: Points, queries: Array, kernel: Kernel, progress: Tick) -> Array:
-    """The sum of the kernel over all other points, for each of `queries` (ascending): float64 (Q,)."""
+    """Over all other points, for each of `queries` (ascending): float64 (Q,)."""
     sums = np.zeros(len(queries))
 
     def use(part: slice, block: Block, tile: Array, itself: tuple[Array, Array]) -> None:

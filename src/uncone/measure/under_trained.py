@@ -12,7 +12,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved
 from uncone.measure.projections import project_about
 from uncone.measure.reading import counts_for, with_moments
-from uncone.moments import Moments, row_norms
+from uncone.moments import Moments, cuts, row_norms
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import UnderTrained, UnderTrainedToken
@@ -23,11 +23,8 @@ from uncone.threads import on_one_thread
 
 Indicator = Literal["cosine", "norm"]
 RATE = 0.01  # The expected share of false finds among the finds
-CONTROL = 0.5
-"""This share of the known-unused rows must be found themselves: else the indicator says nothing, not even that there
-are none."""
+CONTROL = 0.5  # the share of the known-unused rows that must be found: else the indicator says nothing
 MOST_LISTED = 200
-MOST_KNOWN_LISTED = 20
 NO_CONTROL = (
     "No row is known to be unused: short rows are taken for untrained, and no control says whether that holds here."
 )
@@ -35,51 +32,38 @@ DEFINITIONS = {
     "cosine": "cosine distance of a row to the mean of the known-unused rows, the mean row subtracted{removed} (Land & Bartolo 2024)",
     "norm": "Euclidean norm of a row, where short is suspect (Land & Bartolo 2024)",
 }
-_REMOVED = " and the first principal component removed"
-FEWEST_FOR_A_NULL = 100  # Quantiles of fewer rows say too little about the spread of the others
+FEWEST_FOR_A_NULL = 100  # quantiles of fewer rows say too little
 _QUARTER, _TENTH = 0.6744897501960817, 1.2815515655446004  # of the standard normal, in standard deviations
-_PIECE = 4096  # known-unused rows read at once
-_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-"""By dtype, the most that storing a number rounds off, as a share of it; quantised rows count as float32."""
+_ROUNDOFF = {"float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""By dtype, the share of a number that storing it rounds off; quantised rows count as float32."""
 
 
 def under_trained_tokens(
-    rows: Any,
-    moments: Moments | None = None,
-    *,
-    prefer: Indicator = "cosine",
-    counts: Any = None,
-    rate: float = RATE,
-    most: int = MOST_LISTED,
-    progress: Ticks = None,
-) -> UnderTrained:
+    rows: Any, moments: Moments | None = None, *, prefer: Indicator = "cosine", counts: Any = None,
+    rate: float = RATE, most: int = MOST_LISTED, progress: Ticks = None,
+) -> UnderTrained:  # fmt: skip
     """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
 
     The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the mean row,
     and less the first principal component where the known-unused rows then stand out more: an untrained row of a head
-    is only ever pushed away, along with all others like it. The indicator `norm` is the length of the row: an untrained
-    row of an input table of its own gets no gradient. Readings are tested one-sided by `robust_null` and
-    `benjamini_hochberg`; a row must also lie nearer to the known-unused rows than to the ordinary ones. At least half
-    of the known-unused rows must be found by the same test.
+    is only ever pushed away, along with all others like it. The indicator `norm` is the length: an untrained row of an
+    input table of its own gets no gradient. Readings are tested one-sided by `robust_null` and `benjamini_hochberg`; a
+    row must also lie nearer to the known-unused rows than to the ordinary ones, and half of the known-unused rows must
+    be found.
 
     Args:
-        rows: Rows, or a tensor or array (N, D), of a token table or output head. Read twice (three times without
-            `moments`).
-        moments: unweighted moments of the same rows, with second-order sums.
+        rows: (N, D), read twice (three times without `moments`).
+        moments: unweighted, with second-order sums.
         prefer: the indicator tried first: "cosine" for a head or a tied table, "norm" for an input table of its own.
-        counts: (N,) how often each token occurs: for evidence, and where fewer than 10 rows are reserved by name or
-            have no token, those of count 0 are the known-unused ones.
-        rate: the false-discovery rate, between 0 and 1. It holds if the tail of ordinary rows toward the unused ones is
-            no heavier than normal, and fewer than a quarter of all rows are untrained.
-        most: how many found tokens are listed, those with the smallest p-values first, beside 20 known-unused ones.
-        progress: called with the number of rows done.
-    Raises InputError: rate or counts that do not fit, moments of other rows, rows that are not finite.
-    UndefinedMeasure: too few rows are known to be unused, they do not stand out for either indicator, or the rows are
-    so far from 0 that their dtype does not hold what they differ by.
+        counts: (N,). Where fewer than 10 rows are reserved by name or have no token, those of count 0 are known-unused.
+        rate: the false-discovery rate. It holds if the tail of ordinary rows toward the unused ones is no heavier than
+            normal, and fewer than a quarter of all rows are untrained.
+        most: how many found tokens are listed, beside 20 known-unused ones.
+    Undefined: too few rows are known to be unused, they do not stand out, or the dtype does not hold what rows differ
+    by.
 
-    Reads badly when the vocabulary holds a second kind of rows (added languages, images): those of one kind that lie
-    together on the side of the unused rows are named. A named row is a candidate; whether the model can use it takes a
-    prompt.
+    Reads badly when the vocabulary holds a second kind of rows (added languages, images) on the side of the unused
+    ones. Whether the model can use a named row takes a prompt.
     """
     rows, m = with_moments(rows, moments, unit_first=False)
     axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
@@ -90,8 +74,6 @@ def under_trained_tokens(
 
 @dataclass(frozen=True)
 class UntrainedAxes:
-    """What rows are compared with."""
-
     rows: Rows
     counts: Array | None
     axes: Array  # (D, 3): the mean row, the sum of the centred known-unused rows, the first principal component (or 0)
@@ -102,8 +84,7 @@ class UntrainedAxes:
 
 
 def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any) -> UntrainedAxes:
-    """What to project all rows on; `known` is from `known_unused`. Reads the known-unused rows, or where there are few
-    those of count 0."""
+    """Reads the known-unused rows, or where there are few those of count 0."""
     (n, d), counts, (expected, why) = rows.shape, counts_for(counts, rows.shape[0]), known
     reference = expected
     if int(expected.sum()) < FEWEST_RESERVED:
@@ -112,11 +93,11 @@ def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any
         why = f"{int(reference.sum()):,} rows of count 0, because {few}"
         if int(reference.sum()) < FEWEST_RESERVED:
             reference, why = np.zeros_like(expected), ""
-    axes, known_ids = np.zeros((d, 3)), np.flatnonzero(reference)
+    axes, ids = np.zeros((d, 3)), np.flatnonzero(reference)
     axes[:, 0] = m.mean()
-    for start in range(0, len(known_ids), _PIECE):
-        axes[:, 1] += (rows.take(known_ids[start : start + _PIECE]) - axes[:, 0]).sum(0)
-    if len(known_ids) and n > d > 1:
+    for cut in cuts(len(ids), 4096):
+        axes[:, 1] += (rows.take(ids[cut]) - axes[:, 0]).sum(0)
+    if len(ids) and n > d > 1:
         axes[:, 2] = m.leading_directions(1, centered=True)[:, 0]
     return UntrainedAxes(rows, counts, axes, m.mean_norm(), expected, reference, why)
 
@@ -137,8 +118,8 @@ def find_projected(
     axes: UntrainedAxes, norms: Array, products: Array, squares: Array, *, prefer: Indicator,
     rate: float = RATE, most: int = MOST_LISTED,
 ) -> UnderTrained:  # fmt: skip
-    """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less their mean the products with
-    `axes.axes` (N, 3) and the squared lengths (N,)."""
+    """As `under_trained_tokens`, from norms of rows (N,), and of the rows less their mean the products with `axes.axes`
+    (N, 3) and the squared lengths (N,)."""
     one_of(prefer, "prefer", ("cosine", "norm"))
     whole_number(most, "most", 0)
     if not 0 < finite_number(rate, "rate") < 1:
@@ -148,8 +129,8 @@ def find_projected(
     if evidence.to_unused is None:
         order.pop()
         if bool(axes.reference.any()):
-            apart = "rows known to be unused that lie apart from the others"
-            raise UndefinedMeasure(f"expected {apart}, got their mean at the mean of all rows")
+            apart = "that lie apart from the others, got their mean at the mean of all rows"
+            raise UndefinedMeasure(f"expected rows known to be unused {apart}")
         if prefer == "cosine":
             known = "rows known to be unused (reserved by name, without a token, or of count 0)"
             got = "got fewer: give counts of a text that leaves some out"
@@ -164,7 +145,7 @@ def find_projected(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """By row, float64 (N,): norm, cosines to the known-unused rows and to the mean row; None without such rows."""
+    """By row, float64 (N,): cosines are to the known-unused rows and to the mean row; None without such rows."""
 
     norms: Array
     to_unused: Array | None
@@ -202,7 +183,7 @@ def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array
 
 
 def _stand_out(readings: Array, axes: UntrainedAxes) -> float:
-    """How far the median of the known-unused rows lies above the ordinary ones, in their deviations."""
+    """How far the median of the known-unused rows lies above the ordinary ones, in deviations."""
     try:
         null = robust_null(readings[~axes.expected])
     except UndefinedMeasure:
@@ -223,29 +204,28 @@ def _ratio(dot: Array, length: Array) -> Array:
 
 
 def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, rate: float, most: int) -> UnderTrained:
-    """The finds by one indicator."""
-    values = evidence.norms if indicator == "norm" or evidence.to_unused is None else 1 - evidence.to_unused
-    expected, tested = axes.expected, ~axes.expected
+    unused, expected, tested = evidence.to_unused, axes.expected, ~axes.expected
+    values = evidence.norms if indicator == "norm" or unused is None else 1 - unused
     null = robust_null(-values[tested])
     p = null.upper_p(-values)
-    if evidence.to_unused is not None:
+    if unused is not None:
         halfway = (float(np.quantile(-values[axes.reference], 0.5, method="lower")) + null.center) / 2
         p = np.where(-values > halfway, p, 1.0)
     q = np.ones_like(p)
     q[tested] = benjamini_hochberg(p[tested])
     q[expected] = _q_if_tested(p[expected], p[tested])
-    if evidence.to_unused is not None:
+    if unused is not None:
         seen, known = np.count_nonzero(q[axes.reference] <= rate), int(axes.reference.sum())
         if seen < CONTROL * known:
-            expected_ = f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it"
-            like = "they look too much like the others for untrained rows to be told"
-            raise UndefinedMeasure(f"{expected_}, got {seen} of {known}: {like}")
+            got = f"{seen} of {known}: they look too much like the others for untrained rows to be told"
+            least = f"at least {CONTROL:.0%} of the rows known to be unused"
+            raise UndefinedMeasure(f"expected {least} to be found by it, got {got}")
     finds, known_finds = (q <= rate) & tested, (q <= rate) & expected
     by_p, ids = np.argsort(p, kind="stable"), axes.rows.ids
-    listed = [*by_p[finds[by_p]][:most].tolist(), *by_p[known_finds[by_p]][:MOST_KNOWN_LISTED].tolist()]
+    listed = [*by_p[finds[by_p]][:most].tolist(), *by_p[known_finds[by_p]][:20].tolist()]
 
     columns: dict[str, Array | None] = {"indicator": values, "p": p, "q": q, "norm": evidence.norms}
-    columns |= {"cosine_to_unused": evidence.to_unused, "cosine_to_mean": evidence.to_mean}
+    columns |= {"cosine_to_unused": unused, "cosine_to_mean": evidence.to_mean}
 
     def read(i: int, text: str | None) -> UnderTrainedToken:
         row, count = i if ids is None else int(ids[i]), None if axes.counts is None else int(axes.counts[i])
@@ -253,17 +233,17 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
         return UnderTrainedToken(id=row, token=text, **numbers, count=count, expected=bool(expected[i]))
 
     tokens = tuple(map(read, listed, token_texts(axes.rows.labels, listed)))
-    definition = DEFINITIONS[indicator].format(removed=_REMOVED * evidence.removed)
-    known_rows = {"known": int(expected.sum()), "known_found": int(known_finds.sum()), "reference": axes.why}
-    fitted = {"center": -null.center, "scale": null.scale, "tested": int(tested.sum()), "rate": rate}
-    threshold = float(values[finds].max()) if bool(finds.any()) else None
-    notes = (NO_CONTROL,) if evidence.to_unused is None else ()
-    rest: Any = known_rows | fitted | {"threshold": threshold, "notes": notes, "definition": definition}
-    return UnderTrained(found=int(finds.sum()), indicator=indicator, tokens=tokens, **rest)
+    removed = " and the first principal component removed" * evidence.removed
+    return UnderTrained(
+        int(finds.sum()), indicator=indicator, definition=DEFINITIONS[indicator].format(removed=removed), rate=rate,
+        tested=int(tested.sum()), reference=axes.why, known=int(expected.sum()), known_found=int(known_finds.sum()),
+        center=-null.center, scale=null.scale, threshold=float(values[finds].max()) if finds.any() else None,
+        tokens=tokens, notes=(NO_CONTROL,) if unused is None else (),
+    )  # fmt: skip
 
 
 def _q_if_tested(p: Array, tested: Array) -> Array:
-    """The q-value that each p-value would have if that row alone were tested with the others."""
+    """The q-value of each p-value if that row alone were tested with the others."""
     ordered, n = np.sort(tested), len(tested)
     # At the p-value of each other row, and the least of these from there on.
     later = ((n + 1) * ordered / np.arange(2, n + 2))[::-1]
@@ -274,13 +254,13 @@ def _q_if_tested(p: Array, tested: Array) -> Array:
 
 @dataclass(frozen=True)
 class Null:
-    """The normal distribution that the readings of ordinary rows are taken to have."""
+    """The normal distribution that readings of ordinary rows are taken to have."""
 
     center: float
     scale: float
 
     def upper_p(self, values: Any) -> Array:
-        """The probability of a reading as high or higher, float64 of the shape of `values`, in (0, 1]."""
+        """The probability of a reading as high or higher, in (0, 1]."""
         z = (np.asarray(as_array(values), np.float64) - self.center) / (self.scale * math.sqrt(2))
         p = np.fromiter(map(math.erfc, z.ravel().tolist()), np.float64, z.size).reshape(z.shape)
         return np.maximum(p / 2, np.finfo(np.float64).tiny)
@@ -289,12 +269,10 @@ class Null:
 def robust_null(values: Any) -> Null:
     """A normal null for one-sided tests of large values, fitted to the bulk of the finite readings `values` (N,).
 
-    The centre is the median. The scale is the largest of three: the distances from the median to both quartiles and to
-    the lowest tenth, each in units of the normal distribution (an empirical null, after Efron 2004, by quantiles). Rows
-    that stand out lie above, and move only the median and the upper quartile: while they are less than a quarter of the
-    rows the null grows only wider and higher, and p-values larger. It assumes that the readings of ordinary rows have
-    no heavier upper tail than this normal distribution. Raises UndefinedMeasure: fewer than 100 values, or the lowest
-    tenth, the median and both quartiles are the same (to 1e-12), which takes about two thirds of the values.
+    The centre is the median; the scale is the largest of the distances from it to both quartiles and to the lowest
+    tenth, in units of the normal distribution (after Efron 2004, by quantiles). While less than a quarter of all rows
+    stand out, the null grows only wider and higher, and p-values larger; ordinary rows are taken to have no heavier
+    tail. Undefined: fewer than 100 values, or about two thirds of them the same.
     """
     values = as_floats(values, "values")
     if values.ndim != 1 or not np.isfinite(values).all():
@@ -313,9 +291,8 @@ def robust_null(values: Any) -> Null:
 def benjamini_hochberg(p: Any) -> Array:
     """The q-values: the least false-discovery rate at which each is a find (Benjamini & Hochberg 1995).
 
-    q_(i) = min over j >= i of N p_(j) / j, float64 (N,), in the order of `p`. Taking all rows with q <= a keeps the
-    expected share of false finds at or below a, for independent p-values, and for ones with positive dependence
-    (Benjamini & Yekutieli 2001). Raises InputError: a p-value outside [0, 1].
+    q_(i) = min over j >= i of N p_(j) / j, float64 (N,), in the order of `p`, which are independent or positively
+    dependent.
     >>> [round(q, 6) for q in benjamini_hochberg([0.01, 0.5, 0.02]).tolist()]
     [0.03, 0.5, 0.03]
     """

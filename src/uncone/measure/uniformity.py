@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from uncone.arguments import finite_number
-from uncone.errors import InputError, UndefinedMeasure
+from uncone.errors import InputError
 from uncone.measure.cosine import pair_weight
 from uncone.measure.neighbours import sampled_rows, ticks
 from uncone.measure.points import Points
@@ -20,14 +20,11 @@ from uncone.roles import Ticks
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-MOST_T = 150.0  # exp(-4 t) has to stay inside float64
-_FLOAT32_T = 20.0
 _ROUNDINGS = 6.0  # over sqrt(D), by which a mean cosine and the mean square of cosines may be off
-_NEAR = 0.5
 _Z = 1.959963984540054
 
 UNIFORMITY = MeasureDescription(
-    name="uniformity", range=("-4t", "2t (t - 1) + 1/2"), better="lower", centered=False,
+    "uniformity", range=("-4t", "2t (t - 1) + 1/2"), better="lower", centered=False,
     says="How evenly directions cover the sphere.",
     definition="ln E exp(-{t:g} |u - v|^2) over pairs of unit rows (Wang & Isola 2020), to second order in the cosine",
     formula="""\
@@ -40,7 +37,7 @@ ln E exp(-t |u - v|^2) over pairs of unit rows, t = 2, to second order in their 
     source="Wang & Isola 2020, eq. 3.",
 )  # fmt: skip
 UNIFORMITY_EXACT = MeasureDescription(
-    name="uniformity_exact", range=("-4t", 0.0), better="lower", centered=False,
+    "uniformity_exact", range=("-4t", 0.0), better="lower", centered=False,
     says="How evenly directions cover the sphere, pair by pair: right where cosines are far from normal.",
     definition="ln E exp(-{t:g} |u - v|^2) over all pairs of different unit rows (Wang & Isola 2020)",
     formula="ln mean over i != j of exp(-t |u_i - u_j|^2),  t = 2",
@@ -49,24 +46,21 @@ UNIFORMITY_EXACT = MeasureDescription(
     "sample of rows, `interval` is the 95% interval for all pairs.",
     source="Wang & Isola 2020, eq. 3, whose loss leaves normalising to its caller; here rows are divided by their norms.",
 )  # fmt: skip
-_MOST_SUMMED_T = 1e100  # whose square is a float
 
 
 @on_one_thread
 def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
     """`UNIFORMITY` of `x`, rows or moments, from `Moments.of(rows, unit_second=True)`.
 
-    Raises InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two
-    directions, or one row with all the weight but for rounding.
-    >>> m = uncone.Moments.of(np.eye(2), unit_second=True)  # one cosine, of 0
-    >>> round(float(uncone.measure.uniformity(m)), 6)
+    Undefined: fewer than two directions, or one row with all the weight.
+    >>> round(uniformity(np.eye(2)), 6)  # one cosine, of 0
     -4.0
     """
     m = moments_of(x, mask, unit_second=True)
-    _check_t(t, _MOST_SUMMED_T)
+    _check_t(t, 1e100)  # whose square is a float
     if not m.has("unit_second"):
-        got = "got moments without: sum with Moments.of(rows, unit_second=True)"
-        raise InputError(f"expected moments with unit second moments, {got}")
+        how = "sum with Moments.of(rows, unit_second=True)"
+        raise InputError(f"expected moments with unit second moments, got moments without: {how}")
     pairs = pair_weight(m)
     mean = (float(np.square(m.unit_sums()[0]).sum()) - m.unit_weight_square) / pairs
     square = (m.unit_squares()[0] - m.unit_weight_square) / pairs
@@ -81,49 +75,38 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
 
 @on_one_thread
 def uniformity_exact(
-    rows: Any,
-    moments: Moments | None = None,
-    *,
-    t: float = 2.0,
-    sample: int | None = None,
-    seed: int = 0,
-    progress: Ticks = None,
-    mask: Any = None,
-) -> Measurement:
-    """`UNIFORMITY_EXACT` of the rows. Costs N^2 D multiply-adds over two.
+    rows: Any, moments: Moments | None = None, *, t: float = 2.0, sample: int | None = None, seed: int = 0,
+    progress: Ticks = None, mask: Any = None,
+) -> Measurement:  # fmt: skip
+    """`UNIFORMITY_EXACT` of the rows, t at most 150. Costs N^2 D multiply-adds over two.
 
-    Args:
-        rows, moments, seed, progress, mask: as for `nearest_neighbours`.
-        t: as in the paper, above 0 and at most 150.
-        sample: how many rows to pair with all others; by default all up to 65,536 rows, else 8,192.
-    Raises InputError: t out of range, rows that are not finite. UndefinedMeasure: fewer than two rows with a direction.
-    >>> float(uncone.measure.uniformity_exact([[1.0, 0.0], [-2.0, 0.0]]))  # one pair, 2 apart
+    `sample` rows are paired with all others, by default all up to 65,536 rows, else 8,192; the rest is as for
+    `nearest_neighbours`. Undefined: fewer than two rows with a direction.
+    >>> float(uniformity_exact([[1.0, 0.0], [-2.0, 0.0]]))  # one pair, 2 apart
     -8.0
     """
-    _check_t(t, MOST_T)
+    _check_t(t, 150)  # exp(-4 t) has to stay inside float64
     rows, m = with_moments(rows, moments, mask, second=False)
-    n = m.n - m.zero_rows
-    if n < 2:
-        raise UndefinedMeasure(f"expected at least two rows with a direction, got {n} of {m.n}: pass more")
+    n, pairs = m.n - m.zero_rows, pair_weight(m)
     queries = sampled_rows(n, sample, seed)
     first = m.unit_sums()[0] / m.unit_weight
-    # Exponents that are so small keep the digits in exp - 1 that exp would round off.
-    near = 2 * t * (1 - float(first @ first)) < _NEAR
+    # Small exponents keep the digits in exp - 1 that exp would round off.
+    near = 2 * t * (1 - float(first @ first)) < 0.5
     log, exp, tick = math.log1p if near else math.log, np.expm1 if near else np.exp, ticks(rows.shape[0], progress)
 
     def kernel(scores: Array) -> Array:
-        """The terms, from -|u - v|^2 / 2, which rounding may have left above 0; in place where float32 holds them."""
+        """The terms, from -|u - v|^2 / 2, which rounding may have left above 0."""
         np.minimum(scores, 0.0, out=scores)
-        exponents = scores if t <= _FLOAT32_T else scores.astype(np.float64)
+        exponents = scores if t <= 20 else scores.astype(np.float64)
         exponents *= 2 * t
         return np.asarray(exp(exponents, out=exponents))
 
-    def read(mean: float) -> float:  # no further out than float32 sums of exponents round it
+    def read(mean: float) -> float:
         return min(0.0, max(-4 * t, log(mean)))
 
     points, interval, sampled = Points(rows, m, metric="cosine"), None, tuple[str, ...]()
     if len(queries) == n:
-        mean = sum_over_pairs(points, kernel, tick) * 2 / (n * (n - 1))
+        mean = sum_over_pairs(points, kernel, tick) * 2 / pairs
     else:
         means = sum_by_query(points, queries, kernel, tick) / (n - 1)
         mean, asked = float(means.mean()), len(queries)

@@ -1,9 +1,9 @@
 """The mergeable summary of rows that nearly every measure is computed from."""
 
 from uncone.lazy import open_room
-from uncone.moments.cell import NotFiniteError, inverse, row_norms
+from uncone.moments.cell import NotFiniteError, cuts, inverse, row_norms
 from uncone.moments.derived import Moments
 
-__all__ = ["Moments", "NotFiniteError", "inverse", "row_norms"]
+__all__ = ["Moments", "NotFiniteError", "cuts", "inverse", "row_norms"]
 
 open_room(__name__)

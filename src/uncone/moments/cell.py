@@ -1,4 +1,4 @@
-"""The sums of one block of finite rows by pieces, one thread each: the same bytes on any number of threads."""
+"""The sums of one block of rows by pieces: the same bytes on any number of threads."""
 
 import math
 from collections import defaultdict
@@ -15,50 +15,44 @@ from uncone.threads import share
 
 _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
-PIECE = 512  # Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache
-_FEW = 32  # Rows that a BLAS sums at once in float32: more would round away a digit
-_SAMPLED = 32  # Rows that say where a piece lies
-_ROUNDING = 2.0**-19  # of a mean, in float32
-_FAR = 8.0  # A row so many times as far out as the median takes its block to float64: it would cost others' digits
-_ALONG_ONE = 1.1  # So does a participation ratio this near to 1: nearly all variance along one direction
+PIECE = 512  # rows summed at once in their dtype: few, for small rounding and a core's cache
+_FEW = 32  # rows that a BLAS sums at once in float32: more would round away a digit
+_FAR = 8.0  # a row so many times as far out as the median takes its block to float64: it would cost others' digits
+_ALONG_ONE = 1.1  # so does a participation ratio this near to 1
 _COMPARED = 64
-_STRIPS = (96, 256)
-"""The fewest and most columns of a product at once: many keep a core busy, few skip most of the mirrored half."""
-_ADDED = 2**16  # Numbers added at once: what a core's cache holds
+_ADDED = 2**16  # numbers added at once: what a core's cache holds
 _SAFE_NORM = {"f": (1e-11, 1e15), "d": (1e-140, 1e140)}  # by dtype: no square under- or overflows
-SHORTEST = _SAFE_NORM["d"][0]  # Where no row is longer, second-order sums have no digits
-_quiet = partial(np.errstate, all="ignore")
-"""Overflow and division by zero are looked for afterwards. Each thread has a state of its own."""
+SHORTEST = 1e-140  # where no row is longer, second-order sums have no digits
+_quiet = partial(np.errstate, all="ignore")  # overflow and division by zero are looked for afterwards
 
 
 class Cell:
     """The partial sums of one block: products in the dtype of the rows, everything else in float64.
 
-    Rows are worked on in pieces that a core's cache holds. Float32 rows are multiplied about the shift, or where that
-    is far away about a centre of their piece's own; the part between the two is added in float64.
+    Float32 rows are multiplied about the shift, or where that is far away about a centre of their piece's own, and the
+    part between the two is added in float64.
     """
 
     def __init__(self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool) -> None:
-        """`products` are taken of the rows; `centered` rows are summed about centres, with products or without."""
+        """`centered` rows are summed about centres, with products or without."""
         self._shift, self._buffer, self._centered = shift, buffer, centered
         self._second, self._unit_second = "second" in products, "unit_second" in products
         self._names = _SUMS if unit else _SUMS[:1]
         self._products: dict[str, Array] = {}
         self._between: list[tuple[Array, Array]] = []
         self.sums: defaultdict[str, Any] = defaultdict(int)
-        self.norm_min, self.norm_max, self.epsilon = float("inf"), 0.0, 0.0
-        self.unit_epsilon = 0.0
+        self.norm_min, self.norm_max, self.epsilon, self.unit_epsilon = math.inf, 0.0, 0.0, 0.0
         self.rounding, self._few_values = np.zeros(len(shift)), False
 
     def add(self, x: Array, w: Array | None) -> None:
-        """Add the rows of `x` (n, D) with weights `w` (n,); where float32 will not do, as float64."""
+        """Add rows (n, D) with weights (n,); where float32 will not do, as float64."""
         self.sums["n"] += len(x)
         self.epsilon = max(self.epsilon, float(np.finfo(x.dtype).eps))
         x, norms, sums, offsets = self._measured(x, w)
         self.unit_epsilon = max(self.unit_epsilon, float(np.finfo(x.dtype).eps))
         parts, counts = sums, np.ones(len(x)) if w is None else w
         if self._centered and offsets.any():
-            shares = np.stack([counts[cut].sum() for cut in _cuts(len(x))])[:, None] * offsets
+            shares = np.stack([counts[cut].sum() for cut in cuts(len(x))])[:, None] * offsets
             self._between.append((parts[:, 0] + shares / 2, offsets))
             parts[:, 0] += shares
         for name, value in zip(self._names, parts.sum(0), strict=True):
@@ -72,16 +66,18 @@ class Cell:
         self.norm_min, self.norm_max = min(self.norm_min, float(norms.min())), max(self.norm_max, float(norms.max()))
         if self._second:
             rows = self._buffer("rows", x.shape, x.dtype)
-            self._few_values = self._few_values or _has_few_values(rows)
+            sample = np.sort(rows[:: -(-len(rows) // _COMPARED)], axis=0)
+            # Most numbers come again in their column.
+            self._few_values |= len(sample) == _COMPARED and bool((sample[1:] == sample[:-1]).mean() > 0.5)
             self._add_product("second", rows)
         if self._unit_second:  # sum w u u' over unit rows, while the rows are still in a cache
             y, root = self._buffer("rows", x.shape, x.dtype), inverse(norms)
             root = (root if w is None else root * np.sqrt(w)).astype(x.dtype)[:, None]
-            share(partial(np.multiply, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x)))
+            share(partial(np.multiply, x[cut], root[cut], out=y[cut]) for cut in cuts(len(x)))
             self._add_product("unit_second", y)
 
     def take_product(self, name: str) -> Array:
-        """The (D, D) product "second" or "unit_second" of all rows; only its lower half has a meaning."""
+        """Only the lower half of "second" or "unit_second" has a meaning."""
         product = self._products.pop(name)
         if name == "second":
             self._count_rounding(product)
@@ -98,8 +94,8 @@ class Cell:
         """The rows, norms, sums of pieces (pieces, names, D) about centres, and centres' offsets from the shift
         (pieces, D).
 
-        The buffer "rows" holds the centred rows. Norms are taken for granted first, and looked at when all are there.
-        Where a row is zero, or too long or too short for float32 squares, everything is computed again with care.
+        The buffer "rows" holds the centred rows. A zero row, or one too long or too short for float32 squares, takes a
+        second pass with care.
         """
         norms = np.empty(len(x), x.dtype)
         sums, offsets = self._sum_pieces(x, w, norms, None)
@@ -119,12 +115,12 @@ class Cell:
             centers = self._shift + offsets
             longest = _lengths(centers).max()
             shortest, most = norms.min(), norms.max()
-            # No centred row can be so far out, as the rows' own norms tell; NaN is never near.
+            # The rows' own norms may tell that no centred row is so far out; NaN is never near.
             limits = (_FAR * (low - longest) for low in (shortest, np.median(norms)))
             if not any(most + longest <= limit for limit in limits):
-                pieces = zip(_cuts(len(x)), centers.astype(x.dtype), strict=True)
+                pieces = zip(cuts(len(x)), centers.astype(x.dtype), strict=True)
                 lengths = np.concatenate([_lengths(x[cut] - center) for cut, center in pieces])
-                if not lengths.max() <= _FAR * np.median(lengths):  # as where a row is not finite
+                if not lengths.max() <= _FAR * np.median(lengths):  # NaN too
                     return True
             rows = self._buffer("rows", x.shape, x.dtype)
             sample = rows[:: -(-len(rows) // _COMPARED)]
@@ -133,12 +129,12 @@ class Cell:
             return len(self._shift) > 1 and bool(along_one)
 
     def _sum_pieces(self, x: Array, w: Array | None, norms: Array, scale: Array | None) -> tuple[Array, Array]:
-        cuts = _cuts(len(x))
-        sums = np.empty((len(cuts), len(self._names), x.shape[1]))
-        centers = _centers(self._shift, x, cuts) if self._centered else None
+        parts = cuts(len(x))
+        sums = np.empty((len(parts), len(self._names), x.shape[1]))
+        centers = _centers(self._shift, x, parts) if self._centered else None
         weight, scale = (None if factor is None else factor.astype(x.dtype) for factor in (w, scale))
         rows, pieces = self._buffer("rows", x.shape, x.dtype), []
-        for i, cut in enumerate(cuts):
+        for i, cut in enumerate(parts):
             center = None if centers is None else centers[i]
             factors = (None if f is None else f[cut] for f in (weight, scale))
             pieces.append(partial(_sum_piece, x[cut], rows[cut], norms[cut], sums[i], center, *factors))
@@ -171,8 +167,7 @@ def _sum_piece(
 ) -> None:
     """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows.
 
-    `scale` stands for 1 / norm if given. `y` is working memory of the shape of x, as fresh memory would cost more than
-    the sums; with a `center` it ends as sqrt(weight) (x - center).
+    `scale` stands for 1 / norm. `y` is working memory; with a `center` it ends as sqrt(weight) (x - center).
     """
     first, *unit = sums
     with _quiet():
@@ -180,7 +175,7 @@ def _sum_piece(
         if scale is None:
             np.sqrt(np.einsum("ij,ij->i", x, x, out=norms), out=norms)
             scale = 1 / norms
-        if unit:  # sums over rows are products with a row of factors: a BLAS makes them in one pass
+        if unit:  # a BLAS makes sums over rows in one pass
             factors = scale if weight is None else scale * weight
             if careful:  # the squares of such lengths have no digits
                 np.sum(np.multiply(x, factors[:, None], out=y), axis=0, dtype=np.float64, out=unit[0])
@@ -198,35 +193,29 @@ def _sum_piece(
 
 
 def _weighted_sum(factors: Array, x: Array, out: Array) -> None:
-    """factors' x into `out` (float64): a BLAS sums few rows at a time, whose sums are added in float64."""
+    """factors' x into `out`: a BLAS sums few rows at a time, whose sums are added in float64."""
     whole = len(x) - len(x) % _FEW
     parts = np.matmul(factors[:whole].reshape(-1, 1, _FEW), x[:whole].reshape(-1, _FEW, x.shape[1]))
     np.sum(parts[:, 0], axis=0, dtype=np.float64, out=out)
     out += factors[whole:] @ x[whole:]
 
 
-def _has_few_values(rows: Array) -> bool:
-    """Whether most numbers of a sample of the rows (n, D) come again in their column."""
-    sample = np.sort(rows[:: -(-len(rows) // _COMPARED)], axis=0)
-    return len(sample) == _COMPARED and bool((sample[1:] == sample[:-1]).mean() > 0.5)
-
-
-def _centers(shift: Array, x: Array, cuts: list[slice]) -> Array:
+def _centers(shift: Array, x: Array, parts: list[slice]) -> Array:
     """Centres of pieces (pieces, D): the shift, or for float32 rows two deviations off a mean of some."""
-    centers = np.repeat(shift.astype(x.dtype)[None], len(cuts), 0)
+    centers = np.repeat(shift.astype(x.dtype)[None], len(parts), 0)
     if x.dtype != np.float32:
         return centers
-    size, whole = cuts[0].stop, len(x) // cuts[0].stop  # all pieces at once but for a shorter last one
+    size, whole = parts[0].stop, len(x) // parts[0].stop
     for rows, into in (
         (x[: whole * size].reshape(whole, size, x.shape[1]), centers[:whole]),
         (x[None, whole * size :], centers[whole:]),
     ):
         if len(into):
             with _quiet():
-                sample = rows[:, :: -(-rows.shape[1] // _SAMPLED)] - into[:, None]
+                sample = rows[:, :: -(-rows.shape[1] // 32)] - into[:, None]
                 mean, square = sample.mean(1), np.einsum("ijk,ijk->ik", sample, sample) / sample.shape[1]
                 beyond = 5 * mean * mean > 4 * square  # mean^2 > 4 (mean of squares - mean^2)
-                far = (beyond & (np.abs(mean) > _ROUNDING * np.abs(into))).any(1, keepdims=True)
+                far = (beyond & (np.abs(mean) > 2.0**-19 * np.abs(into))).any(1, keepdims=True)
                 into += np.where(far, mean, 0)
     return centers
 
@@ -235,56 +224,54 @@ def _lengths(x: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", x, x)))
 
 
-def _cuts(n: int) -> list[slice]:
-    """The pieces of a block."""
-    return [slice(start, min(start + PIECE, n)) for start in range(0, n, PIECE)]
+def cuts(n: int, size: int = PIECE) -> list[slice]:
+    """Slices of `size`, the last shorter, that make up `n`."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -> Array:
-    """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D).
+    """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D). Strips
+    below the diagonal take little more time than a BLAS syrk does."""
 
-    Strips below the diagonal take little more time than a BLAS syrk does, and are shared out to threads. The upper half
-    has no meaning until `mirror` makes it whole.
-    """
-    size = max(_STRIPS[0], min(_STRIPS[1], len(out) // 4))
-
-    def strip(start: int) -> None:
-        stop = min(start + size, len(out))
-        with _quiet():  # sums that overflow are looked for where they are used
+    def strip(cut: slice) -> None:
+        strips = left[:, cut].T, right[:, : cut.stop]
+        with _quiet():
             if add:
-                out[start:stop, :stop] += left[:, start:stop].T @ right[:, :stop]
+                out[cut, : cut.stop] += np.matmul(*strips)
             else:
-                np.matmul(left[:, start:stop].T, right[:, :stop], out=out[start:stop, :stop])
+                np.matmul(*strips, out=out[cut, : cut.stop])
 
-    # The last strips are the longest; given out first, they leave the short ones to even out the threads.
-    share(partial(strip, start) for start in reversed(range(0, len(out), size)))
+    # The last strips are the longest; the short ones then even out the threads.
+    share(partial(strip, cut) for cut in reversed(cuts(len(out), _strip_size(out))))
     return out
 
 
-def mirror(product: Array) -> Array:
-    """Copy the lower half of `product` (D, D) to the upper: symmetric to the bit, which no BLAS promises."""
-    size = max(_STRIPS[0], min(_STRIPS[1], len(product) // 4))
+def _strip_size(product: Array) -> int:
+    """Many columns keep a core busy, few skip most of the mirrored half."""
+    return max(96, min(256, len(product) // 4))
 
-    def strip(start: int) -> None:
-        rows = product[start : start + size]
-        product[:start, start : start + size] = rows[:, :start].T
-        block = rows[:, start : start + size]
+
+def mirror(product: Array) -> Array:
+    """Copy the lower half to the upper: symmetric to the bit, which no BLAS promises."""
+
+    def strip(cut: slice) -> None:
+        product[: cut.start, cut] = product[cut, : cut.start].T
+        block = product[cut, cut]
         block[...] = np.tril(block) + np.tril(block, -1).T
 
-    share(partial(strip, start) for start in reversed(range(0, len(product), size)))
+    share(partial(strip, cut) for cut in reversed(cuts(len(product), _strip_size(product))))
     return product
 
 
 def add_lower(total: Array, part: Array) -> Array:
-    """total += part below and on the diagonal, in place; `part` may be of a narrower dtype."""
+    """total += part below and on the diagonal; `part` may be of a narrower dtype."""
     rows = max(1, _ADDED // total.shape[1])
 
-    def strip(start: int) -> None:
-        stop = min(start + rows, len(total))
-        with _quiet():  # beside the diagonal lies what memory held before
-            total[start:stop, :stop] += part[start:stop, :stop]
+    def strip(cut: slice) -> None:
+        with _quiet():  # of what memory held before
+            total[cut, : cut.stop] += part[cut, : cut.stop]
 
-    share(partial(strip, start) for start in range(0, len(total), rows))
+    share(partial(strip, cut) for cut in cuts(len(total), rows))
     return total
 
 
@@ -294,7 +281,7 @@ class NotFiniteError(InputError):
 
 @contextmanager
 def counting_nonfinite(rows: Rows) -> Iterator[None]:
-    """Where a block of `rows` is not finite, the error counts such rows and names the first."""
+    """Where a block is not finite, the error counts such rows and names the first."""
     try:
         yield
     except NotFiniteError:
@@ -302,13 +289,13 @@ def counting_nonfinite(rows: Rows) -> Iterator[None]:
 
 
 def are_safe(norms: Array) -> bool:
-    """Whether these norms, in the dtype of the rows, hold no zero, NaN, overflow or underflow."""
+    """Whether these norms hold no zero, NaN, overflow or underflow."""
     low, high = _SAFE_NORM[norms.dtype.char]
     return bool(norms.min() > low and norms.max() < high)  # NaN where any norm is
 
 
 def measured_norms(x: Array) -> Array | None:
-    """The rows' Euclidean norms in float64; None where float32 rows have no float32 squares."""
+    """The rows' norms in float64; None where float32 rows have no float32 squares."""
     with _quiet():
         norms = _lengths(x)
         if are_safe(norms):
@@ -327,7 +314,7 @@ def measured_norms(x: Array) -> Array | None:
 
 
 def row_norms(x: Array) -> Array:
-    """The rows' Euclidean norms, float64 (n,), of rows of any finite length."""
+    """The rows' Euclidean norms, float64 (n,), whatever finite length they have."""
     norms = measured_norms(x)
     return measured_norms(x.astype(np.float64)) if norms is None else norms  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""The mergeable summary of rows that nearly every measure is computed from, by one pass over them."""
+"""The mergeable summary of rows that nearly every measure is computed from, by one pass."""
 
 import math
 from collections import deque
@@ -11,46 +11,35 @@ import numpy.typing as npt
 from uncone.arguments import flag, whole_number
 from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
-from uncone.moments.cell import counting_nonfinite, inverse, row_norms
+from uncone.moments.cell import counting_nonfinite, cuts, inverse, row_norms
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, few_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
 from uncone.roles import Ticks
 from uncone.rows import GRID, Array, ArrayRows, Rows, as_samples
 from uncone.threads import on_one_thread
 
-_STRIP_ROWS = 64
-_FLOAT64 = float(np.finfo(np.float64).eps)
-_PRODUCTS, _SUMS = 8.0, 32.0
-_EQUAL = 4 * _FLOAT64
+_FLOAT64 = 2.0**-52
 
 
 class Moments(Sums):
-    """Means, covariances, directions and spectra of weighted rows, from the `Sums` that `of` takes."""
+    """Means, covariances, directions and spectra of weighted rows, in float64, from their `Sums`."""
 
     @classmethod
     def of(
-        cls,
-        rows: Any,
-        weights: Any = None,
-        unit_second: bool = False,
-        *,
-        second: bool = True,
-        unit_first: bool = True,
-        shift: Any = None,
-        progress: Ticks = None,
-    ) -> Self:
-        """The moments of `rows` (Rows, or an array, tensor or list of shape (N, D)).
+        cls, rows: Any, weights: Any = None, unit_second: bool = False, *,
+        second: bool = True, unit_first: bool = True, shift: Any = None, progress: Ticks = None,
+    ) -> Self:  # fmt: skip
+        """The moments of `rows` (Rows, or an array, tensor or list (N, D)), read once, block by block.
 
         Args:
-            rows: what to sum over; read once, block by block.
-            weights: (N,) non-negative, for instance token counts; all 1 by default.
+            weights: (N,) non-negative, for instance token counts.
             unit_second: also sum u u' (for `uniformity`); costs as much again.
             second: False leaves out the (D, D) sums, an order of magnitude faster: `mean_cosine`, `mean_shift` and
                 `rogue_dimensions` do without.
             unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions` and
                 `uniformity` read.
             shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by cell.
-            progress: called with the number of rows done.
+            progress: called with the rows done.
         Raises InputError: a row is not finite; weights of another length, negative or all zero.
         """
         rows = as_samples(rows)
@@ -69,8 +58,8 @@ class Moments(Sums):
     def add_all(
         self, rows: Rows, weights: Array | None = None, progress: Ticks = None
     ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Add all rows, cell by cell of the grid; the parts that were added, behind their first row's number. `del` a
-        part before the next: the reader uses its memory again."""
+        """Add all rows, cell by cell of the grid; yields each part with its first row's number. `del` a part before the
+        next: the reader uses its memory again."""
         n = rows.shape[0]
         if n > self.most_kept():
             self.sum_products()
@@ -83,8 +72,6 @@ class Moments(Sums):
             del part
         self.finish()
 
-    # What measures read. Each is computed once and kept until the next update.
-
     @property
     def effective_n(self) -> float:
         """Kish's effective number of rows, (sum w)^2 / sum w^2; N when all weights are 1."""
@@ -92,7 +79,7 @@ class Moments(Sums):
         return self.weight**2 / self.weight_square
 
     def mean(self) -> Array:
-        """The weighted mean row, float64 (D,)."""
+        """The weighted mean row (D,)."""
         self._require_rows(1)
         assert self.shift is not None
         return self.shift + self.first / self.weight
@@ -103,13 +90,13 @@ class Moments(Sums):
         return self.norm_sum / self.weight
 
     def variances(self, *, centered: bool = True) -> Array:
-        """The diagonal of `covariance` when centred, else of `second_moment`, float64 (D,)."""
+        """The diagonal of `covariance` when centred, else of `second_moment` (D,)."""
         self._require_rows(2 if centered else 1)
         n, diagonal = self.effective_n, self._mean_squares()
         return diagonal * (n / (n - 1)) if centered else diagonal + np.square(self.mean())
 
     def _mean_squares(self) -> Array:
-        """The diagonal of the mean of (x - mean)(x - mean)', float64 (D,)."""
+        """The diagonal of the mean of (x - mean)(x - mean)'."""
         if not self.keeps_rows:
             m = self.first / self.weight
             return np.asarray(self._second().diagonal() / self.weight - m * m)
@@ -119,31 +106,30 @@ class Moments(Sums):
 
     @on_one_thread
     def concentration(self) -> float:
-        """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1], free of scale; 0 where all rows are equal."""
+        """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1]; 0 where all rows are equal."""
         if "concentration" not in self._derived:
             self._require_rows(2)
-            # Of C times a factor that falls out of the ratio, as the trace; of few rows by their own products.
+            # Of C times a factor that falls out of the ratio; of few rows by their own products.
             rows = self._about_mean() if self.keeps_rows else None
             second, first = (self._second(), self.first) if rows is None else (rows @ rows.T, np.zeros(len(rows)))
             m = first / self.weight
             trace, concentration = float(second.diagonal().sum() - first @ m), 0.0
             if trace > 0:
-                for start in range(0, len(second), _STRIP_ROWS):
-                    cut = slice(start, start + _STRIP_ROWS)
+                for cut in cuts(len(second), 64):
                     strip = (second[cut] - np.outer(first[cut], m)) / trace
                     concentration += float(np.vdot(strip, strip))
             self._derived["concentration"] = concentration
         return self._derived["concentration"]  # type: ignore[no-any-return]
 
     def covariance(self) -> Array:
-        """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
+        """The covariance (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
         self._require_rows(2)
         n = self.effective_n
         scatter: Array = self._scatter()
         return np.multiply(scatter, n / ((n - 1) * self.weight), out=scatter)
 
     def second_moment(self) -> Array:
-        """The mean of x x' about the origin, float64 (D, D): the Gram matrix divided by N."""
+        """The mean of x x' about the origin (D, D): the Gram matrix divided by N."""
         self._require_rows(1)
         mean, moment = self.mean(), self._scatter()
         moment /= self.weight
@@ -158,24 +144,24 @@ class Moments(Sums):
         return _add_outer(self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d)))
 
     def _about_mean(self) -> Array:
-        """The kept rows less their mean, times the root of their share of the weight, float64 (N, D)."""
+        """The kept rows less their mean, times the root of their share of the weight, (N, D)."""
         self._check_second()
         x, shares = self._kept()
         mean = self.mean()
         x -= mean
-        x[np.abs(x) <= _EQUAL * np.abs(mean)] = 0.0  # no more than the rounding of the mean
+        x[np.abs(x) <= 4 * _FLOAT64 * np.abs(mean)] = 0.0  # no more than the rounding of the mean
         x *= np.sqrt(shares / self.weight)[:, None]
         return x
 
     def _kept(self) -> tuple[Array, Array]:
-        """The kept rows, float64 (N, D), and their weights (N,)."""
+        """The kept rows (N, D), and their weights (N,)."""
         parts = [part for cell in self._few or () for part in cell]
         x = np.concatenate([np.zeros((0, self.d)), *(x for x, _ in parts)])
         return x, np.concatenate([np.zeros(0), *(np.ones(len(x)) if w is None else w for x, w in parts)])
 
     @on_one_thread
     def unit_squares(self) -> tuple[float, float]:
-        """Of U = sum w u u' (`unit_second`) and S = sum w u (`unit_first`): |U|_F^2 and S'U S."""
+        """|U|_F^2 and S'U S of U = sum w u u' (`unit_second`) and S = sum w u (`unit_first`)."""
         first, _ = self.unit_sums()
         if self.keeps_rows:
             x, w = self._kept()
@@ -187,18 +173,18 @@ class Moments(Sums):
         return float(np.vdot(product, product)), float(first @ product @ first)
 
     def spectrum(self, *, centered: bool) -> Array:
-        """Eigenvalues of `covariance` or `second_moment`, largest first, none below 0, float64 (D,)."""
+        """Eigenvalues of `covariance` or `second_moment`, largest first, none below 0 (D,)."""
         self._require_rows(2 if flag(centered, "centered") else 1)
         n = self.effective_n
         values = self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
         return self._whole(values)
 
     def _whole(self, values: Array) -> Array:
-        """`values` of directions that the rows span, and zeros for the others, (D,)."""
+        """With zeros for directions that the rows do not span, (D,)."""
         return values if len(values) == self.d else np.append(values, np.zeros(self.d - len(values)))
 
     def leading_spectrum(self, k: int, *, centered: bool) -> Array:
-        """The first k numbers of `spectrum` and the sum of the others, float64 (k + 1,), without a decomposition unless
+        """The first k numbers of `spectrum` and the sum of the others (k + 1,), without a decomposition unless
         one was made."""
         self._require_rows(2 if flag(centered, "centered") else 1)
         whole_number(k, "k", 1)
@@ -212,7 +198,8 @@ class Moments(Sums):
         return np.append(values[:k], values[k:].sum())
 
     def take_products(self, raw: Self, mean: Array) -> None:
-        """The second-order sums and the decomposition of `raw`, whose rows minus `mean` were summed here without."""
+        """Take the second-order sums and the decomposition of `raw`, whose rows minus `mean` were summed here
+        without."""
         assert raw.shift is not None
         values, vectors = raw._centered_eigen()[0], raw._derived["vectors"]
         self.shift, self.first, self.rounding = raw.shift - mean, raw.first, raw.rounding
@@ -224,34 +211,33 @@ class Moments(Sums):
         self._derived["roundings"] = raw._derived["roundings"]
 
     def spectral_error(self, *, centered: bool) -> Array:
-        """The standard deviation of what rounding adds to each number of `spectrum`, float64 (D,).
+        """The standard deviation of what rounding adds to each number of `spectrum` (D,).
 
-        To first order the error E of a product adds v'Ev to the eigenvalue of the unit eigenvector v. E_ij is about one
-        rounding of the sum S_ij, so small features keep their digits beside large ones. With r_i one rounding of S_ii
-        and R the mean square of the features' correlations, the variance is sum v_i^4 r_i^2 + R (sum v_i^2 r_i)^2.
+        To first order the error E of a product adds v'Ev to the eigenvalue of the unit eigenvector v, and E_ij is about
+        one rounding of the sum S_ij. With r_i one rounding of S_ii and R the mean square correlation of features, the
+        variance is sum v_i^4 r_i^2 + R (sum v_i^2 r_i)^2.
         """
         alone, together = self._one_rounding(centered=centered)
         of_products = np.hypot(alone, math.sqrt(self._mean_square_correlation()) * together)
-        largest = float(self.leading_spectrum(1, centered=centered)[0])
-        return np.hypot(of_products, _FLOAT64 * largest)
+        return np.hypot(of_products, _FLOAT64 * float(self.leading_spectrum(1, centered=centered)[0]))
 
     def spectral_rounding(self, *, centered: bool) -> Array:
-        """The number of `spectrum` below which rounding alone may have made it, float64 (D,).
+        """The number of `spectrum` below which rounding alone may have made it (D,).
 
-        Rounding gives directions without variance the eigenvalues of a random matrix, up to sqrt(D) times as large as
-        its entries. Errors that are not independent (rows of few values) came up to `_PRODUCTS` times as large, and
-        those of float64 sums to `_SUMS` roundings of the trace.
+        Rounding gives directions without variance the eigenvalues of a random matrix, up to sqrt(D) times its entries.
+        Rows of few values, whose errors are not independent, came up to 8 times as large, and float64 sums to 32
+        roundings of the trace.
         """
         n = self.effective_n
-        of_matrix = _PRODUCTS * (math.sqrt(self.d) + 1) * self._one_rounding(centered=centered)[1]
+        of_matrix = 8 * (math.sqrt(self.d) + 1) * self._one_rounding(centered=centered)[1]
         largest = self.epsilon * float(self.leading_spectrum(1, centered=centered)[0])
         squares = self._mean_squares() if self.keeps_rows else self._second().diagonal() / self.weight
-        sums = _SUMS * _FLOAT64 * float(squares.sum())
+        sums = 32 * _FLOAT64 * float(squares.sum())
         return np.maximum(np.minimum(of_matrix, largest), sums * (n / (n - 1) if centered else 1.0))
 
     def _one_rounding(self, *, centered: bool) -> tuple[Array, Array]:
-        """The root of sum v_i^4 r_i^2, and sum v_i^2 r_i, of the eigenvectors v of `spectrum`, with one rounding r of
-        each feature."""
+        """The root of sum v_i^4 r_i^2, and sum v_i^2 r_i, of the eigenvectors v of `spectrum`, r one rounding of each
+        feature."""
         self._centered_eigen()
         n, (alone, together) = self.effective_n, self._derived["roundings"]
         scale = (n / (n - 1) if centered else 1.0) / self.weight
@@ -265,22 +251,21 @@ class Moments(Sums):
         second, total = self._second(), 0.0
         sizes = np.sqrt(second.diagonal())
         scale = inverse(sizes)
-        for start in range(0, self.d, _STRIP_ROWS):
-            cut = slice(start, start + _STRIP_ROWS)
+        for cut in cuts(self.d, 64):
             total += float(np.square(second[cut] * scale[cut, None] * scale).sum())
         return total / self.d**2
 
     def mean_along(self) -> Array:
-        """|mean . c| for the unit eigenvectors c of `second_moment`, largest first, float64 (D,)."""
+        """|mean . c| for the unit eigenvectors c of `second_moment`, largest first (D,)."""
         return self._whole(self._raw_eigen()[1])
 
     def directions(self) -> Array:
-        """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D). Of few rows
-        that are kept there are N + 1 columns: along all other directions the rows are 0."""
+        """Unit eigenvectors of `second_moment` as columns (D, D). Of few rows that are kept there are N + 1
+        columns: along all other directions the rows are 0."""
         return self.eigen()[1]
 
     def eigen(self) -> tuple[Array, Array]:
-        """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, decomposed once."""
+        """Eigenvalues of `second_moment`, largest first (D,), and `directions`, decomposed once."""
         if "eigen" not in self._derived:
             values, along, vectors = self._with_mean(*self._centered_eigen(), self._derived["vectors"])
             self._derived["raw"], self._derived["eigen"] = (values, along), (self._whole(values), vectors)
@@ -294,7 +279,7 @@ class Moments(Sums):
             self._derived.pop(name, None)
 
     def leading_directions(self, k: int, *, centered: bool) -> Array:
-        """The first k unit eigenvectors as columns, float64 (D, k); centred ones in little memory."""
+        """The first k unit eigenvectors as columns (D, k); centred ones in little memory."""
         k = min(k, self.d)
         if not centered:
             return self.directions()[:, :k]
@@ -308,7 +293,7 @@ class Moments(Sums):
 
     @on_one_thread
     def _centered_eigen(self) -> tuple[Array, Array]:
-        """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their vectors."""
+        """Of the mean of (x - mean)(x - mean)', with the mean in the eigenvectors."""
         if "centered" not in self._derived:
             self._require_rows(1)
             if self.keeps_rows:
@@ -330,7 +315,7 @@ class Moments(Sums):
         return self._derived["raw"]  # type: ignore[no-any-return]
 
     def _with_mean(self, *eigen: Array) -> tuple[Array, Array, Array | None]:
-        """`add_rank_one`, where N rows have no more than N eigenvalues above 0."""
+        """N rows have no more than N eigenvalues above 0."""
         values, along, vectors = add_rank_one(*eigen)
         values[self.n :] = 0.0
         return values, along, vectors
@@ -345,9 +330,8 @@ class Moments(Sums):
 def _roundings(vectors: Array, rounding: Array) -> tuple[Array, Array]:
     largest = float(rounding.max()) or 1.0  # squares of the roundings themselves may overflow
     alone, together = np.zeros((2, len(rounding)))
-    for start in range(0, len(rounding), _STRIP_ROWS):
-        strip = np.square(vectors[start : start + _STRIP_ROWS])
-        of_features = rounding[start : start + _STRIP_ROWS] / largest
+    for cut in cuts(len(rounding), 64):
+        strip, of_features = np.square(vectors[cut]), rounding[cut] / largest
         together += of_features @ strip
         alone += np.square(of_features) @ np.square(strip)
     return np.sqrt(alone) * largest, together * largest
@@ -355,7 +339,6 @@ def _roundings(vectors: Array, rounding: Array) -> tuple[Array, Array]:
 
 def _add_outer(matrix: Array, left: Array, right: Array, *, out: Array) -> Array:
     """matrix + left right', some rows at a time."""
-    for start in range(0, len(matrix), _STRIP_ROWS):
-        cut = slice(start, start + _STRIP_ROWS)
+    for cut in cuts(len(matrix), 64):
         np.add(matrix[cut], np.outer(left[cut], right), out=out[cut])
     return out

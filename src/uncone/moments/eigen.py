@@ -1,4 +1,4 @@
-"""Eigenvalues of large symmetric matrices: all in its place, a few beside it, all after a rank-one change."""
+"""Eigenvalues of large symmetric matrices: all in its place, a few, all after a rank-one change."""
 
 import ctypes
 import math
@@ -14,28 +14,22 @@ from uncone.memory import uninitialised, zeros
 from uncone.rows import Array
 from uncone.threads import interruptible, on_one_thread, share
 
-_EXTRA = 11  # directions beside those asked for
-_RESIDUAL = 1e-9
-_SHARE = 4  # of the columns, beyond which a whole decomposition is as cheap
 _WHOLE = 512  # columns, up to which NumPy's function is as fast
-_ROUTINES = ("dsytrd", "dstedc", "dormtr")
-_WORK, _PANELS = 64, 4
-"""Columns that LAPACK works on at once, and panels of vectors that are turned back side by side."""
+_WORK = 64  # columns that LAPACK works on at once
 _TILE = 256  # roots searched for at once: enough that a step is arithmetic and not calls
-_TURNS = 100
-_EPS = float(np.finfo(np.float64).eps)
+_EPS = 2.0**-52
 
 
 @on_one_thread
 def leading_pairs(matrix: Array, k: int) -> tuple[Array, Array]:
     """The k largest eigenvalues and unit eigenvectors (D, k) of a positive semi-definite `matrix` (D, D).
 
-    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of at most 1e-9 of the largest eigenvalue. A
-    whole decomposition, which takes the memory of the matrix, where it is small or the iteration takes long.
+    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of 1e-9 of the largest eigenvalue; a whole
+    decomposition, which takes the memory of the matrix, where it is small or the iteration takes long.
     """
     d = len(matrix)
-    width = -(-(k + _EXTRA) // 16) * 16
-    most = d // _SHARE // width  # blocks, beyond which a whole decomposition is as cheap
+    width = -(-(k + 11) // 16) * 16
+    most = d // 4 // width  # blocks, beyond which a whole decomposition is as cheap
     if most >= 4:
         start = np.random.default_rng(0).standard_normal((d, width))
         pairs = _iterate(matrix, np.linalg.qr(start)[0], k, most)
@@ -50,7 +44,7 @@ def _iterate(matrix: Array, block: Array, k: int, most: int) -> tuple[Array, Arr
     image = basis @ matrix
     for turn in range(1, most):
         new = image[-block.shape[1] :]  # the basis is longer by what the matrix makes of its last rows
-        for _ in range(3):  # twice is enough; where nothing is left, the first turn leaves noise
+        for _ in range(3):  # twice is enough, but for noise where nothing is left
             new = np.linalg.qr((new - (new @ basis.T) @ basis).T)[0].T
         new = np.ascontiguousarray(new)
         basis, image = np.concatenate([basis, new]), np.concatenate([image, new @ matrix])
@@ -59,18 +53,19 @@ def _iterate(matrix: Array, block: Array, k: int, most: int) -> tuple[Array, Arr
             values, turned = values[::-1][:k], np.ascontiguousarray(turned[:, ::-1][:, :k])
             vectors = basis.T @ turned
             left = (image.T @ turned - vectors * values) / (values[0] or 1.0)  # no square of it leaves float64
-            if float(np.linalg.norm(left, axis=0).max()) <= _RESIDUAL:
+            if float(np.linalg.norm(left, axis=0).max()) <= 1e-9:
                 return np.maximum(values, 0.0), vectors / np.linalg.norm(vectors, axis=0)
     return None
 
 
 @on_one_thread
 def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
-    """Eigenvalues, largest first, and unit eigenvectors as columns of a symmetric float64 `matrix` (D, D).
+    """Eigenvalues, largest first, and unit eigenvectors as columns of a symmetric float64 `matrix` (D, D), which is
+    lost.
 
-    The matrix is lost. NumPy's function copies it twice, and works on one thread where bytes must not depend on
-    their number. So here LAPACK makes it tridiagonal in place; the two halves of that are decomposed side by side
-    and joined (Cuppen 1981), and the vectors are turned back panel by panel.
+    NumPy's function copies it twice, and works on one thread where bytes must not depend on their number. Here LAPACK
+    makes it tridiagonal in place, whose halves are decomposed side by side and joined (Cuppen 1981), and the vectors
+    are turned back panel by panel.
     """
     n = len(matrix)
     call = _lapack() if n >= _WHOLE and matrix.flags.c_contiguous else None
@@ -99,19 +94,18 @@ def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
         of = (n, len(panel), matrix, n, reflected, panel, n, work, work.size)
         call("dormtr", b"L", b"L", b"N", *of)
 
-    size = -(-n // _PANELS)
+    size = -(-n // 4)  # panels turned back side by side
     share(partial(turn, joined.T[first : first + size]) for first in range(0, n, size))
     return values, joined
 
 
 @on_one_thread
 def few_to_eigen(rows: Array, mean: Array) -> tuple[Array, Array, Array]:
-    """Of N `rows` about their `mean`, (N, D) with N < D, as `consume_to_eigen` of their products rows' rows: N + 1
-    eigenvalues and vectors (D, N + 1), and the mean (N + 1,) in these vectors.
+    """Of N `rows` about their `mean`, (N, D) with N < D, as `consume_to_eigen` of rows' rows: N + 1 eigenvalues and
+    vectors (D, N + 1), and the mean (N + 1,) in these vectors.
 
-    The vectors span the rows and the mean, and all other eigenvalues are 0. A QR decomposition of [rows', mean] turns
-    the rows to N + 1 features, so that vectors of small eigenvalues are as orthogonal as others; they are not in
-    vectors of the products (N, N), turned back.
+    A QR decomposition of [rows', mean] turns the rows to N + 1 features: vectors of the products (N, N), turned back,
+    would not be orthogonal for small eigenvalues.
     """
     n = len(rows)
     basis, parts = interruptible(np.linalg.qr, np.concatenate([rows, mean[None]]).T)
@@ -121,19 +115,19 @@ def few_to_eigen(rows: Array, mean: Array) -> tuple[Array, Array, Array]:
 
 @cache
 def _lapack() -> Callable[..., None] | None:
-    """How to call a routine of the LAPACK that NumPy brings along; None where it has another."""
+    """To call routines of the LAPACK that NumPy brings along; None where it has another."""
     with suppress(OSError, AttributeError):
         home = Path(np.__file__).parent
         for library in ThreadpoolController().lib_controllers:
             if Path(library.filepath).parent in (home.parent / "numpy.libs", home / ".dylibs"):
                 routines = ctypes.CDLL(library.filepath)
-                found = {name: getattr(routines, f"scipy_{name}_64_") for name in _ROUTINES}
+                found = {name: getattr(routines, f"scipy_{name}_64_") for name in ("dsytrd", "dstedc", "dormtr")}
                 return partial(_call, found)
     return None
 
 
 def _call(routines: Mapping[str, Callable[..., None]], name: str, *given: bytes | int | Array) -> None:
-    """Arguments as Fortran takes them: all by reference, then the lengths of texts."""
+    """Fortran takes all by reference, then the lengths of texts."""
     info = ctypes.c_int64(0)
     passed = [
         one
@@ -150,21 +144,19 @@ def _call(routines: Mapping[str, Callable[..., None]], name: str, *given: bytes 
 
 
 def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple[Array, Array, Array | None]:
-    """Eigenvalues of diag(values) + z z', and |z . q| for the unit eigenvector q of each.
+    """Eigenvalues of diag(values) + z z', largest first, and |z . q| for the unit eigenvector q of each.
 
-    So one decomposition answers for rows about their mean and about the origin: with C = V diag(d) V' and z =
-    V' m, the eigenvalues of C + m m' are those of diag(d) + z z', and its eigenvectors V q. The eigenvalues are
-    the roots of the secular equation (Golub 1973)
+    So one decomposition answers for rows about their mean and about the origin: with C = V diag(d) V' and z = V' m, C +
+    m m' has the eigenvalues of diag(d) + z z', and the eigenvectors V q. The eigenvalues are the roots of the secular
+    equation (Golub 1973)
 
         f(l) = 1 + sum_j z_j^2 / (d_j - l),
 
-    one between each two neighbouring poles d_j and one beyond the last. All are found at once, to the
-    rounding of their distance from a pole: D^2 divisions a step for some nine steps, where a second
-    decomposition takes D^3.
+    one between each two neighbouring poles d_j and one beyond the last, found at once to the rounding of their distance
+    from a pole, in about nine steps of D^2 divisions.
 
-    `values` are in any order, float64 (D,), as z. The results are in the order of the new
-    eigenvalues, largest first. The third is `vectors` (D, D), the columns of V, turned to those of V q, where
-    given: another array. Of fewer values than D the vectors are (D, K).
+    `values` (D,) are in any order, as z. The third result is `vectors` (D, D), V, turned to V q; of fewer values than D
+    they are (D, K).
     """
     # Near 1 no square leaves float64; powers of two change no digit.
     half = math.frexp(max(float(np.abs(values).max()), float(np.abs(z).max()) ** 2))[1] // 2
@@ -186,7 +178,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
     signed = np.copysign(np.sqrt(np.abs(weights)), parts)
 
     def turn(first: int) -> None:
-        """The vectors of some roots: their parts along the old ones, before the rotations of the deflation."""
+        """The parts of some vectors along the old ones, before the rotations of the deflation."""
         which = ranks[first : first + _TILE]
         new, some = np.flatnonzero(which >= len(settled)), which[which >= len(settled)] - len(settled)
         old = np.flatnonzero(which < len(settled))
@@ -206,7 +198,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
 
 
 def _by_tile(function: Callable[..., tuple[Array, ...]], tiles: list[tuple[int, int]], *of: Array) -> list[Array]:
-    """The results of `function` for all roots. What overflows or divides by zero, no root is taken from."""
+    """The results for all roots. What overflows or divides by zero, no root is taken from."""
 
     def work(tile: tuple[int, int]) -> tuple[Array, ...]:
         with np.errstate(all="ignore"):
@@ -216,11 +208,10 @@ def _by_tile(function: Callable[..., tuple[Array, ...]], tiles: list[tuple[int, 
 
 
 def _weights_of(poles: Array, origin: Array, tau: Array, first: int, stop: int) -> tuple[Array]:
-    """The squares z_j^2 for which the computed roots l_k are exact (Gu and Eisenstat 1994), (stop - first,):
+    """The squares z_j^2 for which the computed roots l_k are exact (Gu and Eisenstat 1994), as consistent where roots
+    are close:
 
         z_j^2 = prod_k (l_k - d_j) / prod_(k != j) (d_k - d_j).
-
-    With them two roots close to a pole lead to results as consistent as others.
     """
     some = np.arange(first, stop)
     gaps = poles - poles[some, None]
@@ -229,17 +220,17 @@ def _weights_of(poles: Array, origin: Array, tau: Array, first: int, stop: int) 
 
 
 def _along(poles: Array, weights: Array, origin: Array, tau: Array, first: int, stop: int) -> tuple[Array]:
-    """|z . q| = 1 / sqrt(f') for the unit eigenvectors q of some roots."""
+    """|z . q| = 1 / sqrt(f')."""
     gaps = (poles - origin[first:stop, None]) - tau[first:stop, None]
     return (1 / np.sqrt((1 / gaps) ** 2 @ weights),)
 
 
 def _deflated(d: Array, z: Array) -> tuple[Array, Array, list[int], Array, Array, list[tuple[int, int, float, float]]]:
     """The poles of the secular equation, ascending, their parts of z, and where they are; the eigenvalues that z
-    leaves, and where those are; and the rotations (i, j, cosine, sine) of rows i and j of vectors before.
+    leaves, and where those are; and the rotations (i, j, cosine, sine) of rows of vectors before.
 
-    A pole without weight stays where it is, and of two poles as good as equal a rotation gives all weight to
-    one, as in LAPACK's dlaed2; less than 8 roundings of the largest number in the matrix are neglected.
+    A pole without weight stays, and of two equal poles a rotation gives all weight to one, as in LAPACK's dlaed2; less
+    than 8 roundings of the largest number in the matrix are neglected.
     """
     total = float(z @ z)
     tolerance = 8 * _EPS * max(float(np.abs(d).max()), total)
@@ -270,13 +261,12 @@ def _roots(poles: Array, weights: Array, first: int, stop: int) -> tuple[Array, 
 
     A step solves c + s / (left - l) + S / (right - l) = 0 for the two poles beside a root, with the nearer pole's own
     weight and the rest of f and f' in c and in the other weight (the fixed weight method, Li 1994); beyond the last
-    pole there is one pole to fit. A step that leaves the bracket is replaced by bisection.
+    pole there is one pole. A step that leaves the bracket is replaced by bisection.
     """
     last = stop == len(poles)
     k = np.arange(first, stop)
     beyond = np.minimum(k + 1, len(poles) - 1)
     gap = np.where(k + 1 < len(poles), poles[beyond] - poles[k], weights.sum())
-    # Every step uses the same memory again.
     secular = partial(_secular, weights, k, np.empty((len(k), len(poles))))
     middle = secular(poles - poles[k][:, None], 0.5 * gap)[0]
     to_right = (middle < 0) & (k + 1 < len(poles))
@@ -286,7 +276,7 @@ def _roots(poles: Array, weights: Array, first: int, stop: int) -> tuple[Array, 
     low = np.where(to_right, -0.5 * gap, np.where(middle < 0, 0.5 * gap, 0.0))
     high = np.where(to_right, 0.0, np.where(middle < 0, gap, 0.5 * gap))
     tau = np.where(to_right, -0.5 * gap, 0.5 * gap)
-    for _ in range(_TURNS):
+    for _ in range(100):
         f, slope, size = secular(offsets, tau)
         low, high = np.where(f < 0, tau, low), np.where(f > 0, tau, high)
         done = (np.abs(f) <= 2 * _EPS * size) | (high - low <= 2 * _EPS * np.abs(tau))
@@ -315,7 +305,7 @@ def _secular(weights: Array, roots: Array, out: Array, offsets: Array, tau: Arra
 
 
 def _step(f: Array, slope: Array, own: Array, near: Array, far: Array) -> Array:
-    """How far to move, beside poles at distances `near` (of weight `own`) and `far`."""
+    """How far to move between poles at distances `near` (of weight `own`) and `far`."""
     rest = np.maximum(far**2 * (slope - own / near**2), 0.0)
     c = f - own / near - rest / far
     b, product = c * (near + far) + own + rest, f * near * far

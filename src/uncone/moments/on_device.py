@@ -1,4 +1,4 @@
-"""The sums of a tensor where it lies: a pass of torch on its own device, which fills the same `Sums`."""
+"""The sums of a tensor where it lies, by torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncone.moments.cell import SHORTEST, NotFiniteError
+from uncone.moments.cell import SHORTEST, NotFiniteError, cuts
 from uncone.roles import Ticks
 from uncone.rows import GRID
 
@@ -17,11 +17,7 @@ _SAFE = {torch.float32: (1e-11, 1e15), torch.float64: (SHORTEST, 1 / SHORTEST)}
 
 
 def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
-    """Add the rows of `x` (N, D) to `sums`, in cells of the grid: products in the dtype of the rows, all else in
-    float64, on the device until the end.
-
-    Raises NotFiniteError: a row with NaN or inf.
-    """
+    """Add the rows of `x` (N, D) in cells of the grid: products in the dtype of the rows, all else in float64."""
     sums.sum_products()
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     first = x[:512].to(wide).mean(0).double()
@@ -30,24 +26,18 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
     elif sums.second is None or not bool(torch.isfinite(first).all()):
         first = torch.zeros_like(first)
     w = None if weights is None else torch.as_tensor(weights, dtype=torch.float64, device=x.device)
-    total: dict[str, Any] = {}
-    extremes = []
+    total, extremes = dict[str, Any](), []
     with torch.no_grad(), _whole_products():
-        for start in range(0, len(x), GRID):
-            block = x[start : start + GRID].to(wide)
-            part = None if w is None else w[start : start + GRID]
-            for name, value in _cell(block, part, first, sums).items():
-                if name == "norms":
-                    extremes.append(value)
-                elif name == "rounding" and name in total:
-                    total[name] = torch.hypot(total[name], value)
-                else:
-                    total[name] = total[name] + value if name in total else value
+        for cut in cuts(len(x), GRID):
+            cell = _cell(x[cut].to(wide), None if w is None else w[cut], first, sums)
+            extremes.append(cell.pop("norms"))
+            for name, value in cell.items():
+                add_up = torch.hypot if name == "rounding" else torch.add
+                total[name] = add_up(total[name], value) if name in total else value
             if progress is not None:
-                progress(min(start + GRID, len(x)))
+                progress(cut.stop)
     for name, value in total.items():
-        found = value.cpu().numpy() if value.ndim else value.item()
-        known = getattr(sums, name)
+        found, known = value.cpu().numpy() if value.ndim else value.item(), getattr(sums, name)
         setattr(sums, name, np.hypot(known, found) if name == "rounding" else known + found)
     low, high = torch.stack(extremes).T.cpu()
     sums.shift = first.cpu().numpy() if sums.shift is None else sums.shift
@@ -57,7 +47,7 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
 
 
 def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Tensor]:
-    """The sums of one cell; of rows that float32 cannot square, or that lie far out, in float64."""
+    """Rows that float32 cannot square, or that lie far out, are summed in float64."""
     norms = torch.linalg.vector_norm(x, dim=1)
     low, high = _SAFE[x.dtype]
     if not bool(((norms > low) & (norms < high)).all()):
@@ -69,18 +59,18 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
         norms = largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
     norms, counts = norms.double(), torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w
     inverse = torch.where(norms > 0, 1 / norms, 0.0)
-    has_direction = counts * (norms > 0)
+    unit, weight = counts * (norms > 0), counts.sum()
     y = x - shift.to(x.dtype)
-    # The shift is rounded to the dtype of the rows: what it lost is added in float64.
+    # What the shift lost in the dtype of the rows is added in float64.
     lost = shift.to(x.dtype).double() - shift
     first = counts @ y.double()
     found = {
-        "first": first + counts.sum() * lost,
+        "first": first + weight * lost,
         "zero_rows": (norms == 0).sum(),
-        "weight": counts.sum(),
+        "weight": weight,
         "weight_square": counts @ counts,
-        "unit_weight": has_direction.sum(),
-        "unit_weight_square": has_direction @ has_direction,
+        "unit_weight": unit.sum(),
+        "unit_weight_square": unit @ unit,
         "norm_sum": counts @ norms,
         "norm_square_sum": counts @ norms.square(),
         "norms": torch.stack([norms.min(), norms.max()]),
@@ -88,7 +78,7 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
     if sums.second is not None:
         z = y if w is None else y * w.sqrt().to(y.dtype)[:, None]
         product = (z.T @ z).double()
-        half = first + counts.sum() * lost / 2
+        half = first + weight * lost / 2
         found["second"] = product + torch.outer(half, lost) + torch.outer(lost, half)
         found["rounding"] = torch.finfo(z.dtype).eps * product.diagonal()
     if sums.unit_first is not None:

@@ -1,12 +1,10 @@
 """Sums over rows, taken block by block, and their file: what `Moments` is computed from.
 
-They are taken about a fixed `shift`, so that a large common direction does not cancel the digits of the rest. Products
-are float32 for float32 rows (float64 for float64 rows, and where a few rows or one direction outweigh the others), one
-partial sum for each cell of the grid; partial sums are added in float64, in grid order. So the same cells with the same
-shift give the same bytes.
+They are taken about a fixed `shift`: a large common direction would cancel the digits of the rest. Products
+are float32 for float32 rows (float64 where a few rows or one direction outweigh the others), one partial sum for each
+cell of the grid; these are added in float64, in grid order: the same cells with the same shift give the same bytes.
 
-Of few and wide rows the products are larger than the rows. Such rows are kept, and their products are formed only where
-they are read or more rows come: from the same cells in the same order, with the same bytes.
+Few and wide rows, smaller than their products, are kept until these are read or more rows come.
 """
 
 import math
@@ -21,34 +19,31 @@ from uncone import atomic
 from uncone.arguments import shown, whole_number
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, zeros
-from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, mirror
+from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, cuts, mirror
 from uncone.roles import Path_
 from uncone.rows import GRID, Array
 from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.rows.samples import as_floats, as_numbers
 from uncone.threads import one_blas_thread
 
-_MATRICES = 5  # As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums
 _WEIGHTS = ("weight", "weight_square", "unit_weight", "unit_weight_square")
 _ADDED = ("n", "zero_rows", *_WEIGHTS, "norm_sum", "norm_square_sum")
 _SCALARS = (*_ADDED, "norm_min", "norm_max", "epsilon", "unit_epsilon")
 _BUFFER_BYTES = 8 * 2**20
-_TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
 _FORMAT = "uncone.moments/2"
-_MOST_ROWS, _MOST_COLUMNS = 2**53, 2**31
 _Parts = list[tuple[Array, Array | None]]
-_WIDE = 256  # Columns from which on few rows are kept: products of fewer columns cost nothing
+_WIDE = 256  # columns, below which products cost nothing
 _KINDS = ("second", "unit_first", "unit_second")
 _DIMENSIONS = {"shift": 1, "first": 1, "second": 2, "rounding": 1, "unit_first": 1, "unit_square": 1, "unit_second": 2}
 
 
 def products_bytes(d: int) -> int:
-    """Memory that the products of `d` columns with each other take, and the spectrum of them."""
-    return _MATRICES * 8 * d * d
+    """Memory that the products of `d` columns take, and their spectrum: five matrices of float64 at once."""
+    return 40 * d * d
 
 
 def _product(name: str) -> Any:
-    """A (D, D) sum of which `update` keeps the lower half: it is made whole when it is asked for."""
+    """A (D, D) sum of which `update` keeps the lower half: it is made whole when asked for."""
 
     def read(sums: "Sums") -> Array | None:
         if sums._few is not None and name in sums._products:
@@ -75,18 +70,16 @@ class Sums:
     """Sums over rows x_i of weight w_i (1 by default), with y_i = x_i - shift and u_i = x_i / |x_i|.
 
     Attributes (float64 arrays):
-        first: sum of w y, shape (D,).
-        second: sum of w y y', shape (D, D), or None when `second=False`.
-        unit_first: sum of w u over rows that are not zero, shape (D,), or None when `unit_first=False`.
-        unit_square: sum of w^2 u^2 by feature, shape (D,), or None with it.
-        unit_second: sum of w u u', shape (D, D), only with `unit_second=True`.
+        first, second: sums of w y (D,) and w y y' (D, D).
+        unit_first, unit_square, unit_second: sums of w u (D,), w^2 u^2 (D,) and w u u' (D, D), without zero rows.
         epsilon: the largest machine epsilon among the blocks' dtypes; unit_epsilon: of those that unit rows were summed
             in, which is float64 where float32 would not do.
-        rounding: one rounding of each number on the diagonal of `second`, shape (D,); of separate products, whose
-            errors are independent, the root of the sum of squares.
+        rounding: one rounding of each number on the diagonal of `second`, (D,); of separate products, whose errors
+            are independent, the root of the sum of squares.
         n, zero_rows: rows seen, and how many of them were all zero.
         weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: without the zero rows.
         norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
+    Sums that were not asked for are None.
     """
 
     second: Array | None = _product("second")
@@ -95,7 +88,7 @@ class Sums:
     def __init__(
         self, d: int, *, shift: Any = None, second: bool = True, unit_first: bool = True, unit_second: bool = False
     ) -> None:
-        self.d = d = whole_number(d, "d", 1, _MOST_COLUMNS)
+        self.d = d = whole_number(d, "d", 1, 2**31)
         if unit_second and not unit_first:
             raise InputError("expected unit_first=True with unit_second=True, got False: pass both")
         shift = None if shift is None else as_numbers(shift)
@@ -107,14 +100,12 @@ class Sums:
         self._products: dict[str, Any] = {name: None for name, is_wanted in wanted.items() if is_wanted}
         self._lower: set[str] = set()  # products of which only the lower half is up to date
         self._few: list[_Parts] | None = []  # of each cell its rows and weights, as long as they stand for products
-        self._parts: _Parts = []  # of the cell of which there are more rows to come
-        self.unit_first = zeros((d,)) if unit_first else None
-        self.unit_square = zeros((d,)) if unit_first else None
+        self._parts: _Parts = []  # of `_cell`
+        self.unit_first, self.unit_square = (zeros((d,)) if unit_first else None for _ in range(2))
         self.n = self.zero_rows = 0
         self.weight = self.weight_square = self.unit_weight = self.unit_weight_square = 0.0
-        self.norm_sum = self.norm_square_sum = self.norm_max = 0.0
-        self.norm_min = float("inf")
-        self.epsilon = self.unit_epsilon = 0.0
+        self.norm_sum = self.norm_square_sum = self.norm_max = self.epsilon = self.unit_epsilon = 0.0
+        self.norm_min = math.inf
         self.rounding = zeros((d,))
         self._scratch: dict[str, Array] = {}
         self._cell: Cell | None = None  # of which there are more rows to come
@@ -124,21 +115,22 @@ class Sums:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the rows are so few and wide that they are kept, and stand for their products."""
+        """Whether the rows are so few and wide that they stand for their products."""
         return self._few is not None
 
     def has(self, product: str) -> bool:
-        """Whether there is such a product, "second" or "unit_second", which reading it would form."""
+        """Whether there is a product "second" or "unit_second", which reading it would form."""
         return product in self._products
 
     def sum_products(self) -> None:
-        """Sum products from here on, and of the rows that were kept until now."""
+        """Form products from here on, and those of the rows that were kept until now."""
         few, self._few = self._few, None
         if few is None:
             return
-        if "second" in self._products:
+        if self.has("second"):
             what = f"the products of {self.d:,} columns with each other"
-            check_memory(products_bytes(self.d), what, _TRANSPOSED)
+            way_out = "is the matrix transposed? Moments with second=False need none of it"
+            check_memory(products_bytes(self.d), what, way_out)
         self._products = {name: zeros((self.d, self.d)) for name in self._products}
         with one_blas_thread():
             for parts in few:
@@ -147,11 +139,9 @@ class Sums:
         self._parts = []
 
     def update(self, block: Any, weights: Any = None, *, more: bool = False) -> None:
-        """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
-
-        Or in parts of `rows_at_once`, with `more` for all but the last of a cell: the sums are the same, and hold the
-        cell once it is whole. Raises InputError: another number of features, or a row that is not finite.
-        """
+        """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell, or in
+        parts of `rows_at_once`, with `more` for all but the last. Raises InputError: a row that is not finite, or of
+        another width."""
         block = as_numbers(block)
         if block.ndim != 2 or block.shape[1] != self.d:
             raise InputError(f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: reshape it")
@@ -170,7 +160,7 @@ class Sums:
 
     def _update(self, x: Array, w: Array | None, more: bool) -> None:
         if self.shift is None:
-            self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
+            self.shift = _shift(x) if self.has("second") else zeros((self.d,))
         if self._few is not None:
             kept = sum(len(rows) for parts in (*self._few, self._parts) for rows, _ in parts)
             if len(x) + kept > self.most_kept():
@@ -191,7 +181,7 @@ class Sums:
         self.widen(cell)
 
     def widen(self, other: Any) -> None:
-        """Take in the extremes of the norms, and the largest machine epsilons, of `other`."""
+        """Take in the extremes of the norms, and the largest machine epsilons."""
         self.norm_min = min(self.norm_min, other.norm_min)
         for name in ("norm_max", "epsilon", "unit_epsilon"):
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
@@ -199,14 +189,11 @@ class Sums:
     def _summed_cell(self, parts: Iterable[tuple[Array, Array | None]], cell: Cell | None = None) -> Cell:
         """The sums of a cell, or more of them, with products unless the rows are kept."""
         if cell is None:
-            products, centered = () if self.keeps_rows else tuple(self._products), "second" in self._products
-            unit = self.unit_first is not None
+            products, centered = () if self.keeps_rows else tuple(self._products), self.has("second")
             assert self.shift is not None
-            cell = Cell(self.shift, self._buffer, products, unit=unit, centered=centered)
+            cell = Cell(self.shift, self._buffer, products, unit=self.unit_first is not None, centered=centered)
         for x, w in parts:
-            rows = self.rows_at_once(x.itemsize)
-            for start in range(0, len(x), rows):
-                cut = slice(start, start + rows)
+            for cut in cuts(len(x), self.rows_at_once(x.itemsize)):
                 cell.add(x[cut], None if w is None else w[cut])
         return cell
 
@@ -217,11 +204,11 @@ class Sums:
         self.rounding = np.hypot(self.rounding, cell.rounding)
 
     def most_kept(self) -> int:
-        """So many rows are kept at most: a decomposition of more costs as much as one of their products."""
+        """A decomposition of more rows costs as much as one of their products."""
         return self.d // 2
 
     def _summed(self) -> Self:
-        """These sums; where they keep rows, a copy with products in their place."""
+        """Where rows are kept, a copy with products in their place."""
         if self._few is None:
             return self
         summed = copy(self)
@@ -230,7 +217,7 @@ class Sums:
         return summed
 
     def finish(self) -> Self:
-        """Free the working memory that `update` keeps between calls; more updates may follow."""
+        """Free the working memory between updates."""
         self._scratch.clear()
         return self
 
@@ -239,10 +226,8 @@ class Sums:
         self._scratch = other._scratch
 
     def merge(self, other: Self) -> Self:
-        """The moments of both sets of rows, about this one's shift: exact algebra, rounded in float64.
-
-        Raises InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
-        """
+        """The moments of both sets of rows, about this one's shift. Raises InputError: another number of features, or
+        other sums."""
         if not isinstance(other, Sums) or (self.d, self._kinds()) != (other.d, other._kinds()):
             got = other.d if isinstance(other, Sums) else shown(other)
             raise InputError(f"expected moments of {self.d} features with the same sums, got {got}: sum both alike")
@@ -272,11 +257,11 @@ class Sums:
         return self.unit_first, self.unit_square
 
     def save(self, path: Path_) -> None:
-        """Write the sums to a safetensors file, atomically. Reading it back gives the same bytes."""
+        """Write the sums to a safetensors file, atomically."""
         atomic.write_bytes(path, to_bytes(self.tensors(), {"format": _FORMAT}))
 
     def tensors(self) -> dict[str, Array]:
-        """The sums as float64 arrays by name, of which `from_tensors` makes the same ones."""
+        """The sums as float64 arrays by name, for `from_tensors`."""
         summed = self._summed()
         tensors = {name: getattr(summed, name) for name in _DIMENSIONS}
         scalars = np.array([float(getattr(summed, name)) for name in _SCALARS])
@@ -284,16 +269,13 @@ class Sums:
 
     @classmethod
     def load(cls, path: Path_) -> Self:
-        """Read what `save` wrote.
-
-        Raises InputError: no such file, or not one that `save` wrote.
-        """
+        """Read what `save` wrote. Raises InputError: no such file, or another."""
         content, _ = read_tensors(path, format=_FORMAT, what="moments", how="write it with Moments.save")
         return cls.from_tensors(content, path)
 
     @classmethod
     def from_tensors(cls, content: Mapping[str, Array], path: Path_) -> Self:
-        """The sums of `tensors`, checked; a message names `path`."""
+        """A message names `path`."""
         tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_DIMENSIONS}}
         wrong = next(_wrong_parts(tensors), None)
         if wrong is not None:
@@ -323,7 +305,7 @@ class Sums:
             raise InputError(f"expected a row longer than {SHORTEST:.0e}, got {got}")
 
     def _about(self, shift: Array | None) -> tuple[Array, Array | None]:
-        """`first` and `second` as they would be about another shift; no `second` of rows that are kept."""
+        """`first` and `second` about another shift; no `second` of rows that are kept."""
         second = None if self.keeps_rows else self.second
         if self.shift is None or shift is None or np.array_equal(self.shift, shift):
             return self.first, second
@@ -335,7 +317,7 @@ class Sums:
         return first, second + np.outer(self.first, delta) + np.outer(delta, first)
 
     def rows_at_once(self, itemsize: int) -> int:
-        """Rows of this size worked on at once: few enough to bound the buffer, enough to keep a product busy."""
+        """Few enough to bound the buffer, enough to keep a product busy."""
         enough = max(256, _BUFFER_BYTES // (self.d * itemsize), self.d)
         return min(GRID, 1 << (enough.bit_length() - 1))  # a power of two, so that pieces share out evenly
 
@@ -347,15 +329,14 @@ class Sums:
 
 
 def _shift(x: Array) -> Array:
-    """The mean of the first rows, as numbers of the rows' own dtype: near enough to the mean of all."""
+    """The mean of the first rows, in their own dtype: near enough to the mean of all."""
     with np.errstate(all="ignore"):
         mean: Array = x[:PIECE].mean(axis=0).astype(np.float64)
-    # Not finite or about to overflow: an error when the norms are measured.
+    # If not finite, the norms will raise an error.
     return mean if np.isfinite(mean).all() else np.zeros_like(mean)
 
 
 def checked_weights(weights: Any, n: int) -> Array | None:
-    """`weights`, float64 (n,), or None where there are none."""
     if weights is None:
         return None
     w = as_floats(weights, "weights")
@@ -371,9 +352,9 @@ def checked_weights(weights: Any, n: int) -> Array | None:
 
 
 def _wrong_parts(tensors: dict[str, Array]) -> Iterator[str]:
-    """The names of sums in a file that are missing, of another dtype or shape, or of no rows."""
+    """Sums in a file that are missing, of another dtype or shape, or of no rows."""
     units = {"unit_first", "unit_square"}
-    needed = {"scalars", "first"} | (units if any(name.startswith("unit") for name in tensors) else set())
+    needed = {"scalars", "first", *(units if any(name.startswith("unit") for name in tensors) else ())}
     yield from sorted(needed - set(tensors))
     d = tensors["first"].size
     for name, tensor in tensors.items():
@@ -386,7 +367,7 @@ def _wrong_parts(tensors: dict[str, Array]) -> Iterator[str]:
     for name, value in scalars.items():
         if not 0 <= value < math.inf and (n or name != "norm_min"):  # of no rows it is infinite
             yield name
-    if not (n.is_integer() and zero_rows.is_integer() and zero_rows <= n <= _MOST_ROWS):
+    if not (n.is_integer() and zero_rows.is_integer() and zero_rows <= n <= 2**53):
         yield "n"
     for name in ("weight", "unit_weight"):
         most, square = scalars[name] * scalars[name], scalars[f"{name}_square"]

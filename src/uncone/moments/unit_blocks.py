@@ -1,4 +1,4 @@
-"""How sure is a mean cosine of a running text? Sums of unit rows over stretches of it, and the interval they give."""
+"""How sure is a mean cosine of a running text? Sums of unit rows over stretches of it."""
 
 import math
 from collections.abc import Sequence
@@ -11,28 +11,21 @@ from uncone.rows import Array
 from uncone.rows.floats import is_tensor
 from uncone.threads import one_blas_thread
 
-STRETCH = 256  # Rows that a block has at first; it doubles whenever there are too many blocks
-FEWEST_BLOCKS = 10  # With fewer blocks there is no interval
-_MOST_BLOCKS = 128
-_Z = 1.959963984540054
+STRETCH = 256  # rows that a block has at first; it doubles whenever there are too many blocks
 
 
 class UnitBlocks:
-    """For each of several layers the sums of unit rows over stretches of one text, at most 128 of them.
-
-    Neighbouring rows of a text are alike, so that an interval is taken over stretches and not over rows (batch means).
-    Where there would be too many stretches, neighbours are joined.
-    """
+    """For each of several layers the sums of unit rows over stretches of one text, at most 128 of them: neighbours of a
+    text are alike, so that an interval is taken over stretches and not over rows (batch means)."""
 
     def __init__(self, widths: Sequence[int]) -> None:
-        self.sums = [np.zeros((0, d)) for d in widths]  # Of each layer (blocks, D), float64
-        self.counts = np.zeros(0)  # (blocks,): rows of each
+        self.sums = [np.zeros((0, d)) for d in widths]  # of each layer (blocks, D), float64
+        self.counts = np.zeros(0)  # rows of each block
         self.size = STRETCH
 
     def update(self, layers: Sequence[Any], inverses: Sequence[Array], runs: Array) -> None:
-        """Add rows of the text, which follow those before: of each layer (n, D) float32, an array or a tensor, and
-        `inverses` (n,), 1 / |x| or 0 for a zero row. Rows of one of the `runs` (n,), ascending from 0 (sequences), stay
-        in one block."""
+        """Add the next rows of the text: of each layer (n, D) float32, an array or a tensor, and `inverses` (n,), 1 /
+        |x| or 0. Rows of one of the `runs` (n,), ascending from 0 (sequences), stay in one block."""
         starts = list[int]()  # of blocks of at least `STRETCH` rows of whole runs
         for begin in np.flatnonzero(np.diff(runs, prepend=-1)).tolist():
             if not starts or begin - starts[-1] >= STRETCH:
@@ -45,16 +38,16 @@ class UnitBlocks:
                 new = np.stack([_sum(inverse[cut], x[cut]) for cut in cuts])
                 self.sums[layer] = np.concatenate([self.sums[layer], new])
         self.counts = np.append(self.counts, [float(cut.stop - cut.start) for cut in cuts])
-        self._join(self.size)
-        while len(self.counts) > _MOST_BLOCKS:
+        self._join()
+        while len(self.counts) > 128:
             self.size *= 2
-            self._join(self.size)
+            self._join()
 
     def mean_cosine_interval(self, layer: int) -> tuple[float, float] | None:
-        """The 95% interval of the mean cosine of a layer by the jackknife over blocks (Tukey 1958), symmetric about the
-        mean cosine of all rows; None with fewer than 10 blocks."""
+        """The 95% interval of a layer by the jackknife over blocks (Tukey 1958), symmetric about the mean cosine of all
+        rows; None with fewer than 10 blocks."""
         b = len(self.counts)
-        if b < FEWEST_BLOCKS:
+        if b < 10:
             return None
         sums, n = self.sums[layer], float(self.counts.sum())
         total = sums.sum(0)
@@ -64,23 +57,22 @@ class UnitBlocks:
         half = _student(b - 1) * error
         return value - half, value + half
 
-    def _join(self, size: int) -> None:
+    def _join(self) -> None:
         """Join neighbours until each block but the last has `size` rows."""
         ends, held = [0], 0.0
         for at, rows in enumerate(self.counts.tolist()):
             held += rows
-            if held >= size:
+            if held >= self.size:
                 ends.append(at + 1)
                 held = 0.0
         starts = np.array(ends if ends[-1] < len(self.counts) else ends[:-1])
-        if len(starts) == len(self.counts):
-            return
-        self.counts = np.add.reduceat(self.counts, starts)
-        self.sums = [np.add.reduceat(sums, starts) for sums in self.sums]
+        if len(starts) < len(self.counts):
+            self.counts = np.add.reduceat(self.counts, starts)
+            self.sums = [np.add.reduceat(sums, starts) for sums in self.sums]
 
 
 def _sum(inverse: Array, x: Any) -> Array:
-    """The sum of unit rows (D,), float64, taken where `x` (n, D) lies."""
+    """The sum of unit rows (D,), float64, taken where `x` lies."""
     if not is_tensor(x):
         return np.asarray(inverse @ x, np.float64)
     import torch
@@ -90,5 +82,5 @@ def _sum(inverse: Array, x: Any) -> Array:
 
 def _student(n: int) -> float:
     """The 97.5% quantile of Student's t (Cornish & Fisher 1938), to 0.1% from 9 degrees of freedom on."""
-    z = _Z
+    z = 1.959963984540054
     return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n * n)

@@ -1,4 +1,4 @@
-"""Scores of pairs counted in fine bins, by random groups of rows, whose spread gives the intervals of shares."""
+"""Scores of pairs counted in bins, by random groups of rows, whose spread gives intervals."""
 
 import math
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Rows32 = npt.NDArray[np.float32]
 Pairs = tuple[Ints, Ints]  # places on either side, (K,) each
-_GROUPS = 32  # random groups of rows counted apart: enough to know the spread between groups within an eighth
-_PIECE = 256  # rows whose scores are computed and counted at once, while a core's cache holds them
+_GROUPS = 32  # random groups of rows: enough to know the spread between them within an eighth
+_PIECE = 256  # rows whose scores a core's cache holds
 _T = {math.inf: 1.959964, 120: 1.979930, 60: 2.000298, 30: 2.042272, 20: 2.085963, 15: 2.131450, 10: 2.228139}
 _T |= {8: 2.306004, 6: 2.446912, 5: 2.570582, 4: 2.776445, 3: 3.182446, 2: 4.302653, 1: 12.706205}
 """Student's t of a two-sided 95% interval, by degrees of freedom."""
@@ -24,14 +24,17 @@ _T |= {8: 2.306004, 6: 2.446912, 5: 2.570582, 4: 2.776445, 3: 3.182446, 2: 4.302
 
 @dataclass(frozen=True)
 class Grid:
-    """`bins` bins of `width` from `low`; scores beyond either end fall into its bin."""
+    """Scores beyond either end fall into its bin."""
 
     low: float
     width: float
     bins: int
 
+    def edge(self, number: int) -> float:
+        return edge_of(self.low, self.width, number)
+
     def numbers(self, scores: Rows32) -> Ints:
-        """The bin of each score, of the same shape; `scores` is used up."""
+        """The bin of each score; `scores` is used up."""
         scores -= self.low
         scores /= self.width
         return np.clip(scores, 0, self.bins - 1, out=scores).astype(np.intp)
@@ -40,14 +43,13 @@ class Grid:
 @dataclass(frozen=True)
 class Counts:
     """Pairs by bin, for each group of rows and each group of queries: (G, bins) int64. Within one set a pair counts in
-    the groups of both rows: `of_rows` sums to twice the pairs."""
+    the groups of both rows."""
 
     grid: Grid
     of_rows: Ints
     of_queries: Ints | None
 
     def total(self) -> Ints:
-        """All pairs by bin, (bins,)."""
         total: Ints = self.of_rows.sum(axis=0)
         return total // 2 if self.of_queries is None else total
 
@@ -56,18 +58,17 @@ def count_pairs(
     x: Rows32, queries: Rows32 | None, grid: Grid, *, left_out: Pairs | None = None, progress: Progress | None = None
 ) -> Counts:
     """Count the scores of all pairs of rows of `x` (n, D), or of `queries` (m, D) with rows of `x`, in random order,
-    but those at `left_out`: places in `queries` or `x` and in `x`. The number of threads changes no count."""
+    but those at `left_out`: places in `queries` or `x` and in `x`."""
     within, first = queries is None, x if queries is None else queries
     of_rows = np.zeros((min(_GROUPS, len(x)), grid.bins), np.int64)
     of_first = of_rows if within else np.zeros((min(_GROUPS, len(first)), grid.bins), np.int64)
     columns, strips = _cuts(len(x), len(of_rows)), _cuts(len(first), len(of_first))
-    dropped = _by_block(left_out, strips, columns, within=within)
+    dropped = _by_block(left_out, strips, columns, within)
     total, done = (len(x) * (len(x) - 1) // 2 if within else len(x) * len(first)), 0
     for g, strip in enumerate(strips):
         wanted = range(g if within else 0, len(columns))
-        tasks = [
-            partial(_count, first[strip], x[columns[h]], grid, within and g == h, dropped.get((g, h))) for h in wanted
-        ]
+        count = partial(_count, first[strip], grid)
+        tasks = [partial(count, x[columns[h]], within and g == h, dropped.get((g, h))) for h in wanted]
         for h, counted in zip(wanted, threads.share(tasks), strict=True):
             of_rows[h] += counted
             of_first[g] += counted
@@ -77,14 +78,13 @@ def count_pairs(
     return Counts(grid, of_rows, None if within else of_first)
 
 
-def _count(a: Rows32, b: Rows32, grid: Grid, is_diagonal: bool, left_out: Pairs | None) -> Ints:
-    """Pairs of rows of `a` and `b` by bin, (bins,); on the diagonal those of a row with a later one."""
+def _count(a: Rows32, grid: Grid, b: Rows32, is_diagonal: bool, left_out: Pairs | None) -> Ints:
+    """By bin, (bins,); on the diagonal the pairs of a row with a later one."""
     counted = np.zeros(grid.bins, np.int64)
     for start in range(0, len(a), _PIECE):
         numbers = grid.numbers(a[start : start + _PIECE] @ b.T)
         later = ~np.tri(len(numbers), len(b), start, dtype=np.bool_) if is_diagonal else ...
-        chosen = numbers[later].ravel()
-        counted += np.bincount(chosen, minlength=grid.bins)
+        counted += np.bincount(numbers[later].ravel(), minlength=grid.bins)
         if left_out is not None:
             first, second = left_out
             here = (start <= first) & (first < start + _PIECE)
@@ -93,14 +93,13 @@ def _count(a: Rows32, b: Rows32, grid: Grid, is_diagonal: bool, left_out: Pairs 
 
 
 def _cuts(n: int, groups: int) -> list[slice]:
-    """Consecutive groups of nearly equal sizes."""
     return [slice(n * number // groups, n * (number + 1) // groups) for number in range(groups)]
 
 
 def _by_block(
-    pairs: Pairs | None, strips: list[slice], columns: list[slice], *, within: bool
+    pairs: Pairs | None, strips: list[slice], columns: list[slice], within: bool
 ) -> dict[tuple[int, int], Pairs]:
-    """The pairs that lie in each block, as places in it; each pair once."""
+    """The pairs of each block, as places in it; each pair once."""
     if pairs is None or len(pairs[0]) == 0:
         return {}
     first, second = np.sort(pairs, axis=0) if within else pairs
@@ -116,25 +115,23 @@ def _by_block(
 
 @dataclass(frozen=True)
 class Curve:
-    """The share of pairs at or above each edge of the bins, with its 95% interval, (bins + 1,) each."""
+    """The share of pairs at or above each edge, with its 95% interval, (bins + 1,) each."""
 
-    low_edge: float
-    width: float
+    grid: Grid
     share: Floats
     low: Floats
     high: Floats
 
     def at(self, score: float) -> Share:
         """The share at the nearest edge."""
-        number = round(min(max((score - self.low_edge) / self.width, 0), len(self.share) - 1))
-        return Share(float(self.share[number]), float(self.low[number]), float(self.high[number]))
+        number = round(min(max((score - self.grid.low) / self.grid.width, 0), len(self.share) - 1))
+        return Share(*(float(edges[number]) for edges in (self.share, self.low, self.high)))
 
     def span(self, rate: float) -> tuple[float, float]:
         """The 95% interval of the score that the share `rate` reaches (Woodruff 1952)."""
         first = int(np.argmax(self.low <= rate))
-        last = len(self.high) - 1 - int(np.argmax(self.high[::-1] >= rate))
-        low, high = (edge_of(self.low_edge, self.width, number) for number in (first, max(first, last)))
-        return low, high
+        last = max(first, len(self.high) - 1 - int(np.argmax(self.high[::-1] >= rate)))
+        return self.grid.edge(first), self.grid.edge(last)
 
 
 def curve_of(counts: Counts) -> Curve:
@@ -142,10 +139,9 @@ def curve_of(counts: Counts) -> Curve:
 
     The share is a two-sample U-statistic (Hoeffding 1948; Lee 1990, section 2.2):
         Var = z_q / m + z_x / n + a term of single pairs; within one set 4 z / n.
-    Each z / n is estimated by the spread of the shares of random groups of rows. It holds the term of single pairs once
-    too often, so that is taken out once, and the variance is at least that of independent pairs. The interval is
-    Wilson's for as many independent pairs as would have this variance (Korn & Graubard 1998), with Student's t for the
-    number of groups.
+    Each z / n is estimated by the spread of the shares of random groups of rows, less the term of single pairs, which
+    it holds once too often; the variance is at least that of independent pairs. The interval is Wilson's for as many
+    independent pairs as would have this variance (Korn & Graubard 1998), with Student's t for the groups.
     """
     pairs = float((total := counts.total()).sum())
     share = _reaching(total) / pairs
@@ -158,25 +154,24 @@ def curve_of(counts: Counts) -> Curve:
         fewest = np.full_like(both, min(freedom, other_freedom))
         freedom = np.divide(both**2, squares, out=fewest, where=squares > 0)  # type: ignore[assignment]
         spread = both
-    product, effective = share * (1 - share), np.full_like(share, 1.0)
+    product, effective = share * (1 - share), np.ones_like(share)
     variance = np.maximum(spread - product / pairs, product / pairs)
     known = np.flatnonzero(variance > 0)
     if len(known):  # where none or all reach an edge, as many independent pairs as at the next edge
         following = np.searchsorted(known, np.arange(len(share))).clip(max=len(known) - 1)
         effective = np.minimum(product[known] / variance[known], pairs)[following]
     low, high = wilson(share, effective, freedom)
-    return Curve(counts.grid.low, counts.grid.width, share, low, high)
+    return Curve(counts.grid, share, low, high)
 
 
 def clustered(values: Floats, groups: Ints) -> Share:
     """The mean of `values` (K,) in [0, 1], with its interval; values of one group (a query) may be dependent.
 
-    The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Where all values are 0 or all are 1, a
-    group counts as one observation.
+    The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Of values all 0 or all 1, a group counts
+    as one observation.
     """
     mean = float(values.mean())
-    _, place = np.unique(groups, return_inverse=True)
-    sums = np.bincount(place, weights=values - mean)
+    sums = np.bincount(np.unique(groups, return_inverse=True)[1], weights=values - mean)
     number = len(sums)
     variance = number / max(number - 1, 1) * float(sums @ sums) / len(values) ** 2
     product = mean * (1 - mean)
@@ -200,10 +195,8 @@ def student(freedom: Floats | float) -> Floats:
 
 
 def hoeffding(independent: int) -> float:
-    """Half the width of a distribution-free 95% interval of a share; `independent` pairs share no row.
-
-    sqrt(ln(2 / 0.05) / (2 k)) for U-statistics with k = min(m, n) or n // 2 (Hoeffding 1963, section 5).
-    """
+    """Half the width of a distribution-free 95% interval of a share: sqrt(ln(2 / 0.05) / (2 k)) for U-statistics with k
+    = min(m, n) or n // 2 `independent` pairs that share no row (Hoeffding 1963, section 5)."""
     return min(1.0, math.sqrt(math.log(2 / 0.05) / (2 * max(independent, 1))))
 
 

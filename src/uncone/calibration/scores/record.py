@@ -1,4 +1,4 @@
-"""The distribution of scores of random pairs, and what is read from it with the standard library alone."""
+"""The distribution of scores of random pairs, read with the standard library alone."""
 
 import math
 from bisect import bisect_left
@@ -13,7 +13,7 @@ from uncone.records.text import percent
 
 @part
 class Share:
-    """A share in [0, 1] with its 95% interval: where it would lie for other rows drawn alike."""
+    """A share in [0, 1] with its 95% interval in other rows drawn alike."""
 
     value: float  # a share from 0 to 1
     low: float  # lower end of its 95% interval
@@ -36,8 +36,6 @@ def edge_of(low: float, width: float, number: int) -> float:
 
 @part
 class Knot:
-    """The share of random pairs that score at least so much."""
-
     score: float  # an edge of the histogram
     false_match_rate: Share  # the share at or above it
 
@@ -45,9 +43,7 @@ class Knot:
 @part
 class ScoreHistogram:
     """How many pairs score in each of the bins [low + i width, low + (i + 1) width); the last bin holds its upper end.
-
-    Counts are exact up to the rounding of the scores themselves (about 1e-7 for cosines of float32 rows).
-    """
+    Counts are exact up to the rounding of the scores (about 1e-7 for cosines of float32 rows)."""
 
     low: float  # lower end of the first bin
     width: float  # of every bin
@@ -59,16 +55,13 @@ class ScoreHistogram:
 
     @cached_property
     def pairs(self) -> int:
-        """How many pairs were counted."""
         return sum(self.counts)
 
     @cached_property
     def _reaching(self) -> tuple[int, ...]:
-        """Pairs at or above each edge, from the first to the last (0)."""
         return (*reversed(tuple(accumulate(reversed(self.counts)))), 0)
 
     def edge(self, number: int) -> float:
-        """The lower end of bin `number`."""
         return edge_of(self.low, self.width, number)
 
     def reached(self, score: float) -> float:
@@ -116,12 +109,9 @@ def interval_at(knots: tuple[Knot, ...], score: float, share: float) -> tuple[fl
 
 
 def _logit_offset(knots: tuple[Knot, ...], score: float, end: str) -> float:
-    """How far an end of the interval lies from the share, between those knots where both have a logit."""
-    known = [
-        (knot.score, _logit(getattr(knot.false_match_rate, end)) - _logit(knot.false_match_rate.value))
-        for knot in knots
-        if 0 < getattr(knot.false_match_rate, end) < 1 and 0 < knot.false_match_rate.value < 1
-    ]
+    """How far an end of the interval lies from the share, between knots where both have a logit."""
+    pairs = ((knot.score, knot.false_match_rate.value, getattr(knot.false_match_rate, end)) for knot in knots)
+    known = [(at, _logit(bound) - _logit(rate)) for at, rate, bound in pairs if 0 < bound < 1 and 0 < rate < 1]
     if not known:
         return -700.0 if end == "low" else 700.0
     at = min(max(bisect_left(known, score, key=lambda pair: pair[0]), 1), max(len(known) - 1, 1))

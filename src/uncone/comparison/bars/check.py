@@ -1,4 +1,4 @@
-"""`check`: numbers of a diagnosis against bars, for scripts and continuous integration."""
+"""`check`: numbers of a diagnosis against bars, for scripts."""
 
 import math
 import numbers
@@ -36,11 +36,11 @@ def check(
         fail_on: the mildest defect that fails, "warning" or "severe"; None asks for bars alone.
 
     Returns:
-        A `Check`: `ok`, the verdict of the diagnosis, and each number with its bar.
+        A `Check`.
 
     Raises:
-        InputError: no bar at all, a bar that is not finite, an unknown name (the nearest are given), or a number that
-            is undefined or not finite, and so neither within a bar nor beyond it.
+        InputError: no bar at all, a bar that is not finite, an unknown name, or a number that is undefined or not
+            finite.
 
     Example:
         >>> import numpy, uncone
@@ -51,26 +51,22 @@ def check(
     """
     if not isinstance(diagnosis, Diagnosis):
         diagnosis = Diagnosis.load(diagnosis)
-    bars = [_bar(diagnosis, name, "max", bar) for name, bar in (max or {}).items()]
-    bars += [_bar(diagnosis, name, "min", bar) for name, bar in (min or {}).items()]
+    bars = [_bar(diagnosis, *one, "max") for one in (max or {}).items()]
+    bars += [_bar(diagnosis, *one, "min") for one in (min or {}).items()]
     if fail_on not in (None, *DEFECTS):
         raise InputError(f"expected fail_on severe or warning, got {fail_on!r}: choose one, or leave it out")
     if not bars and fail_on is None:
-        raise InputError(
-            "expected at least one bar or fail_on, got neither: give one such as --max mean_cosine=0.3 "
-            "(max={...}) or --fail-on severe"
-        )
+        how = "--max mean_cosine=0.3 (max={...}) or --fail-on severe"
+        raise InputError(f"expected at least one bar or fail_on, got neither: give one such as {how}")
     unjudged = [one.name for one in diagnosis.subjects if any(f.cause == "not_measured" for f in one.findings)]
     if fail_on is not None and unjudged:
-        raise InputError(
-            f"expected a diagnosis that judges all it holds with fail_on, got {unjudged[0]} with too little to "
-            "judge: diagnose more rows, or give bars alone"
-        )
+        got = f"{unjudged[0]} with too little to judge: diagnose more rows, or give bars alone"
+        raise InputError(f"expected a diagnosis that judges all it holds with fail_on, got {got}")
     held = Check(diagnosis.name, all(bar.ok for bar in bars), tuple(bars), diagnosis.verdict, diagnosis.level, fail_on)
     return replace(held, ok=held.ok and not held.is_defective)
 
 
-def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], limit: SupportsFloat) -> Bar:
+def _bar(diagnosis: Diagnosis, name: str, limit: SupportsFloat, kind: Literal["max", "min"]) -> Bar:
     if not _is_finite(limit):
         raise InputError(f"expected a finite number as the {kind} of {name}, got {limit!r}: give one such as 0.3")
     full, measurement, path = diagnosis.find(name)
@@ -87,7 +83,7 @@ def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], limit: Su
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether it is a real number, of Python or NumPy, that a float holds."""
+    """Whether a float holds this real number, of Python or NumPy."""
     try:  # before anything is compared: a float16 holds no bound of a float
         is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
         return is_real and math.isfinite(float(value))

@@ -1,4 +1,4 @@
-"""The record of a check: numbers of a diagnosis against bars."""
+"""The record of a check."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,8 +13,6 @@ from uncone.records.text import number
 
 @part
 class Bar:
-    """One number and its bar."""
-
     name: str  # the whole name of the number
     value: float  # as it was read, not rounded
     kind: Literal["max", "min"]  # `max` or `min`
@@ -72,7 +70,7 @@ class Check(Record):
 
 
 def _beyond(bar: Bar) -> float:
-    """How far a number is beyond its bar, below 0 where it is within, so that numbers of any unit compare."""
+    """As a share of the larger, so that numbers of any unit compare; below 0 within the bar."""
     largest = max(abs(bar.value), abs(bar.bar)) or 1.0
     return (bar.value / largest - bar.bar / largest) * (1 if bar.kind == "max" else -1)
 

@@ -1,4 +1,4 @@
-"""The figures of a comparison: bins of ids, spectra and norms, each diagnosis in its colour."""
+"""The figures of a comparison: bins of ids, spectra and norms."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from uncone.records.layout import shown
 
 
 def compared_figures(sides: Sequence[tuple[str, int, Subject]], names: Sequence[str]) -> Iterator[Block]:
-    """The curves of all diagnoses over each other; of each its letter, its place and its subject."""
+    """The curves of all diagnoses over each other; `sides` have a letter and a place."""
     legend = tuple((f"d{place}", f"{letter} {names[place]}") for letter, place, _ in sides)
     groups = [(letter, place, side.groups) for letter, place, side in sides]
     binned = [(letter, f"d{place}", of.bins) for letter, place, of in groups if of and of.bins]
