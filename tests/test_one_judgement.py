@@ -84,11 +84,8 @@ class Case:
 
 FINE, RANDOM = "No defect was found in these rows.", "The rows look random."
 DRIFT, WAY, TAIL = "common_direction_drift", "rows drift in a common direction", "ids 7,000 to 7,999"
-NEAR, FEW, ALL = (
-    f"Cosine of {TAIL} to reserved rows",
-    "a few rogue dimensions decide its similarities",
-    "as a share of all",
-)
+NEAR, FEW = f"Cosine of {TAIL} to reserved rows", "a few rogue dimensions decide its similarities"
+ALL = "as a share of all"
 NO_DEFECT, VECTORS = ("healthy", "no_defect"), {"is_model": False, "twin": sentences}
 CASES = [
     Case("healthy", healthy, *NO_DEFECT, "shows no defect (mean cosine 0.00,"),

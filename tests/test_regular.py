@@ -33,12 +33,8 @@ def test_a_pipe_a_folder_a_device_and_a_socket_are_refused_at_once(tmp_path: Pat
 
 def test_what_cannot_be_opened_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    names = {
-        tmp_path / "none": "No such file",
-        tmp_path / "loop": "symbolic links",
-        "a\0b": "null",
-        "x" * 5000: "too long",
-    }
+    names = {tmp_path / "none": "No such file", tmp_path / "loop": "symbolic links"}
+    names |= {"a\0b": "null", "x" * 5000: "too long"}
     for path, reason in names.items():
         with pytest.raises(InputError, match=f"cannot read .*{reason}"):
             open_regular(path)
@@ -77,22 +73,9 @@ def _readers() -> dict[str, Callable[[Path], object]]:
     from uncone.transforms import load
 
     rows = uncone.open_rows(torch.ones(3, 2))
-    tables = (
-        "npy",
-        "npz",
-        "safetensors",
-        "pt",
-        "pth",
-        "ckpt",
-        "bin",
-        "parquet",
-        "vec",
-        "txt",
-        "glove",
-        "vec.gz",
-        "gguf",
-    )
-    by_name = {f"x.{suffix}": uncone.open_rows for suffix in tables}
+    tables = ["npy", "npz", "safetensors", "pt", "pth", "ckpt", "bin", "parquet", "gguf"]
+    words = ["vec", "txt", "glove", "vec.gz"]
+    by_name = {f"x.{suffix}": uncone.open_rows for suffix in tables + words}
     by_name |= {f"text.{suffix}": read_texts for suffix in ("txt.xz", "txt", "jsonl", "parquet")}
     by_name |= {f"counts.{suffix}": lambda path: read_counts(path, 3) for suffix in ("tsv", "npy")}
     by_name |= {f"texts.{suffix}": lambda path: list(lines_of(path)) for suffix in ("txt", "txt.gz")}
@@ -111,9 +94,7 @@ def _readers() -> dict[str, Callable[[Path], object]]:
 @pytest.mark.parametrize(
     "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)]
 )
-def test_every_reader_refuses_what_is_no_file_and_waits_for_nothing(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
+def test_readers_refuse_what_is_no_file_and_wait_for_nothing(tmp_path: Path, make: Callable[[Path], None]) -> None:
     for name, read in _readers().items():
         make(tmp_path / name)
         if name == "track.jsonl" and not (tmp_path / name).exists():  # nothing to go on with

@@ -42,9 +42,7 @@ def test_shares_fall_from_one_to_zero(grid: tuple[int, list[int]], scores: list[
 
 @settings(deadline=None, max_examples=60)
 @given(GRIDS, st.floats(0.001, 0.999))
-def test_at_most_the_wanted_share_reaches_a_threshold_and_more_the_edge_below(
-    grid: tuple[int, list[int]], rate: float
-) -> None:
+def test_at_most_the_share_reaches_a_threshold_and_more_one_below(grid: tuple[int, list[int]], rate: float) -> None:
     bins = _bins(grid)
     number = round((bins.score_at(rate) - bins.low) / bins.width)
     reaching = sum(bins.counts[number:]) / bins.pairs

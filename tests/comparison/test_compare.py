@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,9 +28,7 @@ from ..planted import FAULTS, drifted, healthy, low_rank, rogue, write_model
 refused = partial(pytest.raises, InputError)
 
 
-def _subject(
-    *measurements: Measurement, name: str = "rows", norm: float = 1.0, n: int = 100, **more: object
-) -> Subject:
+def _subject(*measurements: Measurement, name: str = "rows", norm: float = 1.0, n: int = 100, **more: Any) -> Subject:
     d, findings = more.get("d", 8), more.get("findings", ())
     norms = Norms(norm, norm, norm, (norm, norm + 1), (n,))
     return Subject(name, f"file#{name}", n, d, "float32", measurements, findings, None, None, norms, None)
@@ -182,10 +181,8 @@ def test_an_untrained_baseline_is_said() -> None:
     assert uncone.compare(sides[::-1]).verdict.startswith("new looks untrained. new is better than trained: ")
     table = [_subject(_reading(0.0), name="input", findings=(random,)), _subject(_reading(0.0), name="input")]
     heads = [_subject(_reading(0.0), name="head", findings=(NONE,))] * 2
-    found = uncone.compare([_diagnosis(*both) for both in zip(table, heads, strict=True)])
-    assert found.verdict.startswith(
-        "The input token table of model looks untrained: what changed is what training did."
-    )
+    both = uncone.compare([_diagnosis(*pair) for pair in zip(table, heads, strict=True)])
+    assert both.verdict.startswith("The input token table of model looks untrained: what changed is what training did.")
 
 
 def test_a_defect_that_a_side_cannot_show_is_not_gone() -> None:
@@ -267,10 +264,8 @@ def test_a_diagnosis_against_itself_has_no_difference() -> None:
     found = uncone.compare([make_diagnosis()] * 6)
     for subject in found.subjects:
         for measure in (*subject.measures, *subject.without_effect):
-            assert {change and (change.difference, change.direction) for change in measure.changes} <= {
-                None,
-                (0, "equal"),
-            }
+            changes = {change and (change.difference, change.direction) for change in measure.changes}
+            assert changes <= {None, (0, "equal")}
             assert not any(measure.cautions)
     assert "differs little" in found.verdict
     assert [d.name for d in found.diagnoses] == ["example-model", *(f"example-model ({k})" for k in range(2, 7))]
@@ -534,9 +529,8 @@ def test_readings_without_effect_are_counted_where_nothing_else_changed() -> Non
 
 def test_healthy_tables_drawn_anew_differ_little(twin: Diagnosis) -> None:
     others = [uncone.diagnose(healthy(seed)) for seed in (1, 2)]
-    assert uncone.compare([twin, *others], names=["a", "b", "c"]).verdict == (
-        "Against a: b differs little; c differs little."
-    )
+    found = uncone.compare([twin, *others], names=["a", "b", "c"])
+    assert found.verdict == "Against a: b differs little; c differs little."
 
 
 @pytest.mark.parametrize(

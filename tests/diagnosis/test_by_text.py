@@ -120,9 +120,7 @@ def test_an_encoder_has_no_questions_of_a_head(tmp_path: Path) -> None:
     assert any("does not predict the next token" in note for note in why.notes)
 
 
-def test_one_run_serves_all_and_goes_on_where_its_file_ends(
-    causal: Causal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_run_serves_all_and_goes_on_after(causal: Causal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is loaded once; what costs more than its run is only searched where that is asked for."""
     from uncone.model import last_states, layered_model
     from uncone.model.hidden_states import _Run

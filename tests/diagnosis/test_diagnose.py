@@ -168,10 +168,8 @@ class TestMiniLM:
     def test_the_headline_is_healthy_and_the_tail_is_not(self, of_minilm: Diagnosis, minilm: Path) -> None:
         d, (subject,) = of_minilm, of_minilm.subjects
         assert (subject.n, subject.d, subject.dtype) == (30522, 384, "float32")
-        headline = (
-            "shows no defect as a whole (mean cosine 0.02, effective rank 352 of 384), but its tail is degenerate"
-        )
-        assert d.verdict.startswith(f"The input token table {headline}")
+        whole = "shows no defect as a whole (mean cosine 0.02, effective rank 352 of 384)"
+        assert d.verdict.startswith(f"The input token table {whole}, but its tail is degenerate")
         assert _causes(subject) == ["degenerate_tail"]
         assert "994 reserved tokens" in subject.findings[0].evidence[0]
         assert d.notes == ("BertModel has no output head: this checkpoint holds the model without one",)
@@ -285,9 +283,8 @@ class TestRecord:
         uncone.diagnose(gaussian(n, 3), skip_nonfinite=True, progress=lambda *step: seen.append(step))
         steps = ("looking for rows that are not finite", GRID, n), ("summing", GRID, n), ("finding eigenvalues", 0, 0)
         assert seen[0][0] == "opening"
-        assert {(f"rows: {what}", *at) for what, *at in (*steps, ("drawing", n, n), ("partition function", n, n))} <= {
-            *seen
-        }
+        steps = (*steps, ("drawing", n, n), ("partition function", n, n))
+        assert {(f"rows: {what}", *at) for what, *at in steps} <= {*seen}
 
     def test_many_rows_are_sampled_and_said(self) -> None:
         d = uncone.diagnose(np.random.default_rng(0).standard_normal((40_000, 3), dtype=np.float32))

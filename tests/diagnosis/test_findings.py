@@ -46,9 +46,7 @@ def named(
     return by_cause
 
 
-def level(
-    cause: str, *measurements: Measurement, groups: Groups | None = None, found: UnderTrained | None = None
-) -> str | None:
+def level(cause: str, *measurements: Measurement, groups: Groups | None = None, found: Any = None) -> str | None:
     """The level at which the cause is found; None where it is not."""
     finding = named(*measurements, groups=groups, found=found).get(cause)
     return finding and finding.level
@@ -135,9 +133,7 @@ def test_a_tail_leans_by_its_excess_and_is_severe_by_its_share(cosines: list[flo
     ("everywhere", "within", "expected"),
     [(0.0, 0.499, None), (0.0, 0.5, "note"), (0.0, 0.501, "note"), (0.35, 0.55, "note"), (0.35, 0.549, None)],
 )
-def test_reserved_rows_are_named_when_they_are_near_copies(
-    everywhere: float, within: float, expected: str | None
-) -> None:
+def test_reserved_rows_that_are_near_copies_are_named(everywhere: float, within: float, expected: str | None) -> None:
     by_id = groups(0.0, within=within)
     assert level("degenerate_tail", *healthy(mean_cosine=everywhere), groups=by_id) == expected
 
@@ -283,9 +279,7 @@ COSINE_BAR = 6 * math.sqrt(2 / D) / 40_000  # six standard errors of the mean co
         ({"order": None}, True),
     ],
 )
-def test_each_trace_of_training_alone_denies_that_a_table_is_untrained(
-    changed: dict[str, float | None], expected: bool
-) -> None:
+def test_each_trace_of_training_denies_an_untrained_table(changed: dict[str, float | None], expected: bool) -> None:
     found = named(*random_rows(**changed))  # type: ignore[arg-type]
     assert ("untrained" in found) == expected
     assert ("no_defect" in found) == (not expected)
@@ -307,10 +301,7 @@ def test_a_random_table_is_told_by_what_it_is() -> None:
 
 def test_an_untrained_table_with_odd_rows_has_both_findings() -> None:
     found = named(*random_rows(), odd=odd("giant", 1)).items()
-    assert {(cause, finding.level) for cause, finding in found} == {
-        ("giant_rows", "warning"),
-        ("untrained", "structure"),
-    }
+    assert {(cause, it.level) for cause, it in found} == {("giant_rows", "warning"), ("untrained", "structure")}
 
 
 @pytest.mark.parametrize(

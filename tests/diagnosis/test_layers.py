@@ -213,12 +213,9 @@ def test_readings_are_those_of_the_measures() -> None:
 def test_a_page_shows_all_and_the_record_comes_back() -> None:
     found = describe(_planted(), counts=np.arange(20), pictured=(0, -1))
     page = to_page(Document("planted", "diagnosis", found.blocks()))
-    titles = (
-        "Hidden states, layer by layer",
-        "Cosines of pairs of states",
-        "Logit spectrum: the model has no output head",
-    )
+    titles = ("Hidden states, layer by layer", "Cosines of pairs of states")
     assert all(title in page for title in titles)
+    assert "Logit spectrum: the model has no output head" in page
     assert found.pictured == ("embeddings", "layer 1")
     assert found.pictures[0].group_names[0] == "seen 0 times"
     assert build_record(LayerProfile, json.loads(json.dumps(asdict(found))), "layers") == found

@@ -66,9 +66,7 @@ def test_counts_that_do_not_fit_are_refused(counts: torch.Tensor, message: str) 
 
 @settings(deadline=None, max_examples=8)
 @given(st.integers(1, 40_000), st.sets(st.integers(0, 39_999), max_size=300), st.booleans())
-def test_a_sample_holds_all_reserved_rows_and_no_more_than_there_is_room_for(
-    more: int, some: set[int], many: bool
-) -> None:
+def test_a_sample_holds_all_reserved_rows_that_it_has_room_for(more: int, some: set[int], many: bool) -> None:
     n = MOST_POINTS + more
     reserved = np.arange(0, n, 2)[: MOST_POINTS // 2] if many else np.array(sorted(i for i in some if i < n), np.int64)
     ids = _draw(torch.zeros(n, 1), reserved).ids

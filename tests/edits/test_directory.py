@@ -75,9 +75,8 @@ def test_a_tensor_is_added_to_the_file_of_another(tmp_path):
         pass
     index = json.loads((out / "model.safetensors.index.json").read_text())
     assert index["weight_map"]["new.weight"] == index["weight_map"][table]
-    assert index["metadata"]["total_size"] == sum(
-        t.nbytes for f in out.glob("*.safetensors") for t in load_file(f).values()
-    )
+    sizes = (t.nbytes for f in out.glob("*.safetensors") for t in load_file(f).values())
+    assert index["metadata"]["total_size"] == sum(sizes)
     assert json.loads((out / "config.json").read_text()) == config
     before, after = digests(tmp_path / "m"), digests(out)
     assert {name: after[name] for name in before} == before

@@ -118,9 +118,8 @@ def test_retrieval_and_its_record(planted: Path, tmp_path: Path) -> None:
     found = evaluate(planted / "spoiled.vec", repairs=[*FEW, "whiten_pca"], **given)
     numbers = found.results["retrieval"]["retrieval"]
     ways = ("", "_inner", "_inner_documents")
-    assert set(numbers["center"]) == {f"{one}{way}" for one in ("ndcg10", "recall10", "recall100") for way in ways} | {
-        "n"
-    }
+    names = {f"{one}{way}" for one in ("ndcg10", "recall10", "recall100") for way in ways}
+    assert set(numbers["center"]) == {*names, "n"}
     assert "ndcg10_inner_documents" not in numbers["whiten_pca"]
     # Subtracting one vector from the documents alone moves all scores of a query alike.
     assert numbers["center"]["ndcg10_inner_documents"] == pytest.approx(numbers["original"]["ndcg10_inner"], abs=0.02)
@@ -315,9 +314,8 @@ def test_verdicts() -> None:
         return verdict("m", "retrieval", "ndcg10", differences)
 
     assert said(up) == "m, retrieval: center changes nDCG@10 by +0.0200 (95%: +0.0100 to +0.0300)."
-    assert said(up, others=2).startswith(
-        "m, retrieval: of 3 repairs center does best; it changes nDCG@10 by +0.0200 (95%"
-    )
+    best = "m, retrieval: of 3 repairs center does best; it changes nDCG@10 by +0.0200 (95%"
+    assert said(up, others=2).startswith(best)
     assert "no repair helps; the best, center, changes" in said(flat)
     assert said(flat).endswith("Leave it as it is.")
     assert said(up, flat, down) == (

@@ -52,9 +52,7 @@ def test_a_table_of_pairs_and_its_columns(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(("spoiled", "chosen"), [(True, "all_but_the_top_2"), (False, "original")])
-def test_a_choice_without_repair(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str
-) -> None:
+def test_a_choice_of_no_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=spoiled), write_sts(tmp_path / "sts")
     given = ["--method", "auto", "--repairs", "center", "all_but_the_top_2", "--json", str(tmp_path / "s.json")]
     main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given])

@@ -169,9 +169,7 @@ def test_ids_as_a_sequence_and_words_as_ids(tmp_path: Path) -> None:
     assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
 
 
-def test_documents_that_are_read_anew_by_every_repair_say_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_that_every_repair_reads_anew_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path, *planted(spoiled=True))
     own = given(spoiled=True, repairs=["center", "whiten"], documents=tmp_path / "d.npy")
     held = uncone.evaluate(**own)

@@ -23,9 +23,7 @@ from uncone.evaluation.word_vocabulary import vocabulary_of
         (normalised_spaces(), False, f"{SPACE}river"),
     ],
 )
-def test_a_word_alone_gets_the_piece_that_it_has_inside_a_text(
-    tokenizer: Any, leading_space: bool, spelled: str
-) -> None:
+def test_a_word_alone_gets_the_piece_that_it_has_in_a_text(tokenizer: Any, leading_space: bool, spelled: str) -> None:
     found = vocabulary_of(tokenizer)
     assert found.leading_space is leading_space
     assert found.ids("river") == (tokenizer.token_to_id(spelled),)

@@ -64,9 +64,7 @@ def test_the_bootstrap_of_seeds_has_the_textbook_error(shrink: Load) -> None:
     assert found.high - found.low == pytest.approx(2 * t.ppf(0.975) * error, rel=0.05), "Student's"
 
 
-def test_the_interval_of_three_seeds_holds_the_truth_as_often_as_it_says(
-    shrink: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interval_of_three_seeds_is_right_as_often_as_it_says(shrink: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """No arm is better; seeds move both, and items are drawn anew. Percentiles of three seeds miss twice as often."""
     random, scoring, missed = np.random.default_rng(3), shrink("scoring"), 0
     monkeypatch.setattr(scoring, "RESAMPLES", 500)

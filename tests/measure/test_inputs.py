@@ -147,10 +147,8 @@ def test_two_groups_of_any_kind() -> None:
 
 
 def test_a_search_of_masked_states_serves_the_measures_and_hubs_are_positions() -> None:
-    positions, search = (
-        MASK.flatten().nonzero().flatten(),
-        measure.nearest_neighbours(STATES, 5, distinct=True, mask=MASK),
-    )
+    positions = MASK.flatten().nonzero().flatten()
+    search = measure.nearest_neighbours(STATES, 5, distinct=True, mask=MASK)
     _same(measure.two_nn(STATES, neighbours=search, mask=MASK), measure.two_nn(ROWS))
     in_rows = measure.hubness(ROWS, k=3).details["hubs"]
     assert measure.hubness(STATES, k=3, mask=MASK).details["hubs"] == positions[in_rows].tolist()

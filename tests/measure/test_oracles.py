@@ -53,10 +53,8 @@ def test_contributions_of_dimensions_are_means_over_all_pairs() -> None:
     x = _drifted(50, 6)
     unit = _unit(x)
     products = torch.stack([unit[i] * unit[j] for i, j in permutations(range(50), 2)]).mean(0)
-    reading, (shares, order) = (
-        measure.rogue_dimensions(Moments.of(x)),
-        (products / products.sum()).sort(descending=True),
-    )
+    reading = measure.rogue_dimensions(Moments.of(x))
+    shares, order = (products / products.sum()).sort(descending=True)
     assert reading.details["dimensions"] == order.tolist()
     assert reading.details["shares"] == pytest.approx(shares.tolist())
     assert float(reading) == pytest.approx(float(shares[0]))

@@ -34,9 +34,7 @@ def _between(x: Tensor, _: Moments) -> Measurement:
 
 def _of(function: Callable[..., Measurement], **variants: dict[str, Any]) -> dict[str, Read]:
     """A measure of moments, as it is and with options."""
-    return {
-        name: lambda _, m, options=options: function(m, **options) for name, options in ({"": {}} | variants).items()
-    }
+    return {name: lambda _, m, given=given: function(m, **given) for name, given in ({"": {}} | variants).items()}
 
 
 def _of_rows(function: Callable[..., Measurement], **options: Any) -> dict[str, Read]:

@@ -76,9 +76,8 @@ class TestTables:
         table = _table(tmp_path, "token\tcount\na\t5\nb\t1\n")
         found = read_counts(table, 3, ["a", "a", "b"])
         assert found.counts.tolist() == [5, 0, 1]
-        assert found.notes[-1].startswith(
-            "1 token of counts.tsv is that of several rows: its count is taken for the first"
-        )
+        note = "1 token of counts.tsv is that of several rows: its count is taken for the first"
+        assert found.notes[-1].startswith(note)
         assert len(read_counts(table, 2, ["a", "b"]).notes) == 0
 
     def test_no_file(self, tmp_path: Path) -> None:

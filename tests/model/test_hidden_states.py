@@ -46,9 +46,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer(models.WordPiece({w: i for i, w in enumerate(FRAME + WORDS)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(FRAME)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
+    special = [("[CLS]", 2), ("[SEP]", 3)]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
     tokenizer.save(str(place / "bert" / "tokenizer.json"))
     return place
 
@@ -300,9 +299,7 @@ def _no_memory(most: int) -> Callable[..., list[torch.Tensor]]:
     return run
 
 
-def test_without_memory_batches_are_halved_and_it_is_said(
-    place: Path, whole: LayerStates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_memory_batches_are_halved(place: Path, whole: LayerStates, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(LayeredModel, "states", _no_memory(10))
         found = hidden_states_of(place / "bert", open_texts(place / "lines.txt"), width=None)

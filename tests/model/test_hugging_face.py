@@ -79,9 +79,8 @@ def test_the_cache_is_where_the_environment_says(tmp_path: Path) -> None:
     names = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     code = "from uncone.model.hugging_face import cached_snapshot; print(cached_snapshot('gpt2'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment | {"HF_HOME": str(tmp_path)}, capture_output=True, text=True
-    )
+    environment["HF_HOME"] = str(tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == str(snapshot), done.stderr
 
 

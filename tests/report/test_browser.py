@@ -71,10 +71,8 @@ class _Visit:
         self.page.goto(path.as_uri(), wait_until="load")
 
 
-def _visit(
-    browser: Any, diagnosis: Diagnosis, folder: Path, width: int, scheme: str, **options: Any
-) -> tuple[_Visit, str]:
-    path = folder / "report.html"
+def _visit(browser: Any, diagnosis: Diagnosis, to: Path, width: int, scheme: str, **options: Any) -> tuple[_Visit, str]:
+    path = to / "report.html"
     write_html(diagnosis, path)
     return _Visit(browser, path, width, scheme, **options), path.as_uri()
 
@@ -178,9 +176,7 @@ def _trained_gpt2(out: Path) -> Path:
 
 
 @pytest.mark.parametrize(("kind", "most"), [("MiniLM", 5.2), ("two tables", 9.0), ("GPT-2", 8.3)])
-def test_the_page_of_a_real_model_takes_few_screens(
-    browser: Any, tmp_path: Path, minilm: Path, kind: str, most: float
-) -> None:
+def test_a_real_model_takes_few_screens(browser: Any, tmp_path: Path, minilm: Path, kind: str, most: float) -> None:
     diagnosis = diagnose(_trained_gpt2(tmp_path / "gpt2")) if kind == "GPT-2" else _two_tables(minilm)
     if kind == "MiniLM":
         diagnosis = replace(diagnosis, subjects=diagnosis.subjects[:1])
@@ -199,9 +195,7 @@ def _readings(page: Any) -> list[str]:
     return page.locator("table:has(.fold)").first.locator("th[scope=row]").evaluate_all(seen)
 
 
-def test_measures_are_folded_by_question_and_the_first_of_each_is_open(
-    browser: Any, tmp_path: Path, minilm: Path
-) -> None:
+def test_measures_are_folded_by_question_and_each_first_is_open(browser: Any, tmp_path: Path, minilm: Path) -> None:
     visit, _ = _visit(browser, diagnose(minilm), tmp_path, 1440, "light", java_script_enabled=False)
     first = ["Mean cosine, raw", "IsoScore, centred", "Effective rank, centred", "Rogue dimensions, raw"]
     first += ["Partition isotropy, raw", "Uniformity, raw", "Correlation of norm and id, raw"]
@@ -215,7 +209,7 @@ def test_measures_are_folded_by_question_and_the_first_of_each_is_open(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_wide_tables_scroll_inside_themselves_on_a_phone(
+def test_wide_tables_scroll_within_themselves_on_phones(
     browser: Any, tmp_path: Path, minilm: Path, scheme: str
 ) -> None:
     records = (diagnose(minilm), calibrate(torch.randn(400, 16), most_pairs=10_000), make_comparison(3))
@@ -328,9 +322,7 @@ def test_links_within_the_page_lead_to_their_subject(browser: Any, tmp_path: Pat
 @pytest.mark.parametrize("count", [2, 6])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_page_of_a_comparison_is_quiet_and_fits(
-    browser: Any, tmp_path: Path, width: int, scheme: str, count: int
-) -> None:
+def test_a_comparison_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme: str, count: int) -> None:
     path = tmp_path / "comparison.html"
     write_html(make_comparison(count), path)
     visit = _Visit(browser, path, width, scheme)

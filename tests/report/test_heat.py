@@ -16,9 +16,7 @@ from uncone.report.html import to_page
 from uncone.report.markdown import markdown_of
 
 _NUMBERS = ((1.0, 1.0, 1.0), (0.5, None, 0.0))
-MAP = HeatMap(
-    "profiles", "Profiles", "step", "rank", "share", (0.0, 10.0, 30.0), (1.0, 4.0), _NUMBERS, spark="spectrum"
-)
+MAP = HeatMap("profiles", "Parts", "step", "rank", "share", (0.0, 10.0, 30.0), (1.0, 4.0), _NUMBERS, spark="spectrum")
 MAP = replace(MAP, caption="Dark is much.")
 
 

@@ -127,9 +127,7 @@ def test_random_instructions_are_refused(tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize(("length", "message"), [(5_000, "got an object of mxxx"), (10**6, "a class has a name of")])
-def test_an_object_of_a_very_long_name_is_refused_at_once(
-    tmp_path: Path, legacy: bool, length: int, message: str
-) -> None:
+def test_an_object_of_a_long_name_is_refused_at_once(tmp_path: Path, legacy: bool, length: int, message: str) -> None:
     """The message does not grow with it, and torch searches none that took it hours."""
     path = tmp_path / "x.pt"
     instructions = b"}q\x00X\x01\x00\x00\x00wq\x01cm" + b"x" * length + b"\nf\nq\x02s"

@@ -28,9 +28,8 @@ def _check(texts: list[bytes]) -> np.ndarray:
 
 
 digits = st.text("0123456789", max_size=18)
-decimals = st.builds(
-    lambda sign, whole, rest: f"{sign}{whole}.{rest}".encode(), st.sampled_from(["", "-"]), digits, digits
-)
+signs = st.sampled_from(["", "-"])
+decimals = st.builds(lambda sign, whole, rest: f"{sign}{whole}.{rest}".encode(), signs, digits, digits)
 
 
 @given(st.lists(decimals, min_size=1, max_size=20))

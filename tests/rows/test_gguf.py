@@ -85,9 +85,8 @@ def test_quantised_rows_are_near_what_was_quantised(tmp_path: Path, name: str) -
 
 
 def test_the_header_is_what_was_written(tmp_path: Path) -> None:
-    source = LocalFile(
-        _written(tmp_path / "x.gguf", {"w": (_random(3, 2), None)}, alignment=64, keys={"llama.context_length": 7})
-    )
+    tensors, keys = {"w": (_random(3, 2), None)}, {"llama.context_length": 7}
+    source = LocalFile(_written(tmp_path / "x.gguf", tensors, alignment=64, keys=keys))
     header = read_gguf(source)
     assert header.metadata["general.architecture"] == "llama"
     assert header.metadata["llama.context_length"] == 7
@@ -123,9 +122,7 @@ def test_memory_stays_that_of_a_block(tmp_path: Path) -> None:
 class TestMessages:
     """Each says what was expected, what came and what to do."""
 
-    def test_the_package_is_needed_for_quantised_tensors_only(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_only_quantised_tensors_need_the_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         x = _random(8, 32)
         path = _written(tmp_path / "x.gguf", {"w": (gguf.quants.quantize(x, TYPES.Q8_0), TYPES.Q8_0), "v": (x, None)})
         monkeypatch.setitem(sys.modules, "gguf", None)

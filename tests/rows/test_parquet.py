@@ -192,9 +192,7 @@ def test_no_rows_are_read_from_any_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("said", "got"), [(5, "more"), (15, "10")])
-def test_a_part_of_other_rows_than_its_footer_says(
-    tmp_path: Path, said: int, got: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_of_other_rows_than_said(tmp_path: Path, said: int, got: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of the next part came under other numbers in a pass than in a range."""
     for name in ("a", "b"):
         _write(tmp_path / "t" / f"{name}.parquet", {"v": _listed(gaussian(10, 2))})
@@ -268,9 +266,7 @@ class TestMessages:
             ),
         ],
     )
-    def test_what_is_no_column_of_lists_of_floats(
-        self, tmp_path: Path, columns: dict[str, object], part: str, message: str
-    ) -> None:
+    def test_no_lists_of_floats(self, tmp_path: Path, columns: dict[str, object], part: str, message: str) -> None:
         refuses(message, uncone.open_rows, f"{_write(tmp_path / 'x.parquet', columns)}{part}")
 
     def test_two_columns_of_one_name(self, tmp_path: Path) -> None:
@@ -370,9 +366,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
     text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(6000, np.int32)), pa.array(["a" * 200_000]))
     table = pa.table({"v": _listed(torch.zeros(6000, 2)), "word": text})
-    pq.write_table(
-        table, tmp_path / "x.parquet", compression="zstd", store_schema=False, dictionary_pagesize_limit=2**30
-    )
+    options = {"compression": "zstd", "store_schema": False, "dictionary_pagesize_limit": 2**30}
+    pq.write_table(table, tmp_path / "x.parquet", **options)
     assert printed(code, f"{tmp_path}/x.parquet#v") < 200  # 1.2 GB, if each row had its own
 
 

@@ -72,9 +72,7 @@ class TestText:
 
     @pytest.mark.parametrize("form", ["%.4f", "%g", "%.9g", "%r", "%.18e", "%d", "% .3f", "%+.3f", "%e"])
     @pytest.mark.parametrize("threads", [1, 2])
-    def test_every_way_to_print_a_number(
-        self, tmp_path: Path, form: str, threads: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_all_number_forms(self, tmp_path: Path, form: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 1000)  # many pieces, and lines across them
         monkeypatch.setattr(word_vectors, "available", lambda: threads)
         x = gaussian(200, 7) * 10 ** gaussian(200, 1)
@@ -192,25 +190,8 @@ def test_a_line_that_goes_bad_later_is_named_by_its_number(tmp_path: Path, monke
     assert equal(rows.read(0, 5), _parsed(b"\n".join(lines[:5]), 2))
 
 
-FIELDS = [
-    "0.5",
-    "-1.25",
-    "12.0",
-    ".5",
-    "5.",
-    "1",
-    "-0.0",
-    "1e-5",
-    "1.5e3",
-    "nan",
-    "inf",
-    "x",
-    ".",
-    "a.b",
-    "1_0",
-    "+0.5",
-]
-FIELDS += ["0." + "123456789" * 3, "é"]
+FIELDS = ["0.5", "-1.25", "12.0", ".5", "5.", "1", "-0.0", "1e-5", "1.5e3", "nan", "inf", "x", ".", "a.b"]
+FIELDS += ["1_0", "+0.5", "0." + "123456789" * 3, "é"]
 line = st.builds(
     lambda word, parts, between, end: (word + "".join(map(str.__add__, between, parts)) + end).encode(),
     st.sampled_from(["w", "", ".", "a b", "1.5", "w 1.5", " ", "a\t", "é.é"]),

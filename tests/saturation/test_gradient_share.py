@@ -14,11 +14,9 @@ from uncone.saturation.head.gradient.record import GradientShare
 Tensor = torch.Tensor
 
 
-def _states(
-    head: Tensor, states: Tensor, labels: Tensor, *, cap: float | None = None, bias: Tensor | None = None
-) -> States:
+def _states(head: Tensor, x: Tensor, labels: Tensor, *, cap: float | None = None, bias: Tensor | None = None) -> States:
     windows = torch.arange(len(labels)) * 20 // len(labels)
-    return States(states.float(), labels, head.float(), bias, cap, 1.0, "planted", windows)
+    return States(x.float(), labels, head.float(), bias, cap, 1.0, "planted", windows)
 
 
 def _random(n: int, v: int, d: int, seed: int = 0, **more: float) -> States:

@@ -24,9 +24,7 @@ def _alone(head: Tensor, text: Text) -> Tensor:
 
 @pytest.mark.parametrize("cap", [None, 5.0])
 @pytest.mark.parametrize("bias", [False, True])
-def test_nested_losses_are_those_of_each_head_alone(
-    cap: float | None, bias: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nested_losses_are_those_of_each_head(cap: float | None, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truncation, "_CHUNK_BYTES", 60 * 4 * 50)  # many chunks, the last one short
     s = made(333, cap=cap, bias=bias)
     text, head = Text(s.states, s.labels, s.bias, s.cap), gauge(s.head, s.cap)
@@ -110,9 +108,8 @@ def test_no_loss_changes_by_more_than_its_bound(seed: int, rank: int, size: floa
         found = bounds(head, heads, rank, moment, float(norms.mean()))
         room = 1 + 1e-6
         assert float(changes.mean()) <= found.on_states * room + 1e-6
-        assert (
-            found.on_states <= float(norms.square().mean().sqrt()) * found.frobenius / float(norms.mean()) * room + 1e-6
-        )
+        bound = float(norms.square().mean().sqrt()) * found.frobenius / float(norms.mean())
+        assert found.on_states <= bound * room + 1e-6
         assert float(changes.mean()) <= found.spectral * room + 1e-6
         assert found.spectral <= found.frobenius * room
         cut = head - heads.at(rank)

@@ -389,9 +389,7 @@ class Strange(torch.nn.Module):
     def get_input_embeddings(self) -> Any:
         return self.inner.transformer.wte
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Any = None, labels: Any = None, return_dict: Any = None
-    ) -> Any:
+    def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, return_dict: Any = None) -> Any:
         out = self.inner(input_ids=input_ids, attention_mask=attention_mask)
         out.logits = self.change(out.logits)
         if labels is not None:

@@ -231,9 +231,7 @@ def test_a_trainer_writes_lines_and_trains_as_without(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [MemoryError("none left"), torch.OutOfMemoryError("none left")])
-def test_a_ledger_without_memory_ends_no_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_ledgers_without_memory_end_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def none(*_: Any, **__: Any) -> None:
         raise error
 

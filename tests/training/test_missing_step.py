@@ -80,9 +80,7 @@ def test_it_is_said_at_the_second_forward_pass_and_no_earlier() -> None:
 
 
 @pytest.mark.parametrize("micro_batches", [1, 4])
-def test_steps_that_are_closed_after_or_before_the_optimisers_and_a_loss_left_over_are_no_case(
-    micro_batches: int,
-) -> None:
+def test_steps_closed_after_or_before_the_optimisers_and_a_loss_left_over_are_no_case(micro_batches: int) -> None:
     model, optimizer, attached = started()
     with attached:
         train(model, optimizer, 3, after=attached.step, micro_batches=micro_batches)

@@ -56,9 +56,8 @@ def test_it_is_a_loop_over_classes(settings: dict[str, Any], classes: int) -> No
         labels[7] = -100
     penalty = PersistentEntropy(**settings)
     loss = penalty(points, labels)
-    wanted, entropies, kept = slow(
-        points, labels, *({"weight": 1.0, "select": True, "length_weight": 0.0} | settings).values()
-    )
+    settings = {"weight": 1.0, "select": True, "length_weight": 0.0} | settings
+    wanted, entropies, kept = slow(points, labels, *settings.values())
     assert float(loss) == pytest.approx(wanted, rel=1e-9)
     assert penalty.last.entropy.tolist() == pytest.approx(entropies, rel=1e-9)
     assert penalty.last.kept.tolist() == kept

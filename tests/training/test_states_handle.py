@@ -235,9 +235,7 @@ def test_models_without_states_of_one_stack_are_refused() -> None:
         (Kept(), {"attention_mask": torch.ones(8, 1, 10, 10).bool()}, r"expected an attention_mask of shape \(8, 10\)"),
     ],
 )
-def test_penalties_that_are_no_number_and_masks_that_are_none_are_refused(
-    penalty: Any, changed: Any, said: str
-) -> None:
+def test_penalties_that_are_no_number_and_what_is_no_mask_are_refused(penalty: Any, changed: Any, said: str) -> None:
     model, inputs = classifier(), batch(8)
     with attach_states(model, penalty), pytest.raises(InputError, match=said):
         model(**inputs | changed)

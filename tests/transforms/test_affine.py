@@ -43,9 +43,8 @@ def test_every_dtype_comes_back_and_errs_no_more_than_its_rounding(dtype: torch.
     y = a.transform(x)
     assert (y.dtype, y.device, y.shape) == (dtype, x.device, (40, 5))
     exact = a.transform(x.double())
-    torch.testing.assert_close(
-        y.double(), exact, rtol=2 * torch.finfo(dtype).eps, atol=20 * torch.finfo(torch.float32).eps
-    )
+    eps, least = torch.finfo(dtype).eps, torch.finfo(torch.float32).eps
+    torch.testing.assert_close(y.double(), exact, rtol=2 * eps, atol=20 * least)
 
 
 def test_rows_keep_their_ids_and_labels_and_are_read_in_parts() -> None:

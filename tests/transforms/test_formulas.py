@@ -45,9 +45,8 @@ def test_scaled_centring_is_the_papers_formula() -> None:
     x = torch.cat([_cone(60, 5), torch.zeros(2, 5, dtype=torch.float64)])
     norms = [sum(float(v) ** 2 for v in row) ** 0.5 for row in x]
     mean = [sum(float(row[j]) / norm for row, norm in zip(x[:60], norms, strict=False)) / 60 for j in range(5)]
-    expected = [
-        [float(v) - norm * m for v, m in zip(row, mean, strict=True)] for row, norm in zip(x, norms, strict=True)
-    ]
+    pairs = zip(x, norms, strict=True)
+    expected = [[float(v) - norm * m for v, m in zip(row, mean, strict=True)] for row, norm in pairs]
     y = ScaledCenter().fit_transform(x)
     torch.testing.assert_close(y, torch.tensor(expected, dtype=torch.float64))
     assert bool((y[60:] == 0).all())

@@ -35,9 +35,8 @@ def test_a_shift_by_one_is_seen_and_undone(shift: tuple[int, int]) -> None:
     q, d = q + shift[0], d + shift[1]
     there = (q >= 0) & (q < M) & (d >= 0) & (d < N)
     note, caution = remarks_on_numbers(_sides(documents, queries, q[there], d[there]), "qrels.tsv")
-    assert note.startswith(
-        "The ids of the queries and documents in qrels.tsv are taken as row numbers, counted from 0."
-    )
+    begin = "The ids of the queries and documents in qrels.tsv are taken as row numbers, counted from 0."
+    assert note.startswith(begin)
     sides, words = zip(("queries", "documents"), shift, strict=True), {1: "lowered by 1", -1: "raised by 1"}
     shifts = " and ".join(f"the numbers of {name} {words[by]}" for name, by in sides if by)
     assert f"with {shifts}. Row numbers are counted from 0" in caution
@@ -83,9 +82,8 @@ def test_a_number_0_that_never_occurs_is_said_unless_the_rows_show_that_the_numb
     assert remarks_on_numbers(_sides(documents, queries, q, d), "qrels")[1] == ""
     unrelated = np.random.default_rng(4).standard_normal((M, D))
     caution = remarks_on_numbers(_sides(documents, unrelated, q, d), "qrels")[1]
-    assert caution.startswith(
-        "The number 0 never occurs among the ids of the documents in the matching pairs of qrels."
-    )
+    begin = "The number 0 never occurs among the ids of the documents in the matching pairs of qrels."
+    assert caution.startswith(begin)
     d[0] = 0
     assert remarks_on_numbers(_sides(documents, unrelated, q, d), "qrels")[1] == ""
 

@@ -60,13 +60,9 @@ def as_its_checks_expect(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if hasattr(init, "__wrapped__"):
             monkeypatch.setattr(type(made), "__init__", init.__wrapped__)
     with warnings.catch_warnings():
-        for expected in (
-            "Estimator .* does not inherit from",
-            "whitening .* rows",
-            "the rows' mean is zero",
-            "X .* feature names",
-        ):
-            warnings.filterwarnings("ignore", expected, UserWarning)
+        known = ("Estimator .* does not inherit", "whitening .* rows", "the rows' mean is zero", "X .* feature names")
+        for message in known:
+            warnings.filterwarnings("ignore", message, UserWarning)
         yield
 
 

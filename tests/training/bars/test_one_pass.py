@@ -247,9 +247,8 @@ def test_a_mode_that_rounds_factors_is_reckoned_with() -> None:
     try:
         for name in ("high", "medium"):
             torch.set_float32_matmul_precision(name)
-            np.testing.assert_allclose(
-                lengths(points, spanning_tree(points, block=64)), scipy_lengths(points), rtol=1e-6
-            )
+            found = lengths(points, spanning_tree(points, block=64))
+            np.testing.assert_allclose(found, scipy_lengths(points), rtol=1e-6)
     finally:
         torch.set_float32_matmul_precision(mode)
 

@@ -194,9 +194,8 @@ class TestRefused:
             linear_cross_entropy(hidden, weight, labels, options=TORCH)
 
     def test_an_older_liger(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        stock = pytest.importorskip(
-            "liger_kernel.ops.fused_linear_cross_entropy", reason="the extra [liger] is not installed"
-        )
+        name = "liger_kernel.ops.fused_linear_cross_entropy"
+        stock = pytest.importorskip(name, reason="the extra [liger] is not installed")
         monkeypatch.setattr(stock, "fused_linear_cross_entropy_forward", lambda _input, weight: None)
         h, w, y = torch.zeros(2, 3), torch.zeros(4, 3), torch.zeros(2, dtype=torch.int64)
         with pytest.raises(InputError, match=r"expected liger-kernel of at least 0\.8\.2"):
