@@ -80,8 +80,7 @@ def test_kill_9_at_any_time_of_a_diagnosis_leaves_whole_files(tmp_path: Path) ->
 
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((20_000, 64), dtype=np.float32))
     command = [sys.executable, "-c", KILLED, *(str(tmp_path / name) for name in ("x.npy", "d.json", "d.html"))]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert int(done.stdout) > 5
+    assert int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) > 5
 
 
 def test_an_error_while_writing_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:

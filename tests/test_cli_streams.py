@@ -154,8 +154,7 @@ def test_closed_standard_streams_stop_no_command(tmp_path: Path, closed: str) ->
     """As a job scheduler runs it. A file that took a closed stream's number would hold what libraries print."""
     _save_rows(tmp_path / "x.npy")
     for command in ("diagnose x.npy --json d.json", "repair x.npy y.npy --method center --json r.json"):
-        done = _shell(f"cd {tmp_path} && PYTHONFAULTHANDLER=1 $1 -m uncone {command} {closed}")
-        assert done.returncode == 0
+        assert _shell(f"cd {tmp_path} && PYTHONFAULTHANDLER=1 $1 -m uncone {command} {closed}").returncode == 0
     assert isinstance(load_record(tmp_path / "d.json"), Diagnosis)
     assert isinstance(load_record(tmp_path / "r.json"), Repaired)
     assert np.load(tmp_path / "y.npy").shape == (200, 8)
@@ -244,8 +243,7 @@ def test_json_comes_first_then_the_terminal_then_the_page(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     order = list[str]()
-    steps = ((Diagnosis, "save"), (reports, "print_record"), (reports, "write_html"))
-    for place, name in steps:
+    for place, name in ((Diagnosis, "save"), (reports, "print_record"), (reports, "write_html")):
         monkeypatch.setattr(place, name, lambda *_, name=name: order.append(name))
     hand_over(make_diagnosis(), tmp_path / "d.json", tmp_path / "d.html")
     assert order == ["save", "print_record", "write_html"]

@@ -81,8 +81,7 @@ def test_covariance_and_spectra_agree_with_numpy() -> None:
 
 @pytest.mark.parametrize("decay", [0.0, 0.35, 1.0])
 def test_leading_directions_are_those_of_the_decomposition(decay: float) -> None:
-    x = gaussian(900, 100, dtype=F64) * torch.arange(1, 101, dtype=F64) ** -decay + 1
-    m = Moments.of(x)
+    m = Moments.of(gaussian(900, 100, dtype=F64) * torch.arange(1, 101, dtype=F64) ** -decay + 1)
     found = m.leading_directions(3, centered=True)
     expected = np.linalg.eigh(m.covariance())[1][:, ::-1][:, :3]
     assert close(np.abs((found * expected).sum(0)), np.ones(3), atol=1e-9)
@@ -104,10 +103,8 @@ def test_weights_of_whole_numbers_repeat_rows() -> None:
 
 
 def test_a_large_common_direction_costs_no_digits() -> None:
-    spread = gaussian(20000, 8)
-    x = spread + 3000
-    expected = torch.cov(x.double().T)
-    assert close(Moments.of(x).covariance(), expected, atol=2e-6)
+    x = gaussian(20000, 8) + 3000
+    assert close(Moments.of(x).covariance(), torch.cov(x.double().T), atol=2e-6)
 
 
 @given(st.integers(1, 400), st.integers(1, 8), st.integers(0, 10**6), st.data())
@@ -274,8 +271,7 @@ def test_updates_after_a_reading_count() -> None:
 
 @pytest.mark.parametrize("scale", [1e-42, 1e-25, 1e18, 1e30])
 def test_lengths_that_float32_cannot_square(scale: float) -> None:
-    x = (gaussian(50, 4, dtype=F64) + 1) * scale
-    x32 = x.float()
+    x32 = ((gaussian(50, 4, dtype=F64) + 1) * scale).float()
     unit = torch.nn.functional.normalize(x32.double(), dim=1, eps=1e-300)
     m = Moments.of(x32)
     assert m.zero_rows == 0

@@ -105,8 +105,7 @@ def test_errors_are_one_clear_line(
 
 @pytest.fixture(scope="module")
 def found() -> Calibration:
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(200, 16)).astype(np.float32) + 0.3
+    x = np.random.default_rng(1).normal(size=(200, 16)).astype(np.float32) + 0.3
     return calibrate(x, scores=[0.8], against=calibrate(x + 0.4))
 
 

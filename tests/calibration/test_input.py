@@ -95,8 +95,7 @@ def test_equal_rows_that_are_no_random_pairs_are_not_counted(tmp_path: Path) -> 
 
 def test_pairs_by_row_numbers_from_1_are_a_caution(tmp_path: Path) -> None:
     x = _rows()
-    generator = np.random.default_rng(1)
-    queries = x[::-2] + 0.3 * generator.normal(size=x[::-2].shape).astype(x.dtype)
+    queries = x[::-2] + 0.3 * np.random.default_rng(1).normal(size=x[::-2].shape).astype(x.dtype)
     for first in (0, 1):
         lines = (f"{q + first}\t{len(x) - 1 - 2 * q + first}\t1\n" for q in range(first, len(queries) - first))
         (tmp_path / f"{first}.tsv").write_text("".join(lines))

@@ -25,8 +25,7 @@ def _bins(grid: tuple[int, list[int]]) -> ScoreHistogram:
 
 @pytest.fixture(scope="module")
 def found() -> Calibration:
-    rng = np.random.default_rng(0)
-    return uncone.calibrate(rng.normal(size=(800, 24)).astype(np.float32) + 0.2)
+    return uncone.calibrate(np.random.default_rng(0).normal(size=(800, 24)).astype(np.float32) + 0.2)
 
 
 @settings(deadline=None, max_examples=60)
@@ -45,8 +44,7 @@ def test_shares_fall_from_one_to_zero(grid: tuple[int, list[int]], scores: list[
 def test_at_most_the_share_reaches_a_threshold_and_more_one_below(grid: tuple[int, list[int]], rate: float) -> None:
     bins = _bins(grid)
     number = round((bins.score_at(rate) - bins.low) / bins.width)
-    reaching = sum(bins.counts[number:]) / bins.pairs
-    assert reaching <= rate
+    assert sum(bins.counts[number:]) / bins.pairs <= rate
     assert number == 0 or sum(bins.counts[number - 1 :]) / bins.pairs > rate
 
 

@@ -63,11 +63,9 @@ def test_a_command_names_pairs_by_their_texts(texts: Path, tmp_path: Path, capsy
 def test_headers_are_known_by_their_labels(tmp_path: Path) -> None:
     """`first second 5` is a pair of words, not a header."""
     rows = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
-    names = ["first", "second", *(f"w{number}" for number in range(38))]
-    (tmp_path / "ids.txt").write_text("\n".join(names))
+    (tmp_path / "ids.txt").write_text("\n".join(["first", "second", *(f"w{number}" for number in range(38))]))
     (tmp_path / "p.tsv").write_text("first\tsecond\t5\n")
-    found = uncone.calibrate(rows, pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
-    assert found.labelled.matches == 1
+    assert uncone.calibrate(rows, pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt").labelled.matches == 1
 
 
 @pytest.mark.parametrize(

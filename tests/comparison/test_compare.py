@@ -159,8 +159,7 @@ def test_a_side_without_findings_concludes_nothing() -> None:
 
 def test_of_several_ways_of_one_reading_the_worse_is_told() -> None:
     before = _subject(_reading(0.3), findings=(_finding(), _finding(extent=0.2, cause="tail")))
-    after = _subject(_reading(0.5), findings=(_finding("severe"),))
-    found = _both(before, after)
+    found = _both(before, _subject(_reading(0.5), findings=(_finding("severe"),)))
     assert found.subjects[0].measures[0].changes[1].direction == "worse"
     assert found.verdict == (
         "model (2) is worse than model: drift grew (severe, mean cosine 0.500 instead of 0.300), but better: "
@@ -192,8 +191,7 @@ def test_a_defect_that_a_side_cannot_show_is_not_gone() -> None:
     named, unnamed = (Groups(10, "reserved", None, (), by_name) for by_name in (True, False))
     model = replace(_subject(_reading(0.0), findings=(tail, untrained)), groups=named, under_trained=UnderTrained(5))
     vectors = replace(_subject(_reading(0.0), findings=(NONE,)), groups=unnamed)
-    other = replace(vectors, groups=named, under_trained=UnderTrained(0))
-    for second, change in ((vectors, ""), (other, "gone")):
+    for second, change in ((vectors, ""), (replace(vectors, groups=named, under_trained=UnderTrained(0)), "gone")):
         found = _both(model, second).subjects[0].findings
         expected = {"degenerate_tail": change, "under_trained_tokens": change, "no_defect": ""}
         assert {f.cause: f.changes[1] for f in found} == expected
@@ -277,8 +275,7 @@ def test_what_is_undefined_or_not_taken_is_not_subtracted() -> None:
     assert _compared(_reading(0.1), undefined).changes == (None, None)
     assert _compared(undefined, _reading(0.1)).changes == (None, None)
     assert _compared(undefined, undefined).distances == (None, None)
-    bare = Measurement("mean_cosine", None, "rows that are all equal")
-    assert _compared(bare, _reading(0.1)).better == "lower"
+    assert _compared(Measurement("mean_cosine", None, "rows that are all equal"), _reading(0.1)).better == "lower"
     found = _both(_subject(_reading(0.1)), _subject(_reading(0.1), _reading(0.5, "isoscore")))
     isoscore = found.subjects[0].measures[1]
     assert (isoscore.values, isoscore.changes) == ((None, 0.5), (None, None))
@@ -318,16 +315,14 @@ def test_the_finite_sample_bias_of_isoscore_is_a_caution_where_it_explains_the_d
     """The same isotropic rows, 100,000 and 100 of them: the reference falls as the value does."""
     many = _reading(0.999, "isoscore", better="higher", range=(0.0, 1.0), reference=0.9999, n=100_000)
     few = _reading(0.92, "isoscore", better="higher", range=(0.0, 1.0), reference=0.917)
-    compared = _compared(many, few)
-    assert compared.cautions[1] == (
+    assert _compared(many, few).cautions[1] == (
         "its finite-sample bias depends on the number of rows and columns (100,000 x 8 in A, 100 x 8 in B): "
         "compare the distances",
     )
     found = _both(_subject(many, n=100_000), _subject(few))
     assert "differs little" in found.verdict
     assert found.subjects[0].notes[0].startswith("different sizes (A 100,000 x 8, B 100 x 8)")
-    share = (0.9999 - 0.917) / (1 - 0.1)
-    assert share < REFERENCE_SHARE
+    assert REFERENCE_SHARE > (0.9999 - 0.917) / (1 - 0.1)
     assert not _compared(many, replace(few, value=0.1)).cautions[1]
 
 
@@ -348,15 +343,13 @@ def test_verdict_names_the_largest_changes_both_ways() -> None:
         ranks = _reading(rank, "effective_rank", better="higher", range=(1.0, 8.0))
         return _subject(_reading(cosine), *scores, ranks)
 
-    found = _both(side(0.1, 0.9, 7.0), side(0.7, 0.5, 7.5), names=["before", "after"])
-    assert found.verdict == (
+    assert _both(side(0.1, 0.9, 7.0), side(0.7, 0.5, 7.5), names=["before", "after"]).verdict == (
         "after is neither worse nor better than before; changed: IsoScore down from 0.900 to 0.500, mean cosine up "
         "from 0.100 to 0.700 and effective rank up from 7 to 7.50."
     )
     little = _both(side(0.1, 0.9, 7.0), side(0.1 + MEANINGFUL, 0.9, 7.0))
     assert little.verdict == "model (2) differs little from model."
-    three = _both(side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0), names=["a", "b", "c"])
-    assert three.verdict == (
+    assert _both(side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0), names=["a", "b", "c"]).verdict == (
         "Against a: b differs little; c is neither worse nor better; changed: mean cosine up from 0.100 to 0.600."
     )
 

@@ -35,8 +35,7 @@ def test_a_planted_fault_is_named_and_nothing_else(tmp_path: Path, fault: str, s
     (finding,) = (f for f in subject.findings if f.cause == fault)
     assert finding.evidence
     assert bool(finding.repair) is not is_structure
-    first = d.verdict.partition(";")[0]
-    assert ("no defect" in first) == (is_structure or fault == "degenerate_tail")
+    assert ("no defect" in d.verdict.partition(";")[0]) == (is_structure or fault == "degenerate_tail")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -84,8 +83,7 @@ class TestHead:
 
     def test_findings_come_from_the_centred_matrix(self, tmp_path: Path) -> None:
         head = drifted(3)
-        d = uncone.diagnose(write_model(tmp_path / "m", healthy(), head))
-        table, output = d.subjects
+        table, output = uncone.diagnose(write_model(tmp_path / "m", healthy(), head)).subjects
         assert (table.name, output.name, _causes(output)) == ("input", "head", [])
         (raw,) = (m.value for m in output.without_effect if m.name == "mean_cosine")
         assert raw == pytest.approx(float(measure.mean_cosine(Moments.of(head))))
@@ -99,8 +97,7 @@ class TestHead:
         moved = head + 3 * gaussian(1, D, seed=5)
         first = uncone.diagnose(write_model(tmp_path / "a", healthy(), head)).subjects[1]
         second = uncone.diagnose(write_model(tmp_path / "b", healthy(), moved)).subjects[1]
-        level = "structure" if fault == "norm_id_coupling" else "warning"
-        assert fault in _causes(first, level, "severe")
+        assert fault in _causes(first, "structure" if fault == "norm_id_coupling" else "warning", "severe")
         told = [[(f.cause, f.level) for f in one.findings if f.level != "no_effect"] for one in (first, second)]
         assert told[0] == told[1]
         assert "common_direction_of_the_head" in _causes(second, "no_effect")
@@ -139,8 +136,7 @@ class TestHead:
         """A vector added to all rows moves capped logits by different amounts: it has an effect."""
         head = drifted(3)[:600]
         folder = write_model(tmp_path / "m", healthy()[:600], head)
-        config = json.loads((folder / "config.json").read_text()) | settings
-        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | settings))
         said = f"The model caps its logits at {cap:g}: its head is read as stored" if cap else ""
         for spec in (str(folder), f"{folder}#head"):
             d = uncone.diagnose(spec)
@@ -258,8 +254,7 @@ class TestRecord:
     def test_bins_go_by_the_ids_of_the_source(self) -> None:
         x = gaussian(1500, 4)
         x[1200] = float("nan")
-        groups = uncone.diagnose(x, skip_nonfinite=True).subjects[0].groups
-        bins = [(g.start, g.stop, g.n) for g in groups.bins]
+        bins = [(g.start, g.stop, g.n) for g in uncone.diagnose(x, skip_nonfinite=True).subjects[0].groups.bins]
         assert bins == [(k, min(k + 200, 1500), 200 - (k == 1200) - 100 * (k == 1400)) for k in range(0, 1500, 200)]
 
     def test_rows_left_out_are_counted(self) -> None:
@@ -416,8 +411,7 @@ def test_tokens_of_a_megabyte_are_cut_among_the_untrained() -> None:
     rows = uncone.open_rows(x)
     labels = [None if i < 10 else f"{'w' * 10**6}{i}" if i < 20 else str(i) for i in range(300)]
     rows.load_labels = lambda: labels
-    found = measure.under_trained_tokens(rows, prefer="norm")
-    assert {len(token.token or "") for token in found.tokens} == {0, 200}
+    assert {len(token.token or "") for token in measure.under_trained_tokens(rows, prefer="norm").tokens} == {0, 200}
 
 
 def test_the_verdict_names_what_is_only_a_note() -> None:

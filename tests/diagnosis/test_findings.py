@@ -17,8 +17,7 @@ STEP = 0.001
 
 
 def measurement(name: str, value: float, reference: float | None = None, n: int = N) -> Measurement:
-    details = {"dimensions": [3], "dimension": 3}
-    return Measurement(name, value, reference=reference, n=n, d=D, details=details)
+    return Measurement(name, value, reference=reference, n=n, d=D, details={"dimensions": [3], "dimension": 3})
 
 
 def healthy(**changed: float) -> tuple[Measurement, ...]:
@@ -134,8 +133,7 @@ def test_a_tail_leans_by_its_excess_and_is_severe_by_its_share(cosines: list[flo
     [(0.0, 0.499, None), (0.0, 0.5, "note"), (0.0, 0.501, "note"), (0.35, 0.55, "note"), (0.35, 0.549, None)],
 )
 def test_reserved_rows_that_are_near_copies_are_named(everywhere: float, within: float, expected: str | None) -> None:
-    by_id = groups(0.0, within=within)
-    assert level("degenerate_tail", *healthy(mean_cosine=everywhere), groups=by_id) == expected
+    assert level("degenerate_tail", *healthy(mean_cosine=everywhere), groups=groups(0.0, within=within)) == expected
 
 
 def alike(*cosines: float, toward: float = 0.0, reserved: int = 0, by_name: bool = True) -> Groups:
@@ -179,8 +177,7 @@ def test_an_extent_says_how_far_a_defect_goes() -> None:
 
 
 def test_of_two_rogue_shares_the_larger_is_the_extent() -> None:
-    both = healthy(mean_cosine=0.06, rogue_dimensions=0.7, dominant_dimension=0.3)
-    finding = named(*both)["rogue_dimensions"]
+    finding = named(*healthy(mean_cosine=0.06, rogue_dimensions=0.7, dominant_dimension=0.3))["rogue_dimensions"]
     assert (finding.extent, finding.measures) == (0.7, ("rogue_dimensions", "dominant_dimension"))
 
 
@@ -219,8 +216,7 @@ def test_odd_rows_are_told_with_ids_and_tokens() -> None:
     finding = named(*healthy(), odd=zero, advice=TOKENS)["zero_rows"]
     assert finding.summary.startswith("2 rows are zero: ")
     assert finding.evidence == ("first: 7 ('<pad>'), 1,200", "3 more rows of that kind are reserved")
-    giant = odd("giant", 1, ids=(5,), labels=(None,), length=41.23)
-    finding = named(*healthy(), odd=giant)["giant_rows"]
+    finding = named(*healthy(), odd=odd("giant", 1, ids=(5,), labels=(None,), length=41.23))["giant_rows"]
     assert finding.summary.startswith("1 row is at least ten times as long as the median row")
     assert finding.evidence == ("the longest has 41.2 times the median", "the longest first: 5")
     about = named(*healthy(), odd=odd("equal", 64, sampled=32))["equal_rows"]

@@ -196,8 +196,7 @@ class TestMeasurements:
         assert place(measurement, "tied table").total == 1  # ours
 
     def test_effective_rank_is_compared_by_its_share(self) -> None:
-        measurement = Measurement("effective_rank", 16.0, n=1000, d=64, centered=True)
-        found = place(measurement, "tied table")
+        found = place(Measurement("effective_rank", 16.0, n=1000, d=64, centered=True), "tied table")
         assert found == place_value(EFFECTIVE_RANK_SHARE, 0.25, "tied table", shape=SHAPE, centered=True)
         assert (found.above, found.how) == (1, "")  # its definition removes the mean: nothing to say
 

@@ -30,8 +30,7 @@ def test_every_public_measure_is_described_once() -> None:
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
 def test_a_description_is_complete(one: MeasureDescription) -> None:
-    texts = (one.says, one.definition, one.formula, one.isotropic, one.reads_badly, one.source)
-    assert all(texts)
+    assert all((one.says, one.definition, one.formula, one.isotropic, one.reads_badly, one.source))
     assert (one.says[-1], one.reads_badly[-1]) == (".", ".")
     assert not one.formula.endswith("\n")
 

@@ -51,8 +51,7 @@ def test_a_centred_cloud_has_none_exactly() -> None:
 
 def test_one_long_state_decides_and_is_said() -> None:
     states = np.vstack([_cloud(1000, 16, 3), np.full((1, 16), -60.0)])
-    held = _cloud(200, 16, 3, seed=1)
-    found = uniformly_negative_direction(states, held_out=held)
+    found = uniformly_negative_direction(states, held_out=_cloud(200, 16, 3, seed=1))
     assert (found.exists, _of(found, "without outliers")) == (False, True)
     assert "1 state longer" in next(one.remark for one in found.clouds if one.name == "without outliers")
 
@@ -172,8 +171,7 @@ def test_numbers_that_are_not_finite_are_refused_wherever_they_stand() -> None:
 
 @pytest.mark.parametrize("bias", [[0.1, 0.2, -0.3], [0.1, 0.7, -0.8]])
 def test_a_sum_that_is_rounding_is_no_direction(bias: list[float]) -> None:
-    found = uniformly_negative_direction((np.ones(3), np.array(bias)))
-    assert found.exists is None
+    assert uniformly_negative_direction((np.ones(3), np.array(bias))).exists is None
     random = np.random.default_rng(0).standard_normal(768)
     assert uniformly_negative_direction((np.ones(768), random - random.mean())).exists is None
     assert uniformly_negative_direction((np.ones(768), random)).exists is True
@@ -197,12 +195,10 @@ def test_a_refusal_by_held_out_states_carries_its_own_proof() -> None:
 
 def test_a_settled_search_ends() -> None:
     """Columns of falling size, as states have: steps into the rounding of float32 decide nothing."""
-    random = np.random.default_rng(0)
-    points = (random.standard_normal((2600, 128)) / np.arange(1, 129)).astype(np.float32)
+    points = (np.random.default_rng(0).standard_normal((2600, 128)) / np.arange(1, 129)).astype(np.float32)
     found = separate(points)
     assert (found.exists, found.steps < 3000) == (False, True)
 
 
 def test_states_of_zeros_are_read_with_a_norm() -> None:
-    found = uniformly_negative_direction(np.zeros((40, 4)), norm=(np.ones(4), np.ones(4)))
-    assert found.exists is not True
+    assert uniformly_negative_direction(np.zeros((40, 4)), norm=(np.ones(4), np.ones(4))).exists is not True

@@ -92,8 +92,7 @@ def test_checkpoints_of_torch_save_become_safetensors(tmp_path, legacy):
     model.config.save_pretrained(tmp_path / "m")
     state = model.state_dict() | {"transformer.ids": torch.arange(5)}
     torch.save(state, tmp_path / "m" / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
-    edit = center_head(tmp_path / "m", tmp_path / "o")
-    assert edit.way == "folded"
+    assert center_head(tmp_path / "m", tmp_path / "o").way == "folded"
     assert sorted(p.name for p in (tmp_path / "o").iterdir()) == ["config.json", "model.safetensors"]
     written = load_file(tmp_path / "o" / "model.safetensors")
     assert torch.equal(written["lm_head.weight"], written["transformer.wte.weight"])
@@ -291,8 +290,7 @@ def test_shards_of_torch_save_become_shards_of_safetensors(tmp_path):
         placed |= {name: file for name, _ in part}
     index = {"metadata": {"total_size": 1}, "weight_map": placed}
     (tmp_path / "m" / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-    edit = center_head(tmp_path / "m", tmp_path / "o", untie=True)
-    assert edit.added == (HEAD,)
+    assert center_head(tmp_path / "m", tmp_path / "o", untie=True).added == (HEAD,)
     names = sorted(p.name for p in (tmp_path / "o").glob("*model*"))
     assert names == [*(f"model-0000{i}-of-00002.safetensors" for i in (1, 2)), "model.safetensors.index.json"]
     again, info = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "o", output_loading_info=True)

@@ -129,8 +129,7 @@ def test_models_that_cannot_be_centred_are_refused_with_their_reason(tmp_path):
 
 
 def set_config(path: Path, **changes: object) -> None:
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | changes))
+    (path / "config.json").write_text(json.dumps(json.loads((path / "config.json").read_text()) | changes))
 
 
 def test_adapters_and_quantised_weights_are_refused(tmp_path):

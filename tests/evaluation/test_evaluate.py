@@ -104,8 +104,7 @@ def test_sts_is_computed_from_the_vectors_by_hand(planted: Path) -> None:
     def mean(text: str) -> np.ndarray:
         return np.mean([vectors[word] for word in text.split()], axis=0)
 
-    center = np.mean(list(vectors.values()), axis=0)
-    for repair, shift in (("original", 0.0), ("center", center)):
+    for repair, shift in (("original", 0.0), ("center", np.mean(list(vectors.values()), axis=0))):
         pairs = [(mean(a) - shift, mean(b) - shift) for a, b, _ in rows]
         cosine = [x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in pairs]
         expected = 100 * scipy.stats.spearmanr(cosine, [float(score) for _, _, score in rows])[0]
@@ -128,8 +127,7 @@ def test_retrieval_and_its_record(planted: Path, tmp_path: Path) -> None:
     found.save(tmp_path / "e.json")
     assert Evaluation.load(tmp_path / "e.json") == found
     assert load_record(tmp_path / "e.json") == found
-    data = json.loads((tmp_path / "e.json").read_text())
-    assert data["results"]["retrieval"]["retrieval"]["center"]["n"] == 40
+    assert json.loads((tmp_path / "e.json").read_text())["results"]["retrieval"]["retrieval"]["center"]["n"] == 40
 
 
 def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> None:
@@ -145,8 +143,7 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     assert binary["original"]["n"] == 22
     assert binary["center"]["recall10_own"] > binary["original"]["recall10_own"] + 0.1
     assert found.results["ann"]["int8"]["original"]["recall10"] > 0.9
-    hamming = found.results["ann"]["binary_hamming"]
-    assert "recall10_inner_documents" not in hamming["center"]
+    assert "recall10_inner_documents" not in found.results["ann"]["binary_hamming"]["center"]
     ways = {"recall10", "recall10_own", "recall10_inner", "recall10_inner_documents"}
     assert found.differences["ann"]["binary"]["center"].keys() == ways
     assert binary["original"]["recall10_inner"] == binary["original"]["recall10_inner_documents"]

@@ -140,8 +140,7 @@ def test_numbers_counted_from_1_are_a_caution_and_row_numbers_are_said() -> None
     ids, query_ids = ([str(i + 1) for i in range(n)] for n in (N, M))
     named = uncone.evaluate(**own | {"qrels": from_1, "ids": ids, "query_ids": query_ids})
     assert (named.caution, any("row numbers" in one for one in named.notes)) == ("", False)
-    chosen = uncone.select_repair(**own | {"qrels": from_1})
-    assert f"Caution: {wrong.caution}" in chosen.notes
+    assert f"Caution: {wrong.caution}" in uncone.select_repair(**own | {"qrels": from_1}).notes
 
 
 def test_a_column_of_ids_of_parquet_comes_before_its_texts(tmp_path: Path) -> None:
@@ -194,8 +193,7 @@ def test_a_query_that_is_a_document_is_not_its_own_answer() -> None:
     assert of_documents(asked)["ndcg10"] == 1.0
     others = uncone.evaluate(**own, query_ids=["x", "y"], qrels={"x": {"b": 1}, "y": {"b": 1}})
     # numbers of rows are no ids: query 0 and document 0 are two things
-    numbered = uncone.evaluate(queries=x[:2], documents=x, qrels={0: {1: 1}, 1: {0: 1}}, repairs=[])
-    for found in (others, numbered):
+    for found in (others, uncone.evaluate(queries=x[:2], documents=x, qrels={0: {1: 1}, 1: {0: 1}}, repairs=[])):
         assert of_documents(found)["ndcg10"] == pytest.approx(1 / math.log2(3))
 
 
@@ -218,8 +216,7 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     moved = repair_named(chosen.chosen, d=D).fit_transform(documents)
     after = uncone.evaluate(queries=tmp_path / "z.npy", documents=moved, qrels=judged, repairs=[], resamples=200)
     both = uncone.evaluate(documents=documents, repairs=[chosen.chosen], **own)
-    expected = of_documents(both, chosen.chosen)["ndcg10"]
-    assert of_documents(after)["ndcg10"] == pytest.approx(expected, abs=1e-6)
+    assert of_documents(after)["ndcg10"] == pytest.approx(of_documents(both, chosen.chosen)["ndcg10"], abs=1e-6)
     arrays = uncone.repair(more, tmp_path / "again.npy", queries=queries, documents=documents, qrels=judged)
     assert arrays.method == chosen.chosen
     assert (tmp_path / "again.npy").read_bytes() == y.read_bytes()

@@ -122,8 +122,7 @@ def test_the_files_of_a_slow_tokenizer_are_opened_by_transformers(minilm: Path, 
 
 def test_a_transformers_tokenizer_is_taken_as_it_is() -> None:
     transformers = pytest.importorskip("transformers")
-    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level(), unk_token="Ġcat")
-    found = vocabulary_of(wrapped)
+    found = vocabulary_of(transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level(), unk_token="Ġcat"))
     assert found.leading_space
     assert found.ids("cat") == ()
     assert found.ids("dog") != ()

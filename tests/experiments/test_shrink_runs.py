@@ -139,8 +139,7 @@ def test_a_pilot(shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys
 
 def test_states_are_those_of_each_item_alone(shrink: Load, encoder: Path, data: Path) -> None:
     model = shrink("encoder").Encoder(str(encoder), precision="fp32", seed=0).eval()
-    texts = shrink("glue").load("mrpc", data).evaluation.texts[:40]
-    tokens = model.tokens(texts, 24)
+    tokens = model.tokens(shrink("glue").load("mrpc", data).evaluation.texts[:40], 24)
     assert max(len(one["input_ids"]) for one in tokens) <= 24
     with torch.inference_mode():
         alone = torch.cat([model.states([one]) for one in tokens])

@@ -88,8 +88,7 @@ def _tensors(add: Add) -> None:
     nested = {"model": many, "step": 3, "name": "x", "tied": x.t()}
     for zipped in (True, False):
         for kept, parts in ((x, ("",)), (many, named), (nested, ("model.a.weight",))):
-            write = partial(torch.save, kept, _use_new_zipfile_serialization=zipped)
-            add("checkpoint", "x.pt", write, parts)
+            add("checkpoint", "x.pt", partial(torch.save, kept, _use_new_zipfile_serialization=zipped), parts)
     add("checkpoint", "pytorch_model.bin", lambda path: torch.save(many, path), named)
 
 

@@ -45,8 +45,7 @@ def _by_name(found: FrequencyGroups) -> dict[str, FrequencyGroup]:
 
 class TestMembership:
     def test_shares_by_count(self) -> None:
-        counts = torch.tensor([5, 0, 9, 9, 1, 2, 3, 4, 8, 7, 6, 100])
-        cut = frequency_membership(12, torch.tensor([11, 1]), counts)
+        cut = frequency_membership(12, torch.tensor([11, 1]), torch.tensor([5, 0, 9, 9, 1, 2, 3, 4, 8, 7, 6, 100]))
         order = [2, 3, 8, 9, 10, 0, 7, 6, 5, 4]  # equal counts by id
         assert [cut.groups[i].item() for i in order] == [0] * 3 + [1] * 5 + [2] * 2
         assert cut.groups[[1, 11]].tolist() == [3, 3]
@@ -160,8 +159,7 @@ class TestReadings:
             compare_groups(self.x, self.cut, confidence=95.0)
 
     def test_a_large_length_changes_nothing_but_norms(self) -> None:
-        found = compare_groups(self.x * 1e18, self.cut)
-        for a, b in zip(found.groups, self.found.groups, strict=True):
+        for a, b in zip(compare_groups(self.x * 1e18, self.cut).groups, self.found.groups, strict=True):
             assert a.mean_cosine.value == pytest.approx(b.mean_cosine.value, rel=1e-5)
             assert a.mean_norm.value == pytest.approx(b.mean_norm.value * 1e18, rel=1e-5)
 
@@ -234,8 +232,7 @@ class TestPermutation:
         a, b = gaussian(2, 24, seed=3)
         if nearness:
             b = a + nearness * b
-        x = torch.stack([a] * 12 + [b] * 48)
-        own = permutation_test(x, torch.arange(8, 18), seed=0, permutations=2999)
+        own = permutation_test(torch.stack([a] * 12 + [b] * 48), torch.arange(8, 18), seed=0, permutations=2999)
 
         def cosine(firsts: int) -> float:
             return _pairs(torch.stack([a] * firsts + [b] * (10 - firsts)))
@@ -349,8 +346,7 @@ def test_a_null_within_rounding_is_none() -> None:
 
 
 def test_occurrences_do_not_wrap() -> None:
-    counts = torch.full((4000,), 2**53)
-    groups = compare_groups(gaussian(4000, 4), frequency_membership(4000), counts=counts).groups
+    groups = compare_groups(gaussian(4000, 4), frequency_membership(4000), counts=torch.full((4000,), 2**53)).groups
     assert groups[1].occurrences == 2000 * 2**53
 
 

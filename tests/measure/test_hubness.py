@@ -134,8 +134,7 @@ def test_a_sample_whose_unbiased_variance_is_nothing_but_rounding() -> None:
 @given(st.integers(0, 10**6))
 def test_a_sample_gives_no_skewness_that_counts_cannot_have(seed: int) -> None:
     generator, n = np.random.default_rng(seed), 100
-    size = int(generator.integers(3, 100))
-    lists = np.stack([generator.permutation(n)[:10] for _ in range(size)])
+    lists = np.stack([generator.permutation(n)[:10] for _ in range(int(generator.integers(3, 100)))])
     bound = 98 / math.sqrt(99)
     try:
         value, interval = _sampled_skewness(lists, n, bound, seed)

@@ -45,8 +45,7 @@ def _same(found: Measurement, wanted: Measurement) -> None:
 def test_every_measure_has_a_mask() -> None:
     assert len(OF_MOMENTS) == 16
     for name in (*BOTH, "nearest_neighbours"):
-        mask = inspect.signature(getattr(measure, name)).parameters["mask"]
-        assert mask.kind is inspect.Parameter.KEYWORD_ONLY
+        assert inspect.signature(getattr(measure, name)).parameters["mask"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -140,8 +140,7 @@ class TestArrays:
         np.save(tmp_path / "p.npy", np.array([{}, 1, 2], dtype=object), allow_pickle=True)
         (tmp_path / "n.npy").write_bytes(b"no array")
         np.save(tmp_path / "l.npy", np.ones(10**5))
-        whole = (tmp_path / "l.npy").read_bytes()
-        (tmp_path / "l.npy").write_bytes(whole[:200])
+        (tmp_path / "l.npy").write_bytes((tmp_path / "l.npy").read_bytes()[:200])
         with pytest.raises(InputError, match="the file was cut"):
             read_counts(tmp_path / "l.npy", 10**5)
         for name in ("p", "n", "l"):

@@ -92,8 +92,7 @@ def _stored(path: Path, lines: Path, longest: int) -> list[np.ndarray[Any, Any]]
 def test_an_encoders_sums_are_those_of_all_states_stored(place: Path, whole: LayerStates) -> None:
     assert whole.layers == ("embeddings", "layer 1", "layer 2", "layer 3", "before the head")
     assert (whole.causal, whole.read) == (False, 4)
-    stored = _stored(place / "bert", place / "lines.txt", 36)
-    for x, m in zip(stored, whole.moments, strict=True):
+    for x, m in zip(_stored(place / "bert", place / "lines.txt", 36), whole.moments, strict=True):
         assert m.n == len(x) == whole.tokens
         np.testing.assert_allclose(m.mean(), x.mean(0), atol=1e-5)
         np.testing.assert_allclose(m.covariance(), np.cov(x.T), atol=1e-4)

@@ -174,8 +174,7 @@ class TestOffline:
         config |= {"_name_or_path": REMOTE, "auto_map": {"AutoModelForCausalLM": f"{REMOTE}--code.Model"}}
         config |= {"_attn_implementation": f"{REMOTE}:attention", "use_pretrained_backbone": True}
         (path / "config.json").write_text(json.dumps(config))
-        model = load_model(open_model_files(path))
-        assert model(torch.arange(3)[None]).logits.shape == (1, 3, V)
+        assert load_model(open_model_files(path))(torch.arange(3)[None]).logits.shape == (1, 3, V)
         (path / "model.safetensors").unlink()  # the library would look for others on the hub
         with pytest.raises(UnconeError):
             load_model(open_model_files(path))
@@ -282,7 +281,6 @@ def _bert(path: Path, **settings: object) -> Path:
 
     sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "max_position_embeddings": 16}
     BertModel(BertConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)).save_pretrained(path)
-    written = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(written | settings))
+    (path / "config.json").write_text(json.dumps(json.loads((path / "config.json").read_text()) | settings))
     (path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"]))
     return path

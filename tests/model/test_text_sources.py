@@ -21,8 +21,7 @@ _ENDINGS = ("", ".gz", ".xz", ".zst")
 
 def _packed(ending: str, text: bytes) -> bytes:
     if ending == ".zst":
-        zstandard = pytest.importorskip("zstandard", reason="the extra [zst] is not installed")
-        return bytes(zstandard.compress(text))
+        return bytes(pytest.importorskip("zstandard", reason="the extra [zst] is not installed").compress(text))
     return {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[ending](text)
 
 

@@ -164,8 +164,7 @@ def _unit_cone(tmp_path: Path, n: int = 2000) -> Path:
 
 
 def test_rows_that_lose_their_unit_length_are_named_first(tmp_path: Path) -> None:
-    source = _unit_cone(tmp_path)
-    found = repair(source, tmp_path / "y.npy", method="center")
+    found = repair(_unit_cone(tmp_path), tmp_path / "y.npy", method="center")
     norms = np.linalg.norm(np.load(tmp_path / "y.npy").astype(float), axis=1)
     lengths = found.lengths_after
     assert (found.lengths_before.is_unit, lengths.is_unit) == (True, False)
@@ -236,8 +235,7 @@ def test_a_whitening_says_its_power(cone: Path, tmp_path: Path) -> None:
     found = repair(cone, tmp_path / "y.npy", method="whiten", save=tmp_path / "t")
     assert "whiten (power 0.5) takes the mean cosine" in found.verdict
     assert any(block.text.startswith("whiten (power 0.5); fitted on") for block in found.blocks()[2:4])
-    again = repair(cone, tmp_path / "z.npy", load=tmp_path / "t")
-    assert "Whiten (power 0.5) takes" in again.verdict
+    assert "Whiten (power 0.5) takes" in repair(cone, tmp_path / "z.npy", load=tmp_path / "t").verdict
 
 
 def test_a_wider_cone_of_one_direction_is_no_gain() -> None:
@@ -370,8 +368,7 @@ class TestTheCommand:
         assert told.startswith("ROUNDER ")
         assert "not about a task" in told
         assert f"wrote {tmp_path / 'y.npy'}" in told
-        record = load_record(tmp_path / "r.json")
-        assert isinstance(record, Repaired)
+        assert isinstance(load_record(tmp_path / "r.json"), Repaired)
         assert str(tmp_path) not in (tmp_path / "r.json").read_text()  # records are passed on
         cli.main(["report", str(tmp_path / "r.json")])
         assert capsys.readouterr().out.startswith("ROUNDER")

@@ -78,8 +78,7 @@ def test_every_other_file_is_copied_as_it_is(tmp_path: Path) -> None:
     (source / "linked").symlink_to(source / "model.safetensors")  # as a cache has them
     insert_into_directory(source, _fitted(), tmp_path / "out")
     before, after = _files(source), _files(tmp_path / "out")
-    new = {name for name in after if name not in before}
-    assert new == {"2_Dense/config.json", "2_Dense/model.safetensors"}
+    assert {name for name in after if name not in before} == {"2_Dense/config.json", "2_Dense/model.safetensors"}
     assert {name for name in before if before[name] != after[name]} == {"modules.json"}
     assert not (tmp_path / "out" / "linked").is_symlink()
 

@@ -212,8 +212,7 @@ def test_measures_are_folded_by_question_and_each_first_is_open(browser: Any, tm
 def test_wide_tables_scroll_within_themselves_on_phones(
     browser: Any, tmp_path: Path, minilm: Path, scheme: str
 ) -> None:
-    records = (diagnose(minilm), calibrate(torch.randn(400, 16), most_pairs=10_000), make_comparison(3))
-    for record in records:
+    for record in (diagnose(minilm), calibrate(torch.randn(400, 16), most_pairs=10_000), make_comparison(3)):
         path = tmp_path / "report.html"
         write_html(record, path)
         visit = _Visit(browser, path, 375, scheme)
@@ -221,8 +220,7 @@ def test_wide_tables_scroll_within_themselves_on_phones(
             visit.page.evaluate("now => document.querySelectorAll('details').forEach(one => one.open = now)", is_open)
             assert visit.page.evaluate("document.documentElement.scrollWidth") == 375
         over = "all => all.filter(one => one.checkVisibility()).map(one => one.scrollWidth - one.clientWidth)"
-        wide = visit.page.locator(".scroll:has(table)").evaluate_all(over)
-        assert max(wide) > 0, "a wide table is not squeezed"
+        assert max(visit.page.locator(".scroll:has(table)").evaluate_all(over)) > 0, "a wide table is not squeezed"
         heights = visit.page.locator("td").evaluate_all("all => all.map(one => one.offsetHeight)")
         assert not isinstance(record, Calibration) or max(heights) < 40, "a cell of a threshold is one line"
         visit.context.close()

@@ -111,8 +111,7 @@ def test_hostile_tokens_stay_inside_the_data(text: str) -> None:
 @given(st.lists(st.text(st.characters(codec=None, categories=None), max_size=20), min_size=3, max_size=3))
 @settings(deadline=None, max_examples=50)
 def test_any_token_reads_the_same_and_cannot_end_the_element(texts: list[str]) -> None:
-    page = explorer(make_picture(3, labels=tuple(texts)), ((), ()), "u")
-    (_, text), *others = _Scripts(page).found
+    (_, text), *others = _Scripts(explorer(make_picture(3, labels=tuple(texts)), ((), ()), "u")).found
     assert not others
     assert not re.search("[<>&\u2028\u2029]", text)
     assert json.loads(text)["labels"] == [shortened(label, 80) for label in texts]
@@ -181,8 +180,7 @@ def test_a_known_cone_has_its_rim() -> None:
     tilt, far = math.radians(20), 3.0
     along, across = far * math.cos(tilt), far * math.sin(tilt)
     around = [math.tau * k / 40 for k in range(40)]
-    points = [(along, across * math.cos(t), across * math.sin(t)) for t in around]
-    raw, scale = coordinates(points)
+    raw, scale = coordinates([(along, across * math.cos(t), across * math.sin(t)) for t in around])
     picture = replace(make_picture(40), raw=raw, raw_scale=scale)
     plane, space = _data(picture)["rims"]["raw"]
     assert len(space) == 49
@@ -204,8 +202,7 @@ def test_each_view_says_how_much_it_shows_and_a_sample_that_it_is_one() -> None:
     page = explorer(make_picture(), SHARES, "u")
     raw, centred = "hold 80% of the rows’ squared length", "hold 75% of the rows’ variance"
     for view, words in (("raw2", raw), ("raw3", "hold 90%"), ("centered2", centred)):
-        note = page.partition(f'data-note="{view}"')[2].partition("</p>")[0]
-        assert words in note
+        assert words in page.partition(f'data-note="{view}"')[2].partition("</p>")[0]
     assert "directions hold" not in explorer(make_picture(), ((), ()), "u")
     whole = explorer(make_picture(), (SHARES[0], (1 - 1e-9, 1.0)), "u")
     assert "two directions hold &lt;100% of the rows’ variance" in whole, "rounded to a whole that it did not reach"

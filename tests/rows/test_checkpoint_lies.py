@@ -48,8 +48,7 @@ def test_the_planted_instructions_are_those_of_torch(tmp_path: Path) -> None:
 
 def test_a_big_endian_file(tmp_path: Path) -> None:
     x = gaussian(16, 1)
-    swapped = x.numpy().astype(">f4").tobytes()
-    path = _pickled(tmp_path / "x.pt", SIXTEEN, swapped, order=b"big")
+    path = _pickled(tmp_path / "x.pt", SIXTEEN, x.numpy().astype(">f4").tobytes(), order=b"big")
     assert equal(all_rows(path), x.flatten()[4:10].view(2, 3))
 
 

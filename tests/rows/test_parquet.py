@@ -70,8 +70,7 @@ def test_a_tensor_column_is_a_column_of_lists(tmp_path: Path) -> None:
 
 def test_part_files_are_one_matrix_in_the_order_of_their_paths(tmp_path: Path) -> None:
     x = gaussian(90, 3)
-    parts = ("a=1/part-0.parquet", "a=1/part-1.parquet", "a=2/b=x/part-0.parquet")
-    for k, name in enumerate(parts):
+    for k, name in enumerate(("a=1/part-0.parquet", "a=1/part-1.parquet", "a=2/b=x/part-0.parquet")):
         _write(tmp_path / "table" / name, {"v": _listed(x[30 * k : 30 * k + 30])}, row_group_size=8)
     (tmp_path / "table" / "_SUCCESS").write_text("")
     _write(tmp_path / "table" / "_temporary" / "part-9.parquet", {"v": _listed(x)})
@@ -223,8 +222,7 @@ class TestMessages:
         _write(tmp_path / "t" / "a.parquet", {"v": THREE})
         (tmp_path / "t" / "_SUCCESS").write_text("")
         make(tmp_path / "t" / name)
-        message = rf"expected files in .*t, got a link or pipe {name}: remove it"
-        refuses(message, uncone.open_rows, tmp_path / "t")
+        refuses(rf"expected files in .*t, got a link or pipe {name}: remove it", uncone.open_rows, tmp_path / "t")
 
     def test_a_linked_file_is_read(self, tmp_path: Path) -> None:
         _write(tmp_path / "a.parquet", {"v": THREE})

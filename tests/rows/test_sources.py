@@ -51,8 +51,7 @@ def test_a_block_that_is_let_go_is_used_again(tmp_path: Path) -> None:
 
 def test_centered_rows_subtract_one_vector() -> None:
     x = gaussian(20, 3) + 5
-    rows = CenteredRows(uncone.open_rows(x), x.double().mean(0).numpy())
-    assert close(all_rows(rows), x - x.mean(0), atol=1e-6)
+    assert close(all_rows(CenteredRows(uncone.open_rows(x), x.double().mean(0).numpy())), x - x.mean(0), atol=1e-6)
     assert equal(x, gaussian(20, 3) + 5)
 
 

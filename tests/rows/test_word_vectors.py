@@ -75,8 +75,7 @@ class TestText:
     def test_all_number_forms(self, tmp_path: Path, form: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 1000)  # many pieces, and lines across them
         monkeypatch.setattr(word_vectors, "available", lambda: threads)
-        x = gaussian(200, 7) * 10 ** gaussian(200, 1)
-        content = text_of(x, form=form)
+        content = text_of(gaussian(200, 7) * 10 ** gaussian(200, 1), form=form)
         rows = uncone.open_rows(write(tmp_path / "x.txt", content))
         assert equal(all_rows(rows), _parsed(content, 7))
         assert rows.labels == [f"w{i}" for i in range(200)]
@@ -108,8 +107,7 @@ class TestText:
     def test_numbers_that_are_not_finite_are_rows_that_are_not_finite(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.txt", b"a 0.5 1.5\nb nan 1.0\nc 1e39 1.0\nd -inf 1.0\ne 2.5 1.0\n")
         assert uncone.open_rows(path, skip_nonfinite=True).left_out == (1, 2, 3)
-        rows = uncone.open_rows(path)
-        refuses(r"got 3 rows of 5 with NaN or inf .* \(rows 1, 2, 3\)", uncone.Moments.of, rows)
+        refuses(r"got 3 rows of 5 with NaN or inf .* \(rows 1, 2, 3\)", uncone.Moments.of, uncone.open_rows(path))
 
     def test_opening_and_reading_leave_no_threads(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(word_vectors, "available", lambda: 2)
@@ -220,8 +218,7 @@ def test_pieces_are_read_as_the_plain_rule_says(lines: list[bytes], d: int) -> N
             parse_piece(piece, d)
         assert caught.value.index == bad[0]
     else:
-        x = parse_piece(piece, d)
-        assert np.array_equal(x, np.array(values, np.float64).astype(np.float32), equal_nan=True)
+        assert np.array_equal(parse_piece(piece, d), np.array(values, np.float64).astype(np.float32), equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["merges.txt", "merges.txt.gz"])
@@ -230,8 +227,7 @@ def test_the_merges_of_a_tokenizer_are_no_word_vectors(tmp_path: Path, name: str
     """Its first line ends in a number, so that it was opened as rows of one."""
     path = write(tmp_path / name, "\n".join(["#version: 0.2", *lines, ""]).encode())
     merges = r"got the merges of a BPE tokenizer \('#version: 0\.2', .* give the model's directory"
-    message = rf"expected word vectors in .*, {merges}"
-    refuses(message, uncone.open_rows, path)
+    refuses(rf"expected word vectors in .*, {merges}", uncone.open_rows, path)
 
 
 def test_a_second_line_without_numbers_is_told_on_opening(tmp_path: Path) -> None:

@@ -61,8 +61,7 @@ def test_every_table_gives_the_same_verdicts(tmp_path: Path, name: str) -> None:
 
 
 def test_a_frame_of_pandas_and_columns_are_read() -> None:
-    pandas = pytest.importorskip("pandas")
-    assert _verdicts(uncone.judge_curves(pandas.DataFrame(ROWS))) == EXPECTED
+    assert _verdicts(uncone.judge_curves(pytest.importorskip("pandas").DataFrame(ROWS))) == EXPECTED
     assert _verdicts(uncone.judge_curves({name: [row[name] for row in ROWS] for name in NAMES})) == EXPECTED
 
 
@@ -228,8 +227,7 @@ def test_curves_without_any_value_one_point_or_steps_in_words() -> None:
     [(1, 0.7, "are they percents"), (1, 0.007, ""), (100, 0.007, "are they fractions"), (100, 0.7, ""), (1, 0.1, "")],
 )
 def test_standard_errors_in_another_unit_are_noted(values: float, errors: float, said: str) -> None:
-    random = np.random.default_rng(0)
-    y = 0.4 - 0.3 * np.exp(-np.arange(30) / 3) + 0.007 * random.standard_normal(30)
+    y = 0.4 - 0.3 * np.exp(-np.arange(30) / 3) + 0.007 * np.random.default_rng(0).standard_normal(30)
     rows = [{"metric": "acc", "step": s + 1, "value": values * v, "stderr": errors} for s, v in enumerate(y)]
     (curve,) = uncone.judge_curves(rows).curves
     assert (said in "".join(curve.notes)) if said else curve.notes == ()

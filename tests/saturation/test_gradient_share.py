@@ -63,8 +63,7 @@ def test_a_head_of_the_first_tokens_keeps_their_part_of_a_capped_gradient() -> N
     given_ = _states(torch.eye(v)[:, :d], torch.zeros(6, d), torch.tensor([0, 1, 2, 5, 6, 7]), cap=cap)
     whole = (1 - 1 / v) ** 2 + (v - 1) / v**2  # of all of g
     of_first, of_others = (1 - 1 / v) ** 2 + (d - 1) / v**2, d / v**2
-    expected = (of_first / whole + of_others / whole) / 2
-    assert _all(kept_gradient_share(given_))[2] == pytest.approx(expected, rel=1e-5)
+    assert _all(kept_gradient_share(given_))[2] == pytest.approx((of_first / whole + of_others / whole) / 2, rel=1e-5)
 
 
 def test_a_row_that_is_the_mean_passes_nothing_back() -> None:
@@ -72,8 +71,7 @@ def test_a_row_that_is_the_mean_passes_nothing_back() -> None:
     head[7] = 0
     head = head - head.sum(0) / 29
     head[7] = 0
-    given_ = _states(head, torch.zeros(20, 4), torch.full((20,), 7))
-    share = kept_gradient_share(given_)
+    share = kept_gradient_share(_states(head, torch.zeros(20, 4), torch.full((20,), 7)))
     assert _all(share)[3] == pytest.approx(0, abs=1e-10)
     assert "more is lost than counting" in share.verdict
 

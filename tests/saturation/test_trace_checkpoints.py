@@ -56,8 +56,7 @@ def test_a_planted_order_is_found(family: Path, turn: int, order: str) -> None:
 
 
 def test_a_loss_that_never_turns_is_said_to(family: Path) -> None:
-    falling = [(step, 3 / math.sqrt(1 + step / 100)) for step, _ in losses(10)]
-    found = trace_checkpoints(family, losses=falling)
+    found = trace_checkpoints(family, losses=[(step, 3 / math.sqrt(1 + step / 100)) for step, _ in losses(10)])
     assert found.verdict.endswith("the loss shows no sure turn.")
     assert all(row.order == "" for row in found.turns)
 
@@ -157,12 +156,11 @@ def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> N
     out = tmp_path / "kept.jsonl"
     checkpoints.read_checkpoints(checkpoints.places_of([family]), out=out)
     own = out.read_text().splitlines(keepends=True)
-    old = '{"key": "0123", "checkpoint": {"name": "a", "step": 1}}\n'
     for lines, number, got in (
         (["dear diary\n"], 1, "'dear diary"),
         (["dear diary"], 1, "'dear diary"),
         (['{"key": "mine", "loss": 2.5}\n', '{"key": "yours"}\n'], 1, '\'{"key": "mine"'),
-        ([old], 1, '\'{"key": "0123"'),
+        (['{"key": "0123", "checkpoint": {"name": "a", "step": 1}}\n'], 1, '\'{"key": "0123"'),
         ([*own, "note to self\n"], N + 1, "'note to self"),
         ([*own, "note to self"], N + 1, "'note to self"),
         ([*own[:3], "\n", *own[3:]], 4, "'\\\\n'"),

@@ -38,8 +38,7 @@ def test_counts_are_what_diagnose_takes(model: Path, tmp_path: Path) -> None:
     assert found.words is not None
     assert found.words.different == 250
     assert found.tokens.law.exponent.value == pytest.approx(1.5, abs=0.1)
-    again = TokenFrequencies.from_json(found.to_json())
-    assert again == found
+    assert TokenFrequencies.from_json(found.to_json()) == found
     assert "Zipf" in to_html(found)
     groups = uncone.diagnose(str(model), counts=tmp_path / "counts.npy").subjects[0].frequency_groups
     assert groups is not None

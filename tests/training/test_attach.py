@@ -357,8 +357,7 @@ def test_a_frozen_head_without_an_adapter_and_one_of_a_loaded_adapter(tmp_path: 
             uncone.attach(model, **asked)
     with uncone.attach(model):
         assert model(**batch()).loss.requires_grad
-    saved = peft(build("LlamaForCausalLM"), target_modules=["q_proj"], modules_to_save=["lm_head"])
-    saved.save_pretrained(tmp_path)
+    peft(build("LlamaForCausalLM"), target_modules=["q_proj"], modules_to_save=["lm_head"]).save_pretrained(tmp_path)
     loaded = pytest.importorskip("peft").PeftModel.from_pretrained(build("LlamaForCausalLM"), tmp_path)
     with pytest.raises(UnsupportedModel, match=r"frozen .*: load the adapter with is_trainable=True, or"):
         uncone.attach(loaded, gate=RareTokenGate(V))

@@ -22,8 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(are rare|rare ids are):UserWa
 def zipfian(steps: int, micro: int = 2, n: int = 30, seed: int = 0) -> list[list[Tensor]]:
     """Labels of `steps` optimiser steps of `micro` batches, ids sorted by frequency, some ignored."""
     random = torch.Generator().manual_seed(seed)
-    p = 1 / torch.arange(1, V + 1).float() ** 1.3
-    labels = torch.multinomial(p, steps * micro * n, True, generator=random)
+    labels = torch.multinomial(1 / torch.arange(1, V + 1).float() ** 1.3, steps * micro * n, True, generator=random)
     labels[torch.rand(len(labels), generator=random) < 0.1] = -100
     return [list(step.view(micro, n // 5, 5)) for step in labels.view(steps, micro, n)]
 
@@ -57,8 +56,7 @@ def slow_gates(window: list[list[int]], steps: int, alpha: float, special: Any =
     rare = [v not in special and a[v] / steps < alpha for v in range(V)]
     mean = sum(a[v] for v in range(V) if rare[v]) / max(1, sum(rare)) + 1e-7
     g1 = [a[v] / steps if rare[v] else 1.0 for v in range(V)]
-    g2 = [min(a[v] / mean, 1.0) if rare[v] else 1.0 for v in range(V)]
-    return rare, g1, g2
+    return rare, g1, [min(a[v] / mean, 1.0) if rare[v] else 1.0 for v in range(V)]
 
 
 def agree(found: Gates, slow: tuple[list[Any], ...]) -> bool:
@@ -124,8 +122,7 @@ COUNTS = st.lists(st.integers(0, 6), min_size=V, max_size=V).filter(any)
 
 @given(COUNTS, st.floats(0, 1), st.sets(st.integers(0, V - 1), max_size=9))
 def test_a_share_is_met_exactly_by_the_ids_with_fewest_targets(counts: list[int], share: float, protected: Any) -> None:
-    gate = RareTokenGate(V, counts=counts, rare_share=share, protected_ids=protected)
-    rare = gate.gates()[0].tolist()
+    rare = RareTokenGate(V, counts=counts, rare_share=share, protected_ids=protected).gates()[0].tolist()
     free = [v for v in range(V) if v not in protected]
     assert [v for v in free if rare[v]] == sorted(sorted(free, key=lambda v: (counts[v], -v))[: int(share * len(free))])
     assert not any(rare[v] for v in protected)
@@ -133,8 +130,7 @@ def test_a_share_is_met_exactly_by_the_ids_with_fewest_targets(counts: list[int]
 
 def test_padding_rows_are_no_tokens() -> None:
     gate = RareTokenGate(V, counts=[1] * 30 + [0] * 10, n_tokens=30, rare_share=0.5)
-    rare = gate.gates()[0]
-    assert not rare[30:].any()
+    assert not gate.gates()[0][30:].any()
     assert gate.status.rare_share == 0.5
     gate.observe(torch.tensor([29]))
     with pytest.raises(InputError, match=r"expected labels from 0 to 29 or -100 .ignored., got 30"):
@@ -376,8 +372,7 @@ def test_a_set_that_is_no_rare_set_is_named_once() -> None:
 
 
 def test_it_waits_for_its_start() -> None:
-    gate = RareTokenGate(V, start_step=3)
-    seen = run(gate, zipfian(4, micro=1))
+    seen = run(RareTokenGate(V, start_step=3), zipfian(4, micro=1))
     assert [bool(rare.any()) for rare, *_ in seen] == [False, False, False, True, True]
 
 

@@ -50,8 +50,7 @@ def _by_hand(model: Any) -> Any:
     hidden = model.transformer(input_ids=ids).last_hidden_state[:, :-1].flatten(0, 1).detach().float()
     targets = labels[:, 1:].flatten()
     kept = targets != -100
-    head = model.get_output_embeddings().weight.detach().float()
-    return _ledger(hidden[kept], targets[kept], head)
+    return _ledger(hidden[kept], targets[kept], model.get_output_embeddings().weight.detach().float())
 
 
 def test_a_line_is_the_ledger_of_the_micro_batch(tmp_path: Path) -> None:

@@ -124,8 +124,7 @@ def test_losses_of_two_optimisers_are_one_step(tmp_path: Path) -> None:
     model = classifier(dtype=torch.float32)
     first, *rest = model.parameters()
     optimizers = [torch.optim.SGD([first], 1e-3), torch.optim.AdamW(rest)]
-    track = AnisotropyTrack(1, tmp_path / "track.jsonl")
-    attached = uncone.attach_states(model, track=track)
+    attached = uncone.attach_states(model, track=AnisotropyTrack(1, tmp_path / "track.jsonl"))
     model(**texts(12)).loss.backward()
     for optimizer in optimizers:
         optimizer.step()
@@ -310,7 +309,6 @@ def test_nothing_is_left_behind() -> None:
     model.transformer.h, model.lm_head = None, None
     gc.collect()
     assert forgotten() is None
-    other = torch.nn.Linear(2, 2)
-    torch.optim.SGD(other.parameters(), 1e-3).step()
+    torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), 1e-3).step()
     for key in hook:
         del _global_optimizer_post_hooks[key]

@@ -161,8 +161,7 @@ def test_an_attached_model_is_copied_and_saved_and_a_detached_one_pickled(tmp_pa
     plain = model(**inputs).loss
     with attach_states(model, PersistentEntropy()) as attached:
         wanted = model(**inputs).loss
-        copied = copy.deepcopy(model)
-        assert torch.equal(copied(**inputs).loss, wanted)
+        assert torch.equal(copy.deepcopy(model)(**inputs).loss, wanted)
         assert attached._taken == 1, "a copy has a state of its own"
         model.save_pretrained(tmp_path)
     assert torch.equal(type(model).from_pretrained(tmp_path)(**inputs).loss, plain)

@@ -179,8 +179,7 @@ def test_the_default_number_of_directions_is_that_of_the_papers() -> None:
 def test_a_rotation_of_the_rows_is_a_rotation_of_the_result() -> None:
     x, turn = _cone(), rotation(10, seed=3)
     for made in (Center(), ScaledCenter(), RemoveMeanDirection(), AllButTheTop(2), Whiten()):
-        y = made.fit_transform(x)
-        torch.testing.assert_close(made.fit_transform(x @ turn), y @ turn)
+        torch.testing.assert_close(made.fit_transform(x @ turn), made.fit_transform(x) @ turn)
 
 
 @pytest.mark.parametrize("kind", ["zca", "pca"])
@@ -210,8 +209,7 @@ def test_whitened_float32_rows_are_white_to_their_rounding() -> None:
 def test_the_floor_holds_what_has_no_variance() -> None:
     x = _cone()
     x[:, 3] = 1.0
-    made = Whiten("pca", 1.0, floor=1e-2)
-    y = made.fit_transform(x)
+    y = Whiten("pca", 1.0, floor=1e-2).fit_transform(x)
     values = torch.linalg.eigvalsh(torch.cov(x.T)).flip(0)
     expected = values / values.clamp_min(1e-2 * values[0])
     torch.testing.assert_close(torch.cov(y.T).diagonal(), expected.clamp_min(0), atol=1e-9, rtol=1e-7)

@@ -31,8 +31,7 @@ def by(algorithm: str, *args: Any, **options: Any) -> Barcode:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_edges_and_lengths_of_a_known_cloud(algorithm: Algorithm) -> None:
-    x = torch.tensor([[0.0, 0], [0, 2], [3, 2], [3, 3]])
-    found = by(algorithm, x)
+    found = by(algorithm, torch.tensor([[0.0, 0], [0, 2], [3, 2], [3, 3]]))
     assert found.lengths.tolist() == [1, 2, 3]
     assert found.edges.tolist() == [[2, 3], [0, 1], [1, 2]]
     assert found.bars.tolist() == [3]
@@ -79,8 +78,7 @@ def test_identical_points_have_bars_of_length_zero_that_pull_nowhere(algorithm: 
 
 
 def test_bars_of_length_zero_are_counted_by_group() -> None:
-    x = torch.cat([points(4, 3).repeat(2, 1), points(3, 3, 1)])
-    found = barcode(x, torch.tensor([1] * 8 + [0] * 3))
+    found = barcode(torch.cat([points(4, 3).repeat(2, 1), points(3, 3, 1)]), torch.tensor([1] * 8 + [0] * 3))
     assert found.labels.tolist() == [0, 1]
     assert found.zero.tolist() == [0, 4]
 
@@ -203,8 +201,7 @@ def test_bars_move_no_further_than_distances(n: int, d: int, noise: float, seed:
     x = points(n, d, seed, torch.float64)
     y = x + noise * points(n, d, seed + 1, torch.float64)
     eps = float((torch.cdist(x, x) - torch.cdist(y, y)).abs().max())
-    moved = (barcode(x).lengths - barcode(y).lengths).abs()
-    assert float(moved.max()) <= eps + 1e-12
+    assert float((barcode(x).lengths - barcode(y).lengths).abs().max()) <= eps + 1e-12
 
 
 @given(st.integers(2, 40), st.integers(1, 30), st.integers(0, 10**6))
@@ -321,8 +318,7 @@ def test_a_numba_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_loops_need_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     numba = pytest.importorskip("numba")
-    caching = importlib.import_module("numba.core.caching")
-    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
+    monkeypatch.setattr(importlib.import_module("numba.core.caching").CompileResultCacheImpl, "_locator_classes", [])
     with pytest.raises(RuntimeError, match="cannot cache"):
         numba.njit(cache=True)(_successor)
     kernels = importlib.import_module("uncone.training.bars.kernels")

@@ -22,8 +22,7 @@ Tensor = torch.Tensor
 def test_the_heads_gradient_is_summed_in_float32(dtype: torch.dtype) -> None:
     """4,096 equal contributions in chunks of 1: a sum in bfloat16 stops growing at 256 of them."""
     hidden, weight = torch.ones(4096, 2, dtype=dtype), torch.zeros(4, 2, dtype=dtype)
-    labels = torch.zeros(4096, dtype=torch.int64)
-    _, (_, found) = of_loss(hidden, weight, labels, reduction="sum", chunk=1)
+    _, (_, found) = of_loss(hidden, weight, torch.zeros(4096, dtype=torch.int64), reduction="sum", chunk=1)
     assert found.dtype == dtype
     assert found[:, 0].tolist() == [-3072, 1024, 1024, 1024]
 
@@ -204,8 +203,7 @@ class TestRefused:
     @pytest.mark.parametrize(("factor", "message"), [(4.0, "amplifies"), (-0.1, "turns it"), (math.nan, "expected g1")])
     def test_a_gate_that_amplifies(self, factor: float, message: str) -> None:
         hidden, weight, _, labels = problem()
-        rare = torch.arange(40) > 20
-        gate = FixedGate(rare, torch.full((40,), factor), torch.ones(40))
+        gate = FixedGate(torch.arange(40) > 20, torch.full((40,), factor), torch.ones(40))
         with pytest.raises(InputError, match=message):
             gated_linear_cross_entropy(hidden, weight, labels, gate=gate)
 
