@@ -17,13 +17,9 @@ ASKED = {"diagnosis", "comparison", "calibration", "evaluation", "repairs", "edi
 """Folders of questions: one knows of another its public functions and its records."""
 BELOW: dict[str, set[str]] = {
     **{room: set() for room in ("questions", "roles", "errors", "arguments", "version")},
-    "lazy": {"errors"},
-    "memory": set(),
-    "threads": set(),
-    "regular": {"errors"},
-    "atomic": {"errors"},
+    **{room: set() for room in ("memory", "threads", "statistics")},
+    **{room: {"errors"} for room in ("lazy", "regular", "atomic")},
     "sealed": {"errors", "regular"},
-    "statistics": set(),
     "records": {"atomic"},
     "rows": {"sealed"},
     "tensors": {"rows"},

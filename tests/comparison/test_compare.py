@@ -81,30 +81,21 @@ BEFORE, AFTER = (_finding(extent=0.3), NONE), (NONE, _finding(extent=0.3))
 """The defect went, and came: the first of each pair is the baseline's."""
 
 
-@pytest.mark.parametrize(
-    ("found", "better", "after", "direction"),
-    [
-        (AFTER, "lower", 0.5, "worse"),
-        (AFTER, "lower", 0.1, "changed"),
-        (AFTER, "higher", 0.1, "worse"),
-        (AFTER, "higher", 0.5, "changed"),
-        (AFTER, "neither", 0.5, "changed"),
-        (AFTER, "lower", 0.2, "equal"),
-        (BEFORE, "lower", 0.1, "better"),
-        (BEFORE, "lower", 0.5, "changed"),
-        (BEFORE, "higher", 0.5, "better"),
-        (BEFORE, "higher", 0.1, "changed"),
-        (BEFORE, "neither", 0.1, "changed"),
-        ((NONE, NONE), "lower", 0.5, "changed"),
-        ((_finding(), _finding()), "lower", 0.5, "changed"),
-        ((NONE, _finding("structure", None)), "lower", 0.5, "changed"),
-        ((NONE, _finding("note")), "lower", 0.5, "changed"),
-    ],
-)
+TURNED_WORSE = [(AFTER, "lower", 0.5), (AFTER, "higher", 0.1)]
+TURNED_BETTER = [(BEFORE, "lower", 0.1), (BEFORE, "higher", 0.5)]
+MOVED = [(AFTER, "lower", 0.1), (AFTER, "higher", 0.5), (AFTER, "neither", 0.5)]
+MOVED += [(BEFORE, "lower", 0.5), (BEFORE, "higher", 0.1), (BEFORE, "neither", 0.1)]
+STAYED = ((NONE, NONE), (_finding(), _finding()), (NONE, _finding("structure", None)), (NONE, _finding("note")))
+MOVED += [(both, "lower", 0.5) for both in STAYED]
+DIRECTIONS = {"worse": TURNED_WORSE, "better": TURNED_BETTER, "changed": MOVED, "equal": [(AFTER, "lower", 0.2)]}
+
+
+@pytest.mark.parametrize(("direction", "case"), [(way, case) for way, cases in DIRECTIONS.items() for case in cases])
 def test_the_evidence_of_a_defect_is_worse_where_it_came_and_better_where_it_went(
-    found: tuple[Finding, Finding], better: str, after: float, direction: str
+    direction: str, case: tuple[tuple[Finding, Finding], str, float]
 ) -> None:
     """And only where it moved with the defect."""
+    found, better, after = case
     pairs = ((_reading(value, better=better), _reading(value, "isoscore", better=better)) for value in (0.2, after))
     compared = _both(*(_subject(*both, findings=(one,)) for both, one in zip(pairs, found, strict=True)))
     cosine, other = (measure.changes[1] for measure in compared.subjects[0].measures)
@@ -112,33 +103,29 @@ def test_the_evidence_of_a_defect_is_worse_where_it_came_and_better_where_it_wen
     assert other.direction in ("changed", "equal"), "no defect rests on it"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "change"),
-    [
-        (NONE, _finding(), "new"),
-        (_finding(), NONE, "gone"),
-        (_finding("note"), _finding(), "new"),
-        (_finding(), _finding("note"), "gone"),
-        (_finding(), _finding("severe"), "grew"),
-        (_finding("severe"), _finding(), "shrank"),
-        (_finding("severe", 0.9), _finding("warning", 0.95), "shrank"),  # the level decides
-        (_finding(extent=0.3), _finding(extent=0.3 + 0.021), "grew"),
-        (_finding(extent=0.3), _finding(extent=0.3 + 0.019), ""),
-        (_finding(extent=0.3), _finding(extent=0.3 - 0.021), "shrank"),
-        (_finding(extent=0.3), _finding(extent=0.3 - 0.019), ""),
-        (_finding(extent=0.0), _finding(extent=0.02), "grew"),
-        (_finding(extent=0.02), _finding(extent=0.0), "shrank"),
-        (_finding(extent=None), _finding(extent=0.9), ""),
-        (_finding(extent=0.9), _finding(extent=None), ""),  # older files
-        (_finding("structure"), _finding("structure", 0.9), ""),
-        (NONE, _finding("note"), ""),
-        (_finding("no_effect"), NONE, ""),
-        (Finding("not_measured", "note", "s"), _finding(), ""),
-        (_finding(), Finding("not_measured", "note", "s"), ""),
-    ],
-)
-def test_what_became_of_a_defect(before: Finding, after: Finding, change: str) -> None:
-    found = _both(*(_subject(_reading(0.2), findings=(one,)) for one in (before, after)))
+def _extent(*both: float | None) -> tuple[Finding, ...]:
+    return tuple(_finding(extent=extent) for extent in both)
+
+
+BECAME = {"new": [(NONE, _finding()), (_finding("note"), _finding())]}
+BECAME |= {"gone": [(_finding(), NONE), (_finding(), _finding("note"))]}
+BECAME |= {"grew": [(_finding(), _finding("severe")), _extent(0.3, 0.3 + 0.021), _extent(0.0, 0.02)]}
+BECAME |= {"shrank": [(_finding("severe"), _finding()), _extent(0.3, 0.3 - 0.021), _extent(0.02, 0.0)]}
+BECAME["shrank"].append((_finding("severe", 0.9), _finding("warning", 0.95)))  # the level decides
+BECAME[""] = [
+    _extent(None, 0.9),
+    _extent(0.9, None),
+    (_finding("structure"), _finding("structure", 0.9)),
+]  # older files
+BECAME[""] += [_extent(0.3, 0.3 + 0.019), _extent(0.3, 0.3 - 0.019)]
+BECAME[""] += [(NONE, _finding("note")), (_finding("no_effect"), NONE)]
+NOT_MEASURED = Finding("not_measured", "note", "s")
+BECAME[""] += [(NOT_MEASURED, _finding()), (_finding(), NOT_MEASURED)]
+
+
+@pytest.mark.parametrize(("change", "both"), [(change, both) for change, cases in BECAME.items() for both in cases])
+def test_what_became_of_a_defect(change: str, both: tuple[Finding, Finding]) -> None:
+    found = _both(*(_subject(_reading(0.2), findings=(one,)) for one in both))
     assert all(one.changes == ("", change) for one in found.subjects[0].findings if one.cause == "drift")
     assert found.worse == (change in ("new", "grew"))
     words = {"new": "worse", "grew": "worse", "gone": "better", "shrank": "better", "": "differs little"}

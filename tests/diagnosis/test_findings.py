@@ -74,17 +74,11 @@ def test_a_level_changes_at_its_threshold(
         assert level(cause, *healthy(**{name: value})) == expected
 
 
-@pytest.mark.parametrize(
-    ("cosine", "share", "found"),
-    [
-        (0.06, 0.21, True),
-        (0.04, 0.21, False),
-        (0.06, 0.19, False),
-        (0.0499, 0.9, False),
-        (0.0501, 0.9, True),
-        (0.05, 0.2, True),
-    ],
-)
+SHARES = [(0.06, 0.21, True), (0.04, 0.21, False), (0.06, 0.19, False)]
+SHARES += [(0.0499, 0.9, False), (0.0501, 0.9, True), (0.05, 0.2, True)]
+
+
+@pytest.mark.parametrize(("cosine", "share", "found"), SHARES)
 def test_a_rogue_dimension_of_the_cosine_needs_a_cosine_to_carry(cosine: float, share: float, found: bool) -> None:
     assert ("rogue_dimensions" in named(*healthy(mean_cosine=cosine, rogue_dimensions=share))) == found
 
@@ -185,25 +179,16 @@ def odd(kind: str, n: int, **more: object) -> tuple[OddRows, ...]:
     return (OddRows(kind, n, **more),)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("rows", "advice", "expected"),
-    [
-        (odd("zero", 1), TOKENS, "note"),  # padding
-        (odd("zero", 2), TOKENS, "warning"),
-        (odd("zero", 0, reserved=5), TOKENS, "note"),
-        (odd("zero", 1), Advice("head"), "note"),
-        (odd("zero", 1), Advice(), "warning"),  # a vector of nothing
-        (odd("zero", 0, reserved=5), Advice(), "note"),
-        (odd("equal", N // 100), TOKENS, "note"),
-        (odd("equal", N // 100 + 1), TOKENS, "warning"),
-        (odd("giant", 1), TOKENS, "warning"),
-        (odd("zero", N // 5), TOKENS, "warning"),
-        (odd("zero", N // 5 + 1), TOKENS, "severe"),
-        (odd("equal", N // 5 + 1), TOKENS, "severe"),
-        (odd("giant", N // 5), Advice(), "warning"),
-        (odd("giant", N // 5 + 1), Advice(), "severe"),
-    ],
-)
+RESERVED = odd("zero", 0, reserved=5)
+NOTED = [(odd("zero", 1), TOKENS), (odd("zero", 1), Advice("head")), (odd("equal", N // 100), TOKENS)]  # 1: padding
+NOTED += [(RESERVED, TOKENS), (RESERVED, Advice())]
+WARNED = [(odd("zero", 2), TOKENS), (odd("zero", 1), Advice()), (odd("equal", N // 100 + 1), TOKENS)]  # 1: of nothing
+WARNED += [(odd("giant", 1), TOKENS), (odd("zero", N // 5), TOKENS), (odd("giant", N // 5), Advice())]
+SEVERE = [(odd(kind, N // 5 + 1), Advice() if kind == "giant" else TOKENS) for kind in ("zero", "equal", "giant")]
+LEVELS = [(*one, level) for level, cases in (("note", NOTED), ("warning", WARNED), ("severe", SEVERE)) for one in cases]
+
+
+@pytest.mark.parametrize(("rows", "advice", "expected"), LEVELS)
 def test_odd_rows_by_their_number(rows: tuple[OddRows, ...], advice: Advice, expected: str) -> None:
     finding = named(*healthy(), odd=rows, advice=advice)[f"{rows[0].kind}_rows"]
     assert finding.level == expected
@@ -256,27 +241,19 @@ def random_rows(
 COSINE_BAR = 6 * math.sqrt(2 / D) / 40_000  # six standard errors of the mean cosine of 40,000 pairs' rows
 
 
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({}, True),
-        ({"sigmas": 5.9}, True),
-        ({"sigmas": 6 - 1e-9}, True),
-        ({"sigmas": 6.1}, False),
-        ({"sigmas": -5.9}, True),
-        ({"sigmas": -6.1}, False),
-        ({"cosine": 0.98 * COSINE_BAR}, True),
-        ({"cosine": 1.02 * COSINE_BAR}, False),
-        ({"cosine": -0.05}, True),
-        ({"order": 0.0199}, True),
-        ({"order": 0.0201}, False),
-        ({"order": -0.0199}, True),
-        ({"order": -0.0201}, False),
-        ({"order": None}, True),
-    ],
-)
-def test_each_trace_of_training_denies_an_untrained_table(changed: dict[str, float | None], expected: bool) -> None:
-    found = named(*random_rows(**changed))  # type: ignore[arg-type]
+BY_NOISE = {
+    "sigmas": [0.0, 5.9, 6 - 1e-9, -5.9],
+    "cosine": [0.98 * COSINE_BAR, -0.05],
+    "order": [0.0199, -0.0199, None],
+}
+BY_TRAINING = {"sigmas": [6.1, -6.1], "cosine": [1.02 * COSINE_BAR], "order": [0.0201, -0.0201]}
+TRACES = [(name, value, True) for name, values in BY_NOISE.items() for value in values]
+TRACES += [(name, value, False) for name, values in BY_TRAINING.items() for value in values]
+
+
+@pytest.mark.parametrize(("trace", "value", "expected"), TRACES)
+def test_each_trace_of_training_denies_an_untrained_table(trace: str, value: float | None, expected: bool) -> None:
+    found = named(*random_rows(**{trace: value}))
     assert ("untrained" in found) == expected
     assert ("no_defect" in found) == (not expected)
     if expected:

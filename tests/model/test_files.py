@@ -60,21 +60,13 @@ def test_a_run_directory_names_its_checkpoints(tmp_path, plant, own):
     assert open_model_files(run / "checkpoint-500").vocab_size == 8
 
 
-@pytest.mark.parametrize(
-    ("config", "size"),
-    [
-        ({"vocab_size": 8}, 8),
-        ({"text_config": {"vocab_size": 8}}, 8),
-        ({"vocab_size": 8, "text_config": {}}, 8),
-        ({"vocab_size": 8, "text_config": {"vocab_size": 8}}, 8),
-        ({"vocab_size": 9, "text_config": {"vocab_size": 8}}, None),
-        ({"vocab_size": True}, None),
-        ({"vocab_size": [8]}, None),
-        ({"vocab_size": -8}, None),
-        ({"vocab_size": "8", "text_config": 3}, None),
-        ({}, None),
-    ],
-)
+OF_8 = [{"vocab_size": 8}, {"text_config": {"vocab_size": 8}}, {"vocab_size": 8, "text_config": {}}]
+OF_8 += [{"vocab_size": 8, "text_config": {"vocab_size": 8}}]
+OF_NONE = [{"vocab_size": 9, "text_config": {"vocab_size": 8}}, {"vocab_size": "8", "text_config": 3}, {}]
+OF_NONE += [{"vocab_size": size} for size in (True, [8], -8)]
+
+
+@pytest.mark.parametrize(("config", "size"), [*((one, 8) for one in OF_8), *((one, None) for one in OF_NONE)])
 def test_vocab_size(plant, config, size):
     assert open_model_files(plant(config, {"a": (2, 2)})).vocab_size == size
 

@@ -434,26 +434,19 @@ class TestTheCommand:
         monkeypatch.setattr("uncone.edits.tokens.reinitialise_tokens", stop)
         (tmp_path / "ids").write_text("4\n5\n")
         out, text = tmp_path / "out", tmp_path / "text"
-        for verb, *flags in (
-            ("center-head", "--untie"),
-            ("center-head", "--text", text),
-            ("repair-tokens", "--tokens", "zero"),
-            ("repair-tokens", "--tokens", "added"),
-            ("repair-tokens", "--tokens", "3,17"),
-            ("repair-tokens", "--tokens", tmp_path / "ids", "--method", "covariance"),
-            ("repair-tokens", "--tokens", "7,10-12,9"),
+        for verb, flags, wanted in (
+            ("center-head", ("--untie",), (None, True)),
+            ("center-head", ("--text", text), (text, False)),
+            ("repair-tokens", ("--tokens", "zero"), ("zero", None, "sub_tokens")),
+            ("repair-tokens", ("--tokens", "added"), ("added", None, "sub_tokens")),
+            ("repair-tokens", ("--tokens", "3,17"), ([3, 17], None, "sub_tokens")),
+            ("repair-tokens", ("--tokens", tmp_path / "ids", "--method", "covariance"), ([4, 5], None, "covariance")),
+            ("repair-tokens", ("--tokens", "7,10-12,9"), ([7, 10, 11, 12, 9], None, "sub_tokens")),
         ):
             with pytest.raises(SystemExit):
-                _run(model, out, *flags, verb=str(verb))
-        assert asked == [
-            (model, out, None, True),
-            (model, out, text, False),
-            (model, out, "zero", None, "sub_tokens"),
-            (model, out, "added", None, "sub_tokens"),
-            (model, out, [3, 17], None, "sub_tokens"),
-            (model, out, [4, 5], None, "covariance"),
-            (model, out, [7, 10, 11, 12, 9], None, "sub_tokens"),
-        ]
+                _run(model, out, *flags, verb=verb)
+            assert asked.pop() == (model, out, *wanted)
+        assert not asked
 
     def test_a_task_chooses_or_leaves_it(
         self, cone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -233,19 +233,12 @@ def test_standard_errors_in_another_unit_are_noted(values: float, errors: float,
     assert (said in "".join(curve.notes)) if said else curve.notes == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "a header"),
-        ("step,value\n", "expected rows"),
-        ("step,step\n1,2\n", "different names"),
-        ("step,value\n1,2,3\n", "2 columns in row 1"),
-        ('step,value\n1,"2\n', "does not parse"),
-        ("[1, 2]", "one JSON object a line"),
-        ('{"step": 1\n', "does not parse"),
-        ("[" * 9000, "does not parse"),
-    ],
-)
+NO_TABLES = [("", "a header"), ("step,value\n", "expected rows"), ("step,step\n1,2\n", "different names")]
+NO_TABLES += [("step,value\n1,2,3\n", "2 columns in row 1"), ("[1, 2]", "one JSON object a line")]
+NO_TABLES += [(text, "does not parse") for text in ('step,value\n1,"2\n', '{"step": 1\n', "[" * 9000)]
+
+
+@pytest.mark.parametrize(("text", "said"), NO_TABLES)
 def test_a_table_that_is_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
