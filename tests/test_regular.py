@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import uncone
+from tests.rows.reading import refuses
 from uncone import InputError
 from uncone.regular import open_regular
 
@@ -27,8 +28,7 @@ def test_a_pipe_a_folder_a_device_and_a_socket_are_refused_at_once(tmp_path: Pat
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(tmp_path / "socket"))
         for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero"), Path("/dev/tty"), tmp_path / "socket"):
-            with pytest.raises(InputError, match=r"which is a folder, a pipe or a device|cannot read"):
-                open_regular(path)
+            refuses(r"which is a folder, a pipe or a device|cannot read", open_regular, path)
 
 
 def test_what_cannot_be_opened_is_an_input_error(tmp_path: Path) -> None:
@@ -36,8 +36,7 @@ def test_what_cannot_be_opened_is_an_input_error(tmp_path: Path) -> None:
     names = {tmp_path / "none": "No such file", tmp_path / "loop": "symbolic links"}
     names |= {"a\0b": "null", "x" * 5000: "too long"}
     for path, reason in names.items():
-        with pytest.raises(InputError, match=f"cannot read .*{reason}"):
-            open_regular(path)
+        refuses(f"cannot read .*{reason}", open_regular, path)
 
 
 def test_a_misspelt_name_is_told_with_the_name_beside_it(tmp_path: Path) -> None:
@@ -45,13 +44,10 @@ def test_a_misspelt_name_is_told_with_the_name_beside_it(tmp_path: Path) -> None
         (tmp_path / name).write_bytes(b"")
     with pytest.raises(InputError, match=r"no file or folder .*dosc\.npy.*: did you mean 'docs\.npy'\? expected"):
         uncone.open_rows(tmp_path / "dosc.npy")
-    with pytest.raises(InputError, match=r"No such file or directory: did you mean 'qrels\.tsv'\? give"):
-        open_regular(tmp_path / "qerls.tsv")
-    with pytest.raises(InputError, match=r"did you mean 'other\\n\\x1b\.npy'\?"):
-        uncone.open_rows(tmp_path / "other.npy")
+    refuses(r"No such file or directory: did you mean 'qrels\.tsv'\? give", open_regular, tmp_path / "qerls.tsv")
+    refuses(r"did you mean 'other\\n\\x1b\.npy'\?", uncone.open_rows, tmp_path / "other.npy")
     for far in (tmp_path / "x" / "docs.npy", tmp_path / "weights.gguf", ""):
-        with pytest.raises(InputError, match=r"^(?!.*did you mean)"):
-            uncone.open_rows(far)
+        refuses(r"^(?!.*did you mean)", uncone.open_rows, far)
 
 
 def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from uncone.rows import GRID
 
 from ..matrices import gaussian, promised
 from ..planted import FAULTS, D, V, drifted, healthy, random_table, rare_tail, write_model
+from ..rows.reading import refuses
 
 
 def _causes(subject: uncone.Subject, *levels: str) -> list[str]:
@@ -264,8 +265,7 @@ class TestRecord:
         assert (d.subjects[0].left_out, d.subjects[0].n) == (2, V - 2)
         assert 5 not in d.subjects[0].picture.ids
         assert "2 rows" in uncone.report.to_html(d)
-        with pytest.raises(InputError, match=r"got 2 rows of 8000 with NaN or inf in tensor \(rows 5, 77\)"):
-            uncone.diagnose(x)
+        refuses(r"got 2 rows of 8000 with NaN or inf in tensor \(rows 5, 77\)", uncone.diagnose, x)
 
     def test_few_dimensions_are_not_rogue_and_zero_rows_are_counted(self) -> None:
         x = gaussian(3000, 4) + 1
@@ -336,8 +336,7 @@ class TestBrokenRecords:
     def test_each_is_refused_by_name(self, place: str, value: object, message: str) -> None:
         data = json.loads(json.dumps(self.base))
         _put(data, [int(key) if key.isdigit() else key for key in place.split()], value)
-        with pytest.raises(InputError, match=message):
-            Diagnosis.from_json(json.dumps(data))
+        refuses(message, Diagnosis.from_json, json.dumps(data))
 
     def test_no_count_is_negative(self) -> None:
         """Every integer of a record counts rows, names one, or is a place: set to -1, each is refused by its name."""
@@ -363,14 +362,12 @@ class TestBrokenRecords:
 
     @pytest.mark.parametrize("text", ["", "nonsense", "[" * 100_000, '{"schema": NaN}'])
     def test_what_is_no_json(self, text: str) -> None:
-        with pytest.raises(InputError, match="expected a diagnosis in JSON"):
-            Diagnosis.from_json(text)
+        refuses("expected a diagnosis in JSON", Diagnosis.from_json, text)
 
     def test_files_and_frozen_records(self, tmp_path: Path) -> None:
         (tmp_path / "b.json").write_bytes(b"\xff\xfe")
         for name, message in (("nothing.json", "cannot read"), ("b.json", "expected JSON in UTF-8")):
-            with pytest.raises(InputError, match=message):
-                Diagnosis.load(tmp_path / name)
+            refuses(message, Diagnosis.load, tmp_path / name)
         with pytest.raises(dataclasses.FrozenInstanceError):
             Diagnosis.from_json(json.dumps(self.base)).verdict = "fine"  # type: ignore[misc]
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.rows.reading import refuses
 from uncone.diagnosis.why.direction.cone import separate
 from uncone.diagnosis.why.direction.negative_direction import _programmed, uniformly_negative_direction
 from uncone.diagnosis.why.direction.record import NegativeDirection
-from uncone.errors import InputError
 from uncone.rows import Array
 
 
@@ -77,8 +77,7 @@ def test_windows_are_held_out_as_a_whole() -> None:
     found = uniformly_negative_direction(states, windows=windows)
     assert (found.n, found.held_out) == (300, 300)
     assert uniformly_negative_direction(states, windows=windows, most=150).n == 100
-    with pytest.raises(InputError, match="a window for each"):
-        uniformly_negative_direction(states, windows=windows[1:])
+    refuses("a window for each", uniformly_negative_direction, states, windows=windows[1:])
 
 
 def test_the_norm_alone_and_beside_its_states() -> None:
@@ -109,8 +108,7 @@ def test_norms_without_bias_say_nothing() -> None:
     assert (found.exists, found.norm) == (None, None)
     states = _cloud(500, 8, 3)
     assert uniformly_negative_direction(states, norm=SimpleNamespace(weight=np.ones(8))).norm is None
-    with pytest.raises(InputError, match="a norm of 8 gains"):
-        uniformly_negative_direction(states, norm=(np.ones(4), np.ones(4)))
+    refuses("a norm of 8 gains", uniformly_negative_direction, states, norm=(np.ones(4), np.ones(4)))
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])
@@ -129,10 +127,8 @@ def test_a_programme_decides_what_the_search_left(shift: float) -> None:
 
 
 def test_bad_states_are_refused_and_progress_is_told() -> None:
-    with pytest.raises(InputError, match="expected states"):
-        uniformly_negative_direction(np.ones(3))
-    with pytest.raises(InputError, match="held-out states"):
-        uniformly_negative_direction(_cloud(30, 4, 1), held_out=np.ones((3, 5)))
+    refuses("expected states", uniformly_negative_direction, np.ones(3))
+    refuses("held-out states", uniformly_negative_direction, _cloud(30, 4, 1), held_out=np.ones((3, 5)))
     said: list[str] = []
     found = uniformly_negative_direction(_cloud(100, 4, 3), progress=lambda step, *_: said.append(step))
     assert "seeking a direction" in said
@@ -163,10 +159,8 @@ def test_numbers_that_are_not_finite_are_refused_wherever_they_stand() -> None:
         damaged = states.copy()
         damaged[place, 2] = np.nan
         for seed in range(4):
-            with pytest.raises(InputError, match="expected finite states"):
-                uniformly_negative_direction(damaged, seed=seed)
-    with pytest.raises(InputError, match="expected finite states"):
-        uniformly_negative_direction(states, held_out=np.full((5, 8), np.inf))
+            refuses("expected finite states", uniformly_negative_direction, damaged, seed=seed)
+    refuses("expected finite states", uniformly_negative_direction, states, held_out=np.full((5, 8), np.inf))
 
 
 @pytest.mark.parametrize("bias", [[0.1, 0.2, -0.3], [0.1, 0.7, -0.8]])

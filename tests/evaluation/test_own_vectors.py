@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import uncone
+from tests.rows.reading import refuses
 from uncone import InputError
 from uncone.evaluation import own_vectors
 from uncone.evaluation.record import Evaluation, Selection
@@ -276,8 +277,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changed", "message"), REFUSED, ids=lambda x: x if isinstance(x, str) else "")
 def test_refusals(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        uncone.evaluate(**given(spoiled=False, **changed))
+    refuses(message, uncone.evaluate, **given(spoiled=False, **changed))
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,7 @@ def test_refusals(changed: dict[str, Any], message: str) -> None:
 )
 def test_a_file_that_holds_no_judgements(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_bytes(content.encode())
-    with pytest.raises(InputError, match=message):
-        uncone.evaluate(**given(spoiled=False, qrels=tmp_path / "q.txt"))
+    refuses(message, uncone.evaluate, **given(spoiled=False, qrels=tmp_path / "q.txt"))
 
 
 def test_swapped_columns_are_told_by_the_ids_that_fit_the_other_side(tmp_path: Path) -> None:
@@ -308,16 +307,14 @@ def test_swapped_columns_are_told_by_the_ids_that_fit_the_other_side(tmp_path: P
         ("nobody\tq0\t1\n", "expected known ids, got the query 'd"),  # it fits neither side
     ):
         (tmp_path / "q.tsv").write_text("".join([*swapped, more]))
-        with pytest.raises(InputError, match=message):
-            uncone.evaluate(**own)
+        refuses(message, uncone.evaluate, **own)
 
 
 def test_ids_that_are_no_key_are_refused(tmp_path: Path) -> None:
     documents, *_ = planted(spoiled=False)
     np.savez(tmp_path / "d.npz", v=documents, ids=np.array(["one"] * N))
     message = "an id of its own for each row of .*d.npz#v, got 239 rows with none or with that of another row"
-    with pytest.raises(InputError, match=message):
-        uncone.evaluate(**given(spoiled=False, documents=tmp_path / "d.npz"))
+    refuses(message, uncone.evaluate, **given(spoiled=False, documents=tmp_path / "d.npz"))
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {"id": [None, *map(str, range(1, N))], "vector": list(documents)}
     pq.write_table(pa.table(columns), tmp_path / "d.parquet")
@@ -338,8 +335,7 @@ def test_what_repair_refuses_with_own_judgements(tmp_path: Path) -> None:
         ({"queries": None}, "got --documents, --qrels without --queries|--qrels, --documents without --queries"),
         ({"documents": np.ones((5, D + 1), np.float32)}, "expected documents of 16 features like .*d.npy, got 17"),
     ):
-        with pytest.raises(InputError, match=message):
-            uncone.repair(tmp_path / "d.npy", tmp_path / "y.npy", **own | changed)
+        refuses(message, uncone.repair, tmp_path / "d.npy", tmp_path / "y.npy", **own | changed)
     np.save(tmp_path / "q.npy", queries)
     with pytest.raises(InputError, match="expected another file to write than what is read"):
         uncone.repair(tmp_path / "d.npy", tmp_path / "q.npy", queries=tmp_path / "q.npy", qrels=judged, overwrite=True)

@@ -15,6 +15,7 @@ from uncone.measure import PairSums, compare_groups, frequency_membership, permu
 from uncone.records.tokens import Estimate, FrequencyGroup, FrequencyGroups
 
 from ..matrices import F64, Tensor, gaussian
+from ..rows.reading import refuses
 
 Z = 1.959963984540054
 
@@ -153,10 +154,8 @@ class TestReadings:
         assert (nothing.mean_cosine, nothing.mean_norm) == (Estimate(None), Estimate(0.0, (0.0, 0.0)))
 
     def test_what_does_not_fit(self) -> None:
-        with pytest.raises(InputError, match="expected a group for each of 60 rows, got"):
-            compare_groups(self.x, frequency_membership(59))
-        with pytest.raises(InputError, match=r"expected a confidence between 0 and 1, got 95\.0"):
-            compare_groups(self.x, self.cut, confidence=95.0)
+        refuses("expected a group for each of 60 rows, got", compare_groups, self.x, frequency_membership(59))
+        refuses(r"expected a confidence between 0 and 1, got 95\.0", compare_groups, self.x, self.cut, confidence=95.0)
 
     def test_a_large_length_changes_nothing_but_norms(self) -> None:
         for a, b in zip(compare_groups(self.x * 1e18, self.cut).groups, self.found.groups, strict=True):
@@ -193,8 +192,7 @@ class TestRandomGroups:
         assert rare.chance < 0.01 < found["frequent"].chance
 
     def test_what_does_not_fit(self) -> None:
-        with pytest.raises(InputError, match="sum with unit_second=True"):
-            PairSums.of(Moments.of(gaussian(5, 3)))
+        refuses("sum with unit_second=True", PairSums.of, Moments.of(gaussian(5, 3)))
         with pytest.raises(UndefinedMeasure, match="expected from 2 to 5 rows with a direction, got 6"):
             PairSums.of(Moments.of(gaussian(5, 3), unit_second=True)).null(6)
 
@@ -279,8 +277,7 @@ class TestPermutation:
         ],
     )
     def test_what_does_not_fit(self, members: list[float], options: dict[str, int], message: str) -> None:
-        with pytest.raises(InputError, match=message):
-            permutation_test(gaussian(9, 3), torch.tensor(members), **({"seed": 0} | options))
+        refuses(message, permutation_test, gaussian(9, 3), torch.tensor(members), **{"seed": 0} | options)
 
     def test_too_little(self) -> None:
         with pytest.raises(UndefinedMeasure, match="expected at least two rows with a direction in the group, got 1"):

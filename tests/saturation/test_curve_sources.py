@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.curves_example import make_rows
+from tests.rows.reading import refuses
 from tests.saturation.test_tensorboard import events
 from uncone.errors import InputError
 from uncone.saturation.curves.columns import curves_of
@@ -74,8 +75,7 @@ def test_columns_are_named(tmp_path: Path) -> None:
         ({"step": "sen", "value": "lambada_acc"}, r"a column 'sen' for the step.*did you mean 'seen'"),
         ({"stepp": "seen"}, r"roles out of step, value.*'stepp': did you mean 'step'"),
     ):
-        with pytest.raises(InputError, match=message):
-            uncone.judge_curves(path, columns=columns)
+        refuses(message, uncone.judge_curves, path, columns=columns)
     record = uncone.judge_curves(path, columns={"step": "seen", "value": "lambada_acc", "batch_size": "bs"})
     assert _verdicts(record) == EXPECTED
     assert record.curves[0].settings == {"bs": "1024"}
@@ -152,8 +152,7 @@ def test_a_direction_that_nobody_said_is_in_the_verdict() -> None:
     assert "for 'value', whose" in uncone.judge_curves(_falling()).verdict
     (curve,) = uncone.judge_curves(_falling(), lower=["value"]).curves
     assert (curve.lower, curve.declined) == (True, False)
-    with pytest.raises(InputError, match="which has 'value', got 'valu': did you mean 'value'"):
-        uncone.judge_curves(_falling(), lower=["valu"])
+    refuses("which has 'value', got 'valu': did you mean 'value'", uncone.judge_curves, _falling(), lower=["valu"])
 
 
 def test_the_direction_can_be_said() -> None:
@@ -163,8 +162,7 @@ def test_the_direction_can_be_said() -> None:
     loss = [row | {"metric": "loss"} for row in falling]
     assert not uncone.judge_curves(loss).curves[0].declined
     assert uncone.judge_curves(loss, higher=["loss"]).curves[0].declined
-    with pytest.raises(InputError, match=r"which has 'acc', got 'ac': did you mean 'acc'"):
-        uncone.judge_curves(falling, lower=["ac"])
+    refuses(r"which has 'acc', got 'ac': did you mean 'acc'", uncone.judge_curves, falling, lower=["ac"])
 
 
 def test_cells_that_are_no_numbers_leave_a_curve_undecided() -> None:
@@ -242,8 +240,7 @@ NO_TABLES += [(text, "does not parse") for text in ('step,value\n1,"2\n', '{"ste
 def test_a_table_that_is_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
-    with pytest.raises(InputError, match=said):
-        uncone.judge_curves(path)
+    refuses(said, uncone.judge_curves, path)
 
 
 def test_what_is_not_there_or_no_source(tmp_path: Path) -> None:
@@ -256,8 +253,7 @@ def test_what_is_not_there_or_no_source(tmp_path: Path) -> None:
         (ROWS, {"alpha": 5}, "alpha between 0 and 1, got 5"),
         (ROWS, {"seed": -1}, "a seed"),
     ):
-        with pytest.raises(InputError, match=message):
-            uncone.judge_curves(source, **options)
+        refuses(message, uncone.judge_curves, source, **options)
 
 
 # lm-evaluation-harness
@@ -320,8 +316,7 @@ def test_results_of_the_old_form_and_without_steps(tmp_path: Path) -> None:
     row = {"model": "m", "step": 9, "task": "piqa", "metric": "acc", "value": 0.6, "stderr": 0.01, "shots": "5"}
     assert {name: list(cells) for name, cells in columns.items()} == {name: [cell] for name, cell in row.items()}
     (tmp_path / "results.json").write_text(json.dumps(_harness("m", 1, 0.5, config={})))
-    with pytest.raises(InputError, match="names no step"):
-        open_table(tmp_path)
+    refuses("names no step", open_table, tmp_path)
 
 
 # trainer_state.json
@@ -344,8 +339,7 @@ def test_the_losses_of_a_trainer_are_curves(tmp_path: Path) -> None:
     assert record.curves[0].model == tmp_path.name
     assert uncone.judge_curves(folder / "trainer_state.json").curves[0].declined is not None
     (folder / "trainer_state.json").write_text('{"log_history": [{"step": 1}]}')
-    with pytest.raises(InputError, match="expected losses"):
-        uncone.judge_curves(folder)
+    refuses("expected losses", uncone.judge_curves, folder)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

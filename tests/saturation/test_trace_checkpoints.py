@@ -11,6 +11,7 @@ import pytest
 
 from tests.command import run_command
 from tests.edited import edited
+from tests.rows.reading import refuses
 from tests.saturation.families import D, N, V, head_at, losses, table_of, write_checkpoint, write_family
 from uncone import report, trace_checkpoints
 from uncone.errors import InputError
@@ -171,8 +172,7 @@ def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> N
     ):
         out.write_text("".join(lines))
         message = rf"expected a checkpoint as this version .* in line {number} of .*kept.jsonl, got {got}"
-        with pytest.raises(InputError, match=message):
-            trace_checkpoints(family, out=out)
+        refuses(message, trace_checkpoints, family, out=out)
         assert out.read_text() == "".join(lines)
     with pytest.raises(InputError):
         trace_checkpoints(family, out=family / "step0" / "model.safetensors")
@@ -249,8 +249,7 @@ def test_what_has_no_step_is_named_and_a_folder_of_two_is_read(tmp_path: Path) -
     assert [one.step for one in found.checkpoints] == [100, 200]
     assert f"Not read, as no step is in the name: {tmp_path.name[:40]}, final." in found.notes
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match="got no folder that names a step"):
-        trace_checkpoints(tmp_path / "none")
+    refuses("got no folder that names a step", trace_checkpoints, tmp_path / "none")
 
 
 def test_equal_series_have_equal_turns_and_few_show_their_numbers(tmp_path: Path) -> None:
@@ -272,8 +271,7 @@ def test_steps_come_from_names_trainers_or_the_caller(tmp_path: Path) -> None:
     def steps(given: list[Path], of: list[int] | None = None) -> list[int]:
         return [place.step for place in checkpoints.places_of(given, of)]
 
-    with pytest.raises(InputError, match=r"expected a step in the name of .*/a, such as step1000"):
-        trace_checkpoints(paths)
+    refuses(r"expected a step in the name of .*/a, such as step1000", trace_checkpoints, paths)
     (paths[0] / "trainer_state.json").write_text('{"global_step": 100, "log_history": []}')
     assert steps(paths) == [100, 200, 300]
     assert [one.step for one in trace_checkpoints(paths, steps=[3, 2, 1]).checkpoints] == [1, 2, 3]
@@ -283,8 +281,7 @@ def test_steps_come_from_names_trainers_or_the_caller(tmp_path: Path) -> None:
         ([tmp_path / "nothing"], None, r"no checkpoint .*nothing"),
         ([], None, "expected directories of checkpoints, got none"),
     ):
-        with pytest.raises(InputError, match=message):
-            steps(given, of)
+        refuses(message, steps, given, of)
 
 
 def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Path) -> None:
@@ -309,8 +306,7 @@ def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Pat
         ("e.csv", "task,metric,step,value\nlambada,acc,100,0.5\n", "the columns step and loss in .*, without loss"),
     ):
         (tmp_path / name).write_text(content)
-        with pytest.raises(InputError, match=f"expected {message}"):
-            checkpoints.losses_of(tmp_path / name, places)
+        refuses(f"expected {message}", checkpoints.losses_of, tmp_path / name, places)
 
 
 def test_a_gap_is_named() -> None:

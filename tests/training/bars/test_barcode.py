@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.rows.reading import refuses
 from tests.training.bars.hard_clouds import kruskal, randn, seeded, squares
 from uncone.errors import InputError
 from uncone.training.bars import lengths
@@ -229,13 +230,11 @@ def test_points_that_are_not_finite_are_named(algorithm: Algorithm, value: float
     x = points(9, 4)
     x[5, 2], x[7, 0] = value, value
     for args in ((x,), (x.view(3, 3, 4),), (x, torch.arange(9))):  # also in a cloud without an edge
-        with pytest.raises(InputError, match=r"NaN or infinity in row 5 \(2 of 9 rows\)"):
-            by(algorithm, *args)
+        refuses(r"NaN or infinity in row 5 \(2 of 9 rows\)", by, algorithm, *args)
 
 
 def test_points_too_far_apart_for_their_dtype_are_refused_and_large_ones_are_no_infinity() -> None:
-    with pytest.raises(InputError, match="distances up to"):
-        barcode(torch.tensor([[3e38, 3e38], [-3e38, -3e38]]))
+    refuses("distances up to", barcode, torch.tensor([[3e38, 3e38], [-3e38, -3e38]]))
     assert barcode(torch.full((3, 4), 3e38)).zero.tolist() == [2]
 
 
@@ -250,8 +249,7 @@ def test_points_too_far_apart_for_their_dtype_are_refused_and_large_ones_are_no_
     ],
 )
 def test_other_points_are_refused(wrong: torch.Tensor, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        barcode(wrong)
+    refuses(message, barcode, wrong)
 
 
 @pytest.mark.parametrize(
@@ -263,17 +261,14 @@ def test_other_points_are_refused(wrong: torch.Tensor, message: str) -> None:
     ],
 )
 def test_other_groups_are_refused(groups: torch.Tensor, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        barcode(torch.ones(3, 2), groups)
-    with pytest.raises(InputError, match="leave groups out"):
-        barcode(torch.ones(1, 3, 2), groups)
+    refuses(message, barcode, torch.ones(3, 2), groups)
+    refuses("leave groups out", barcode, torch.ones(1, 3, 2), groups)
 
 
 def test_points_of_eight_bits_are_widened_and_sparse_ones_refused() -> None:
     x = torch.tensor([[0.0, 0], [0, 2], [3, 2]])
     assert barcode(x.to(torch.float8_e4m3fn)).lengths.tolist() == [2, 3]
-    with pytest.raises(InputError, match=r"got torch\.sparse_coo: pass points\.to_dense"):
-        barcode(x.to_sparse())
+    refuses(r"got torch\.sparse_coo: pass points\.to_dense", barcode, x.to_sparse())
 
 
 def test_large_clouds_tell_of_their_progress() -> None:
