@@ -180,10 +180,11 @@ def odd(kind: str, n: int, **more: object) -> tuple[OddRows, ...]:
 
 
 RESERVED = odd("zero", 0, reserved=5)
-NOTED = [(odd("zero", 1), TOKENS), (odd("zero", 1), Advice("head")), (odd("equal", N // 100), TOKENS)]  # 1: padding
-NOTED += [(RESERVED, TOKENS), (RESERVED, Advice())]
-WARNED = [(odd("zero", 2), TOKENS), (odd("zero", 1), Advice()), (odd("equal", N // 100 + 1), TOKENS)]  # 1: of nothing
-WARNED += [(odd("giant", 1), TOKENS), (odd("zero", N // 5), TOKENS), (odd("giant", N // 5), Advice())]
+NOTED = [(odd("zero", 1), TOKENS), (odd("zero", 1), Advice("head"))]  # the one row of a table is its padding
+NOTED += [(odd("equal", N // 100), TOKENS), (RESERVED, TOKENS), (RESERVED, Advice())]
+WARNED = [(odd("zero", 1), Advice()), (odd("zero", 2), TOKENS)]  # the one row of vectors is a vector of nothing
+WARNED += [(odd("equal", N // 100 + 1), TOKENS), (odd("giant", 1), TOKENS), (odd("zero", N // 5), TOKENS)]
+WARNED += [(odd("giant", N // 5), Advice())]
 SEVERE = [(odd(kind, N // 5 + 1), Advice() if kind == "giant" else TOKENS) for kind in ("zero", "equal", "giant")]
 LEVELS = [(*one, level) for level, cases in (("note", NOTED), ("warning", WARNED), ("severe", SEVERE)) for one in cases]
 
@@ -241,11 +242,8 @@ def random_rows(
 COSINE_BAR = 6 * math.sqrt(2 / D) / 40_000  # six standard errors of the mean cosine of 40,000 pairs' rows
 
 
-BY_NOISE = {
-    "sigmas": [0.0, 5.9, 6 - 1e-9, -5.9],
-    "cosine": [0.98 * COSINE_BAR, -0.05],
-    "order": [0.0199, -0.0199, None],
-}
+BY_NOISE = {"sigmas": [0.0, 5.9, 6 - 1e-9, -5.9], "cosine": [0.98 * COSINE_BAR, -0.05]}
+BY_NOISE |= {"order": [0.0199, -0.0199, None]}
 BY_TRAINING = {"sigmas": [6.1, -6.1], "cosine": [1.02 * COSINE_BAR], "order": [0.0201, -0.0201]}
 TRACES = [(name, value, True) for name, values in BY_NOISE.items() for value in values]
 TRACES += [(name, value, False) for name, values in BY_TRAINING.items() for value in values]
