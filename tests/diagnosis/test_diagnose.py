@@ -156,11 +156,6 @@ class TestHead:
         assert named.verdict == head.verdict
 
 
-@pytest.fixture(scope="module")
-def of_minilm(minilm: Path) -> Diagnosis:
-    return uncone.diagnose(minilm)
-
-
 class TestMiniLM:
     def test_the_headline_is_healthy_and_the_tail_is_not(self, of_minilm: Diagnosis, minilm: Path) -> None:
         d, (subject,) = of_minilm, of_minilm.subjects

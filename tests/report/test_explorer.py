@@ -10,14 +10,12 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import uncone
 from tests.report.records_example import HOSTILE, coordinates, make_diagnosis, make_hostile, make_picture
 from uncone.diagnosis.record import Diagnosis
 from uncone.records.parts import Picture
@@ -211,12 +209,11 @@ def test_each_view_says_how_much_it_shows_and_a_sample_that_it_is_one() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_of_the_packaged_model_is_small(minilm: Path) -> None:
-    diagnosis = uncone.diagnose(minilm)
-    picture = diagnosis.subjects[0].picture
+def test_the_page_of_the_packaged_model_is_small(of_minilm: Diagnosis) -> None:
+    picture = of_minilm.subjects[0].picture
     assert picture is not None
     counts = tuple(10_000_000 // (1 + i) for i in picture.ids)
-    counted = replace(diagnosis, subjects=(replace(diagnosis.subjects[0], picture=replace(picture, counts=counts)),))
+    counted = replace(of_minilm, subjects=(replace(of_minilm.subjects[0], picture=replace(picture, counts=counts)),))
     assert len(picture.ids) == 30_522
     assert len(to_html(counted).encode()) <= 3e6
 
