@@ -86,6 +86,14 @@ def minilm() -> Path:
 
 
 @pytest.fixture(scope="session")
+def of_minilm(minilm: Path) -> Any:
+    """The diagnosis of that MiniLM."""
+    import uncone
+
+    return uncone.diagnose(minilm)
+
+
+@pytest.fixture(scope="session")
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """stories260K as a directory that transformers opens, made by its experiment. It is not to be changed."""
     pytest.importorskip("torch")

@@ -81,21 +81,18 @@ SMOOTH = {"label_smoothing": 0.1, "z_loss": 0.1, "softcap": 3.0, "logit_scale": 
 GATE = {"vocab_size": N, "window": 10, "rare_share": 0.2, "alpha": None, "mode": "relative", "gate_max": 0.03}
 GATE |= {"memory": "exact", "counts": COUNTS, "protected_ids": (1,), "n_tokens": N, "start_step": 1}
 SEARCH = {"margin": 1e-4, "held_out": Y, "windows": None, "seed": 0, "most": 100}
+PLAIN = (measure.gaussian_isotropy, measure.mean_cosine, measure.mean_shift, measure.moments_of, measure.rankme)
 CALLS: tuple[Call, ...] = (
+    *map(_rows, (*PLAIN, measure.rogue_dimensions)),
+    *map(_fit, (transforms.Center, transforms.RemoveMeanDirection, transforms.ScaledCenter, transforms.Standardize)),
     _rows(measure.anisotropy, k=1),
     _rows(measure.condition_number, centered=False),
     _rows(measure.dominant_dimension, centered=True),
     _rows(measure.effective_rank, centered=True),
-    _rows(measure.gaussian_isotropy),
     _rows(measure.isoscore, debiased=False),
     _rows(measure.isoscore_star, zeta=0.2, target=np.eye(D)),
-    _rows(measure.mean_cosine),
-    _rows(measure.mean_shift),
-    _rows(measure.moments_of),
     _rows(measure.outlier_dimensions, sigmas=3.0),
     _rows(measure.participation_ratio, debiased=True),
-    _rows(measure.rankme),
-    _rows(measure.rogue_dimensions),
     _rows(measure.singular_entropy, centered=True),
     _rows(measure.stable_rank, centered=False),
     _rows(measure.uniformity, t=2.0),
@@ -129,11 +126,7 @@ CALLS: tuple[Call, ...] = (
     _call(Moments.of(X).merge, other=Moments.of(Y)),
     _call(Moments.of(X).leading_spectrum, k=2, centered=True),
     _fit(transforms.AllButTheTop, n_components=1, centered=True),
-    _fit(transforms.Center),
     _fit(transforms.ClusterCenter, n_clusters=3, n_components=2, seed=0),
-    _fit(transforms.RemoveMeanDirection),
-    _fit(transforms.ScaledCenter),
-    _fit(transforms.Standardize),
     _fit(transforms.Whiten, kind="zca", power=0.5, floor=1e-4, n_components=3),
     _call(transforms.Center().fit(X).transform, x=X),
     _call(transforms.Center().fit(X).inverse_transform, y=X),

@@ -17,13 +17,9 @@ ASKED = {"diagnosis", "comparison", "calibration", "evaluation", "repairs", "edi
 """Folders of questions: one knows of another its public functions and its records."""
 BELOW: dict[str, set[str]] = {
     **{room: set() for room in ("questions", "roles", "errors", "arguments", "version")},
-    "lazy": {"errors"},
-    "memory": set(),
-    "threads": set(),
-    "regular": {"errors"},
-    "atomic": {"errors"},
+    **{room: set() for room in ("memory", "threads", "statistics")},
+    **{room: {"errors"} for room in ("lazy", "regular", "atomic")},
     "sealed": {"errors", "regular"},
-    "statistics": set(),
     "records": {"atomic"},
     "rows": {"sealed"},
     "tensors": {"rows"},
@@ -136,8 +132,7 @@ def _imported_files(path: Path) -> set[Path]:
 
     files = set()
     for module, name in imports(_tree(path)):
-        upward = UPWARD.get(str(path.relative_to(SOURCE)), set())
-        if module.split(".")[0] == "uncone" and module not in upward:
+        if module.split(".")[0] == "uncone" and module not in UPWARD.get(str(path.relative_to(SOURCE)), set()):
             folder = SOURCE.joinpath(*module.split(".")[1:])
             named = (folder / f"{name}.py", folder / name / "__init__.py")
             files.add(next(f for f in (*named, folder.with_suffix(".py"), folder / "__init__.py") if f.exists()))
@@ -158,8 +153,7 @@ def test_optional_packages_are_imported_inside_functions(path: Path) -> None:
 def test_the_core_imports_no_torch(path: Path) -> None:
     if str(path.relative_to(SOURCE)) not in OF_TORCH:
         theirs = {f"uncone.{file.removesuffix('.py').replace('/', '.')}" for file in OF_TORCH}
-        of_torch = {"torch", "uncone.tensors", *theirs}
-        assert not {module for module, top in _imports(path) if top} & of_torch
+        assert not {module for module, top in _imports(path) if top} & {"torch", "uncone.tensors", *theirs}
 
 
 def test_compiled_loops_are_imported_inside_functions() -> None:
@@ -193,8 +187,7 @@ def test_libraries_of_hugging_face_are_told_to_stay_on_this_machine() -> None:
                 if name in ("from_pretrained", "SentenceTransformer", "snapshot_download") and not is_ours:
                     calls.append((str(path.relative_to(SOURCE)), name))
                     assert told & {"LOCAL", "local_files_only"}, calls[-1]
-    opened = {path for path, name in calls if name != "SentenceTransformer"}
-    assert opened == {"model/hugging_face.py"}
+    assert {path for path, name in calls if name != "SentenceTransformer"} == {"model/hugging_face.py"}
     assert len(calls) == 4
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows.reading import refuses
 from uncone import InputError, atomic
 
 
@@ -80,8 +81,7 @@ def test_kill_9_at_any_time_of_a_diagnosis_leaves_whole_files(tmp_path: Path) ->
 
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((20_000, 64), dtype=np.float32))
     command = [sys.executable, "-c", KILLED, *(str(tmp_path / name) for name in ("x.npy", "d.json", "d.html"))]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert int(done.stdout) > 5
+    assert int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) > 5
 
 
 def test_an_error_while_writing_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
@@ -101,8 +101,7 @@ def test_a_full_disk_is_said_with_the_file_and_loses_nothing(tmp_path: Path) -> 
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     told = r"cannot write .*x.json: File too large: nothing of it was written; free some space"
     try:
-        with pytest.raises(InputError, match=told):
-            atomic.write_text(tmp_path / "x.json", "x" * 20_000)
+        refuses(told, atomic.write_text, tmp_path / "x.json", "x" * 20_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
@@ -121,10 +120,8 @@ def test_what_is_written_is_there(tmp_path: Path) -> None:
 
 
 def test_targets_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a file to write, got the folder"):
-        atomic.write_text(tmp_path, "x")
-    with pytest.raises(InputError, match=r"cannot write .*: give a folder that exists"):
-        atomic.write_text(tmp_path / "no" / "x", "x")
+    refuses("expected a file to write, got the folder", atomic.write_text, tmp_path, "x")
+    refuses(r"cannot write .*: give a folder that exists", atomic.write_text, tmp_path / "no" / "x", "x")
     with pytest.raises(InputError, match="expected a new folder, got"), atomic.new_directory(tmp_path):
         pass
     with pytest.raises(InputError, match="cannot create"), atomic.new_directory(tmp_path / "no" / "x"):
@@ -139,8 +136,7 @@ def test_links_lead_to_the_file_and_pipes_are_refused(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_text() == "new"
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/null")):
-        with pytest.raises(InputError, match="a device or a pipe"):
-            atomic.write_text(path, "x")
+        refuses("a device or a pipe", atomic.write_text, path, "x")
 
 
 def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,15 +149,13 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, monkeypa
         (tmp_path / "no" / "o", "there is no folder"),
         (tmp_path / "link" / "o", "expected a place outside the model"),
     ):
-        with pytest.raises(InputError, match=message):
-            atomic.creatable(out, outside=model)
+        refuses(message, atomic.creatable, out, outside=model)
     assert atomic.creatable(tmp_path / "m2", outside=model) == tmp_path / "m2"
     monkeypatch.setattr(
         "os.access", lambda *_: False
     )  # as on a file system that is read-only; root may write elsewhere
     for verb, check in (("create", atomic.creatable), ("write", atomic.writable)):
-        with pytest.raises(InputError, match=rf"cannot {verb} .*o: the folder .* is read-only: give a writable folder"):
-            check(tmp_path / "o")
+        refuses(rf"cannot {verb} .*o: the folder .* is read-only: give a writable folder", check, tmp_path / "o")
 
 
 def test_kill_9_leaves_the_old_and_the_next_writer_removes_the_rest(tmp_path: Path) -> None:

@@ -31,16 +31,14 @@ def _fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 
 
 def test_a_model_from_start_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = write_model(tmp_path / "m", rare_tail())
-    command = [sys.executable, "-m", "uncone", "diagnose", model]
+    command = [sys.executable, "-m", "uncone", "diagnose", write_model(tmp_path / "m", rare_tail())]
     command += ["--json", tmp_path / "d.json", "--html", tmp_path / "d.html"]
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert " ".join(done.stdout.split()).startswith("WARNING The input token table shows no defect as a whole")
     assert f"wrote {tmp_path / 'd.json'}" in done.stdout
-    d = Diagnosis.load(tmp_path / "d.json")
-    assert d.verdict.replace("&", "&amp;") in (tmp_path / "d.html").read_text()
+    assert Diagnosis.load(tmp_path / "d.json").verdict.replace("&", "&amp;") in (tmp_path / "d.html").read_text()
     assert run_command("report", capsys, tmp_path / "d.json", "--html", tmp_path / "again.html")[0] == 0
     assert (tmp_path / "again.html").read_text() == (tmp_path / "d.html").read_text()
     assert run_command("report", capsys, tmp_path / "d.json")[1].split()[:3] == ["WARNING", "The", "input"]
@@ -131,8 +129,7 @@ def test_json_is_the_gold_one(tmp_path: Path) -> None:
     if os.environ.get("UNCONE_WRITE_GOLD"):
         gold.parent.mkdir(exist_ok=True)
         gold.write_text(json.dumps(rounded, indent=1) + "\n")
-    expected = json.loads(gold.read_text())
-    assert _comparable(rounded) == _comparable(expected)
+    assert _comparable(rounded) == _comparable(json.loads(gold.read_text()))
 
 
 def _fixed() -> np.ndarray:

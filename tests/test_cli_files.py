@@ -168,9 +168,7 @@ IN_A_MODEL = (*(f"model/{name}" for name in THERE), "blobs/0123", *NEW)
 @pytest.mark.parametrize(
     "source", ["model", "linked", "model/model-00001-of-00001.safetensors", "model/sub/x.safetensors"]
 )
-def test_nothing_is_written_into_a_model(
-    verb: str, spec: str, source: str, models: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_stay_whole(verb: str, spec: str, source: str, models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (models / "linked").symlink_to(models / "model")
     (models / "MODEL").mkdir()
     for write in _roles(verb, WRITING):
@@ -185,9 +183,7 @@ def test_a_model_in_parts_keeps_them_all(folder: Path, capsys: pytest.CaptureFix
     _refused(folder, "diagnose", capsys, names[0], "--html", names[1])
 
 
-def test_a_file_of_a_folder_is_kept_and_a_result_in_it_may_be_written_again(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folders_files_are_kept_and_results_written_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     (folder / "rows").mkdir()
     values = pa.array(np.random.default_rng(0).standard_normal((50, 4)).tolist(), pa.list_(pa.float32()))
@@ -233,9 +229,7 @@ def test_the_functions_behind_repair_replace_no_source_either(folder: Path) -> N
         assert _content(folder) == before
 
 
-def test_a_link_that_is_named_like_a_result_is_the_file_it_leads_to(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_link_named_like_a_result_is_the_file_it_leads_to(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "data").mkdir()
     (folder / "data" / "train.tsv").write_text("sentences")
     (folder / "r.json").symlink_to(folder / "data" / "train.tsv")
@@ -244,9 +238,7 @@ def test_a_link_that_is_named_like_a_result_is_the_file_it_leads_to(
         _refused(folder, "evaluate", capsys, "source.npy", "--task", "sts", "--data", "data", "--json", target)
 
 
-def test_a_folder_of_files_takes_no_new_one_that_would_be_read(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_takes_no_new_file_that_would_be_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "rows").mkdir()
     (folder / "rows" / "a.parquet").write_bytes(b"PAR1")
     arguments = ("source.npy", "rows/new.parquet", "--method", "center", "--fit-on", "rows")

@@ -54,9 +54,7 @@ def _ends(*arguments: str, out: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("out", ["pipe", "full", "both"])
-def test_results_beyond_their_bars_are_status_2_though_they_cannot_be_printed(
-    saved: str, tmp_path: Path, out: str
-) -> None:
+def test_results_beyond_their_bars_are_status_2_though_none_is_printed(saved: str, tmp_path: Path, out: str) -> None:
     status, error = _ends("check", saved, "--max", "input.mean_cosine=0.01", out=out)
     assert status == 2
     assert out == "both" or (error.startswith("uncone: standard output: ") and error.count("\n") == 1)
@@ -117,9 +115,7 @@ def test_what_is_printed_last_is_flushed_before_the_status_which_debug_keeps(sav
     assert "Traceback" in error
 
 
-def test_a_command_that_is_stopped_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], saved: str
-) -> None:
+def test_a_stop_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], saved: str) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -158,8 +154,7 @@ def test_closed_standard_streams_stop_no_command(tmp_path: Path, closed: str) ->
     """As a job scheduler runs it. A file that took a closed stream's number would hold what libraries print."""
     _save_rows(tmp_path / "x.npy")
     for command in ("diagnose x.npy --json d.json", "repair x.npy y.npy --method center --json r.json"):
-        done = _shell(f"cd {tmp_path} && PYTHONFAULTHANDLER=1 $1 -m uncone {command} {closed}")
-        assert done.returncode == 0
+        assert _shell(f"cd {tmp_path} && PYTHONFAULTHANDLER=1 $1 -m uncone {command} {closed}").returncode == 0
     assert isinstance(load_record(tmp_path / "d.json"), Diagnosis)
     assert isinstance(load_record(tmp_path / "r.json"), Repaired)
     assert np.load(tmp_path / "y.npy").shape == (200, 8)
@@ -248,8 +243,7 @@ def test_json_comes_first_then_the_terminal_then_the_page(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     order = list[str]()
-    steps = ((Diagnosis, "save"), (reports, "print_record"), (reports, "write_html"))
-    for place, name in steps:
+    for place, name in ((Diagnosis, "save"), (reports, "print_record"), (reports, "write_html")):
         monkeypatch.setattr(place, name, lambda *_, name=name: order.append(name))
     hand_over(make_diagnosis(), tmp_path / "d.json", tmp_path / "d.html")
     assert order == ["save", "print_record", "write_html"]
@@ -281,9 +275,7 @@ def test_a_page_that_cannot_be_drawn_leaves_the_other_file_of_a_report(
     assert (tmp_path / "d.md").exists()
 
 
-def test_a_number_that_json_has_not_is_named_and_the_rest_is_there(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_number_that_json_lacks_is_named_beside_the_rest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     measured = replace(make_subject("input").measurements[0], value=float("nan"), details={"n": [1.0, -math.inf]})
     subject = replace(make_subject("input"), measurements=(measured,))
     record = replace(make_diagnosis(), subjects=(subject,))

@@ -171,8 +171,7 @@ def test_help_is_in_the_docs(command: str) -> None:
 
 
 def _anchors(page: Path) -> set[str]:
-    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
-    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -256,8 +255,7 @@ MODULES = sorted({module.name for module in pkgutil.walk_packages(uncone.__path_
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_are_right(name: str) -> None:
     known = {"np": np, "torch": torch, "uncone": uncone}
-    result = doctest.testmod(importlib.import_module(name), extraglobs=known, report=True)
-    assert result.failed == 0
+    assert doctest.testmod(importlib.import_module(name), extraglobs=known, report=True).failed == 0
 
 
 def test_there_are_examples_in_docstrings() -> None:

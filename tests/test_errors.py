@@ -45,9 +45,7 @@ def test_a_short_message_stays_as_it_is(length: int) -> None:
         (calibrate, {"metric": "cosin"}, "did you mean 'cosine'?"),
     ],
 )
-def test_a_choice_that_is_none_is_told_the_nearest(
-    function: Callable[..., object], given: dict[str, str], advice: str
-) -> None:
+def test_the_nearest_choice_is_told(function: Callable[..., object], given: dict[str, str], advice: str) -> None:
     unchecked = inspect.unwrap(function)  # beartype would say it first
     with pytest.raises(UnconeError) as refused:
         unchecked("x", **given)
@@ -83,9 +81,7 @@ def test_long_names_of_tensors_labels_and_files(tmp_path: Path, capsys: pytest.C
         assert len(err) < 1100
 
 
-def test_an_error_that_is_not_ours_is_short_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_others_is_short_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from uncone.cli import report
 
     def fail(*_: object) -> None:

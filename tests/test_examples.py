@@ -65,9 +65,7 @@ def check(printed: str, runs: int) -> dict[str, list[float]]:
 
 
 @pytest.mark.filterwarnings("ignore:.*rare ids are:UserWarning")
-def test_a_small_training_prints_all(
-    main: Callable[[list[str]], None], made_up: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_prints_all(main: Callable[[list[str]], None], made_up: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--data", str(made_up), *TINY, "--modes", "relative", "hard"])
     printed = capsys.readouterr().out
     assert "step 4 of 4" in printed
@@ -94,9 +92,7 @@ def wikitext(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*rare ids are:UserWarning")
-def test_the_gate_on_wikitext(
-    main: Callable[[list[str]], None], wikitext: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gate_on_text(main: Callable[[list[str]], None], wikitext: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--data", str(wikitext), "--vocab", "2048", "--steps", "80"])
     found = check(capsys.readouterr().out, 2)
     assert all(p < 1000 for p in found["perplexity, all"])

@@ -67,11 +67,9 @@ def test_spectra_and_directions_are_those_of_the_rows(n: int, d: int, weighted: 
     assert (values >= 0).all()
     np.testing.assert_allclose(values[:n], np.square(np.linalg.svd(raw, compute_uv=False)), atol=1e-13 * scale)
     np.testing.assert_allclose(directions.T @ directions, np.eye(n + 1), atol=1e-13)
-    rebuilt = (directions * values[: n + 1]) @ directions.T
-    np.testing.assert_allclose(rebuilt, raw.T @ raw, atol=1e-13 * scale)
+    np.testing.assert_allclose((directions * values[: n + 1]) @ directions.T, raw.T @ raw, atol=1e-13 * scale)
     np.testing.assert_allclose(m.second_moment(), raw.T @ raw, atol=1e-13 * scale)
-    along = np.abs(mean @ directions)
-    np.testing.assert_allclose(m.mean_along(), np.pad(along, (0, d - n - 1)), atol=1e-12 * scale)
+    np.testing.assert_allclose(m.mean_along(), np.pad(np.abs(mean @ directions), (0, d - n - 1)), atol=1e-12 * scale)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -118,8 +116,7 @@ def test_measures_are_those_of_the_products(n: int, d: int, drift: float, dtype:
 def test_the_partition_function_counts_directions_without_rows() -> None:
     x = np.zeros((2, 300))
     x[0, 0], x[1, 1] = 2.0, 1.0
-    found = measure.partition_isotropy(x)
-    assert float(found) == pytest.approx((np.exp(-2) + 1) / (np.exp(2) + 1))
+    assert float(measure.partition_isotropy(x)) == pytest.approx((np.exp(-2) + 1) / (np.exp(2) + 1))
     plus, minus = partition_of(as_rows(x), Moments.of(x))
     assert plus.shape == minus.shape == (300,)
     assert np.isclose(plus, np.log(2)).sum() == np.isclose(minus, np.log(2)).sum() == 298
@@ -235,8 +232,7 @@ def test_equal_rows_have_no_spread(x: np.ndarray) -> None:
 
 
 def test_directions_are_all_that_is_kept_of_them() -> None:
-    x = cloud(20, 300)
-    m = Moments.of(x, unit_second=True)
+    m = Moments.of(cloud(20, 300), unit_second=True)
     spectrum, directions = m.spectrum(centered=True), m.directions()
     m.keep_directions()
     assert not m.keeps_rows
@@ -258,8 +254,7 @@ def test_a_head_is_read_about_its_mean_from_its_own_rows() -> None:
 
 
 def test_three_rows_of_a_hundred_thousand_numbers() -> None:
-    x = cloud(3, 100_000, dtype=np.float32)
-    found = measure.all(x)
+    found = measure.all(cloud(3, 100_000, dtype=np.float32))
     assert float(found["rankme"]) <= 3.1
     assert found["condition_number"].value is None
     assert 0 <= float(found["partition_isotropy"]) <= 1

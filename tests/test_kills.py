@@ -16,9 +16,7 @@ pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the writers are forked")
 def test_200_kills_of_all_writers_leave_nothing_half_written() -> None:
     command = [sys.executable, "-m", "tests.kills", "--kills", "200"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=1200, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=1200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "200 kills of 16 writers, 0 wrong" in done.stdout
     assert "a temporary file removed" in done.stdout, "no kill came while a file was written"

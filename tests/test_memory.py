@@ -123,10 +123,8 @@ class TestWhatWorkMayTake:
         monkeypatch.setenv("UNCONE_MEMORY_GB", "16")
         check_memory(16 * 10**9, "work", "make it smaller")
         monkeypatch.setenv("UNCONE_MEMORY_GB", "0.6")
-        told = (
-            "which take 0.7 GB of the 0.6 GB that are allowed: make it smaller. To allow more, set UNCONE_MEMORY_GB=1$"
-        )
-        with pytest.raises(InputError, match=told):
+        told = "which take 0.7 GB of the 0.6 GB that are allowed: make it smaller"
+        with pytest.raises(InputError, match=f"{told}. To allow more, set UNCONE_MEMORY_GB=1$"):
             check_memory(7 * 10**8, "work", "make it smaller")
         for told in ("lots", "nan", "inf"):
             monkeypatch.setenv("UNCONE_MEMORY_GB", told)
@@ -137,9 +135,7 @@ class TestWhatWorkMayTake:
         check_memory(10**18, "work of a system that says nothing", "make it smaller")
 
     @pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="reads the memory of Linux")
-    def test_what_is_free_is_read_within_the_limits_of_a_control_group(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_free_memory_is_within_the_limits_of_a_group(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         found = free_bytes()
         assert found is not None
         assert 10**7 < found < 10**14

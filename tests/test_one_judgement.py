@@ -53,8 +53,7 @@ def equal_rows() -> Tensor:
 
 def sentences() -> Tensor:
     """An anisotropic cloud of unit vectors, as encoders give: a falling spectrum and no common direction."""
-    x = gaussian(600, D, seed=7) * torch.logspace(0, -0.5, D)
-    return torch.nn.functional.normalize(x, dim=1)
+    return torch.nn.functional.normalize(gaussian(600, D, seed=7) * torch.logspace(0, -0.5, D), dim=1)
 
 
 def tiny(seed: int = 1) -> Tensor:
@@ -84,11 +83,8 @@ class Case:
 
 FINE, RANDOM = "No defect was found in these rows.", "The rows look random."
 DRIFT, WAY, TAIL = "common_direction_drift", "rows drift in a common direction", "ids 7,000 to 7,999"
-NEAR, FEW, ALL = (
-    f"Cosine of {TAIL} to reserved rows",
-    "a few rogue dimensions decide its similarities",
-    "as a share of all",
-)
+NEAR, FEW = f"Cosine of {TAIL} to reserved rows", "a few rogue dimensions decide its similarities"
+ALL = "as a share of all"
 NO_DEFECT, VECTORS = ("healthy", "no_defect"), {"is_model": False, "twin": sentences}
 CASES = [
     Case("healthy", healthy, *NO_DEFECT, "shows no defect (mean cosine 0.00,"),
@@ -204,15 +200,13 @@ class TestAllSayTheSame:
         level, heading = level_of(d), d.blocks()[0]
         assert isinstance(heading, Heading)
         assert (heading.text, heading.label, heading.tone) == (d.verdict, LABELS[level], level)
-        page = uncone.report.to_html(d)
-        badges = re.findall(r'class="badge (\w+)"[^>]*>([^<]+)<', page)
+        badges = re.findall(r'class="badge (\w+)"[^>]*>([^<]+)<', uncone.report.to_html(d))
         shown = [level, *(f.level for s in d.subjects for f in s.findings)]
         assert sorted(tone for tone, _ in badges) == sorted(shown)
         assert ("severe" in {tone for tone, _ in badges}) == (level == "severe")
 
     def test_tiles(self, case: Case, folder: Path) -> None:
-        subject = diagnosed(case.name, folder).subjects[0]
-        first, *others = subject.gauges().gauges
+        first, *others = diagnosed(case.name, folder).subjects[0].gauges().gauges
         assert first.label == case.tile
         assert first.tone == (case.level if case.is_defect else "")
         assert {gauge.tone for gauge in others} <= {"", "structure", *[case.level] * case.is_defect}
@@ -363,8 +357,7 @@ def test_hostile_model_paths_are_quoted(name: str, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     write_model(Path(name), drifted()[:600])
     for spec in (name, f"{name}#input"):
-        command = worst(uncone.diagnose(spec).subjects[0]).command
-        assert shlex.split(command)[2] == f"{name}#input"
+        assert shlex.split(worst(uncone.diagnose(spec).subjects[0]).command)[2] == f"{name}#input"
     assert advice_for(f"{name}#head", "head", editable=True).model == shlex.quote(name)
 
 
@@ -382,8 +375,7 @@ def test_a_report_that_is_passed_on_tells_no_whole_path(
     path, saved = tmp_path / "x.npy", tmp_path / "d.json"
     np.save(path, drifted().numpy()[:600])
     d = uncone.diagnose(str(path))
-    told = f"uncone repair {tmp_path.name}/x.npy centred.npy --method center"
-    assert worst(d.subjects[0]).command.startswith(told)
+    assert worst(d.subjects[0]).command.startswith(f"uncone repair {tmp_path.name}/x.npy centred.npy --method center")
     assert str(tmp_path) not in d.to_json()
     _, out, _ = run_command("diagnose", capsys, path, "--json", saved)
     assert f"uncone repair {path} centred.npy --method center" in out

@@ -100,8 +100,7 @@ def test_leading_values_without_a_decomposition(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(derived, "consume_to_eigen", None)  # which would fail
     for centered, values in expected.items():
         for k in (3, 1):
-            found = m.leading_spectrum(k, centered=centered)
-            assert np.allclose(found, [*values[:k], values[k:].sum()], rtol=1e-12)
+            assert np.allclose(m.leading_spectrum(k, centered=centered), [*values[:k], values[k:].sum()], rtol=1e-12)
         for name in (measure.stable_rank, measure.anisotropy):
             assert float(name(m, centered=centered)) == pytest.approx(float(name(other, centered=centered)), rel=1e-12)
 
@@ -152,8 +151,6 @@ def test_moments_of_drifted_rows(n: int, drift: float) -> None:
     expected, vectors = np.linalg.eigh(x.T @ x / n)
     scale = float(expected[-1])
     assert np.allclose(m.spectrum(centered=False), expected[::-1], rtol=0, atol=1e-13 * scale)
-    along = np.abs(x.mean(0) @ vectors)[::-1]
-    assert np.allclose(m.mean_along(), along, rtol=0, atol=1e-6 * scale**0.5)
+    assert np.allclose(m.mean_along(), np.abs(x.mean(0) @ vectors)[::-1], rtol=0, atol=1e-6 * scale**0.5)
     if n > 1:
-        variances = np.linalg.eigvalsh(np.cov(x.T))[::-1]
-        assert np.allclose(m.spectrum(centered=True), variances, atol=1e-10 * scale)
+        assert np.allclose(m.spectrum(centered=True), np.linalg.eigvalsh(np.cov(x.T))[::-1], atol=1e-10 * scale)

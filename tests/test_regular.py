@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import uncone
+from tests.rows.reading import refuses
 from uncone import InputError
 from uncone.regular import open_regular
 
@@ -27,21 +28,15 @@ def test_a_pipe_a_folder_a_device_and_a_socket_are_refused_at_once(tmp_path: Pat
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(tmp_path / "socket"))
         for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero"), Path("/dev/tty"), tmp_path / "socket"):
-            with pytest.raises(InputError, match=r"which is a folder, a pipe or a device|cannot read"):
-                open_regular(path)
+            refuses(r"which is a folder, a pipe or a device|cannot read", open_regular, path)
 
 
 def test_what_cannot_be_opened_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    names = {
-        tmp_path / "none": "No such file",
-        tmp_path / "loop": "symbolic links",
-        "a\0b": "null",
-        "x" * 5000: "too long",
-    }
+    names = {tmp_path / "none": "No such file", tmp_path / "loop": "symbolic links"}
+    names |= {"a\0b": "null", "x" * 5000: "too long"}
     for path, reason in names.items():
-        with pytest.raises(InputError, match=f"cannot read .*{reason}"):
-            open_regular(path)
+        refuses(f"cannot read .*{reason}", open_regular, path)
 
 
 def test_a_misspelt_name_is_told_with_the_name_beside_it(tmp_path: Path) -> None:
@@ -49,13 +44,10 @@ def test_a_misspelt_name_is_told_with_the_name_beside_it(tmp_path: Path) -> None
         (tmp_path / name).write_bytes(b"")
     with pytest.raises(InputError, match=r"no file or folder .*dosc\.npy.*: did you mean 'docs\.npy'\? expected"):
         uncone.open_rows(tmp_path / "dosc.npy")
-    with pytest.raises(InputError, match=r"No such file or directory: did you mean 'qrels\.tsv'\? give"):
-        open_regular(tmp_path / "qerls.tsv")
-    with pytest.raises(InputError, match=r"did you mean 'other\\n\\x1b\.npy'\?"):
-        uncone.open_rows(tmp_path / "other.npy")
+    refuses(r"No such file or directory: did you mean 'qrels\.tsv'\? give", open_regular, tmp_path / "qerls.tsv")
+    refuses(r"did you mean 'other\\n\\x1b\.npy'\?", uncone.open_rows, tmp_path / "other.npy")
     for far in (tmp_path / "x" / "docs.npy", tmp_path / "weights.gguf", ""):
-        with pytest.raises(InputError, match=r"^(?!.*did you mean)"):
-            uncone.open_rows(far)
+        refuses(r"^(?!.*did you mean)", uncone.open_rows, far)
 
 
 def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:
@@ -77,22 +69,9 @@ def _readers() -> dict[str, Callable[[Path], object]]:
     from uncone.transforms import load
 
     rows = uncone.open_rows(torch.ones(3, 2))
-    tables = (
-        "npy",
-        "npz",
-        "safetensors",
-        "pt",
-        "pth",
-        "ckpt",
-        "bin",
-        "parquet",
-        "vec",
-        "txt",
-        "glove",
-        "vec.gz",
-        "gguf",
-    )
-    by_name = {f"x.{suffix}": uncone.open_rows for suffix in tables}
+    tables = ["npy", "npz", "safetensors", "pt", "pth", "ckpt", "bin", "parquet", "gguf"]
+    words = ["vec", "txt", "glove", "vec.gz"]
+    by_name = {f"x.{suffix}": uncone.open_rows for suffix in tables + words}
     by_name |= {f"text.{suffix}": read_texts for suffix in ("txt.xz", "txt", "jsonl", "parquet")}
     by_name |= {f"counts.{suffix}": lambda path: read_counts(path, 3) for suffix in ("tsv", "npy")}
     by_name |= {f"texts.{suffix}": lambda path: list(lines_of(path)) for suffix in ("txt", "txt.gz")}
@@ -111,9 +90,7 @@ def _readers() -> dict[str, Callable[[Path], object]]:
 @pytest.mark.parametrize(
     "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)]
 )
-def test_every_reader_refuses_what_is_no_file_and_waits_for_nothing(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
+def test_readers_refuse_what_is_no_file_and_wait_for_nothing(tmp_path: Path, make: Callable[[Path], None]) -> None:
     for name, read in _readers().items():
         make(tmp_path / name)
         if name == "track.jsonl" and not (tmp_path / name).exists():  # nothing to go on with

@@ -35,9 +35,7 @@ def made_up(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_small_training_prints_all(
-    main: Callable[[list[str]], None], made_up: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_prints_all(main: Callable[[list[str]], None], made_up: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--data", str(made_up), *TINY, "--seeds", "0", "1", "--output", str(made_up / "kept.txt")])
     printed = capsys.readouterr().out
     assert (made_up / "kept.txt").read_text() in printed

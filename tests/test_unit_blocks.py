@@ -7,8 +7,7 @@ from uncone.moments.unit_blocks import STRETCH, UnitBlocks, _student
 
 
 def _rows(n: int, d: int = 5, seed: int = 0) -> np.ndarray:
-    random = np.random.default_rng(seed)
-    return (random.standard_normal((n, d)) + 0.7).astype(np.float32)
+    return (np.random.default_rng(seed).standard_normal((n, d)) + 0.7).astype(np.float32)
 
 
 def _filled(x: np.ndarray, *, cut: int, run: int = 16) -> UnitBlocks:

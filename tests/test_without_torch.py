@@ -23,8 +23,7 @@ HIDDEN = "import sys\nsys.modules['torch'] = None\n"
 
 def _model(folder: Path, architecture: str, tensors: dict[str, np.ndarray], **settings: object) -> Path:
     folder.mkdir()
-    config = {"architectures": [architecture], "vocab_size": V, **settings}
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({"architectures": [architecture], "vocab_size": V, **settings}))
     (folder / "vocab.txt").write_text("".join(f"t{i}\n" for i in range(V)))
     save_file(tensors, folder / "model.safetensors")
     return folder
@@ -135,10 +134,8 @@ def test_every_command_that_looks_runs_from_end_to_end(tmp_path: Path) -> None:
     tokenizer = Tokenizer(WordLevel({f"t{i}": i for i in range(V)}, unk_token="t0"))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.save(str(tmp_path / "checkpoint-1" / "tokenizer.json"))
-    words = np.random.default_rng(1).integers(1, V, 3000)
-    (tmp_path / "text.txt").write_text(" ".join(f"t{word}" for word in words))
-    curve = "".join(f"{step},{1 / step}\n" for step in range(1, 40))
-    (tmp_path / "curves.csv").write_text("step,value\n" + curve)
+    (tmp_path / "text.txt").write_text(" ".join(f"t{word}" for word in np.random.default_rng(1).integers(1, V, 3000)))
+    (tmp_path / "curves.csv").write_text("step,value\n" + "".join(f"{step},{1 / step}\n" for step in range(1, 40)))
     runs = [(10.0**n, 10.0**t) for n in (7, 7.5, 8, 9) for t in (9, 10, 11)]
     law = "".join(f"m,{n},{t},{1.7 + 400 / n**0.34 + 400 / t**0.28}\n" for n, t in runs)
     (tmp_path / "runs.csv").write_text("model,n,t,loss\n" + law)

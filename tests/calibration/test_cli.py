@@ -30,9 +30,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "x.npy", tmp_path / "q.npy"
 
 
-def test_from_vectors_to_an_answer_and_files(
-    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_vectors_to_files(files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x, q = files
     (tmp_path / "p.tsv").write_text("query-id\tcorpus-id\tscore\n0\t0\t1\n1\t1\t1\n2\t2\t0\n")
     kept, page = tmp_path / "c.json", tmp_path / "c.html"
@@ -107,8 +105,7 @@ def test_errors_are_one_clear_line(
 
 @pytest.fixture(scope="module")
 def found() -> Calibration:
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(200, 16)).astype(np.float32) + 0.3
+    x = np.random.default_rng(1).normal(size=(200, 16)).astype(np.float32) + 0.3
     return calibrate(x, scores=[0.8], against=calibrate(x + 0.4))
 
 

@@ -26,8 +26,7 @@ def test_other_rows_drawn_alike_are_no_drift() -> None:
     assert found.level in ("none", "small")
     assert found.largest_difference < 0.05
     assert abs(found.mean_shift_in_deviations) < 0.1
-    levels = [drift(_calibrated(2 * seed), _calibrated(2 * seed + 1)).level for seed in range(4)]
-    assert levels.count("none") >= 3
+    assert [drift(_calibrated(2 * seed), _calibrated(2 * seed + 1)).level for seed in range(4)].count("none") >= 3
 
 
 def test_a_cone_that_closed_is_a_large_drift_with_its_size() -> None:
@@ -41,8 +40,7 @@ def test_a_cone_that_closed_is_a_large_drift_with_its_size() -> None:
     assert one.ratio == pytest.approx(one.now.value / one.before.value)
     assert one.low < one.ratio < one.high
     assert found.mean_shift == pytest.approx(now.mean - saved.mean)
-    scores = np.linspace(-1, 1, 3001)
-    slow = max(abs(saved.false_match_rate(s) - now.false_match_rate(s)) for s in scores.tolist())
+    slow = max(abs(saved.false_match_rate(s) - now.false_match_rate(s)) for s in np.linspace(-1, 1, 3001).tolist())
     assert found.largest_difference == pytest.approx(slow, abs=2e-3)
 
 
@@ -90,8 +88,7 @@ def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels
     assert found.notes[0].startswith("The saved calibration leaves 40 matches out (--pairs)")
     again = calibrate(pairs=table, against=saved).drift
     assert (again.level, again.notes) == ("none", ("Both are of the same vectors.",))
-    far = uncone.calibrate(_rows(2, common=0.9), queries=_rows(3, common=0.9), against=saved).drift
-    assert far.level == "large"
+    assert uncone.calibrate(_rows(2, common=0.9), queries=_rows(3, common=0.9), against=saved).drift.level == "large"
     with pytest.raises(InputError, match=r"expected no labelled pairs, as the saved .*: leave --pairs out"):
         calibrate(pairs=table, against=plain)
 
@@ -103,8 +100,7 @@ def test_what_cannot_be_compared_is_refused_or_said() -> None:
     with pytest.raises(InputError, match="expected a calibration with thresholds, got array without"):
         drift(replace(saved, thresholds=()), saved)
     rows, queries = (np.concatenate([_rows(seed) for seed in seeds], axis=1) for seeds in ((0, 3), (4, 5)))
-    wider = uncone.calibrate(rows, queries=queries)
-    notes = drift(saved, wider).notes
+    notes = drift(saved, uncone.calibrate(rows, queries=queries)).notes
     assert any("24 features, these vectors have 48" in note for note in notes)
     assert any("One of the two calibrations has queries" in note for note in notes)
 

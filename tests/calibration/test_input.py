@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import uncone
+from tests.rows.reading import refuses
 from uncone.errors import InputError
 from uncone.rows import ArrayRows
 
@@ -36,8 +37,7 @@ def _rows(n: int = 60, d: int = 8, seed: int = 0) -> np.ndarray:
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        uncone.calibrate(**{"vectors": _rows()} | options)
+    refuses(message, uncone.calibrate, **{"vectors": _rows()} | options)
 
 
 def test_rows_that_are_zero_or_not_finite_are_left_out_and_told() -> None:
@@ -61,8 +61,7 @@ def test_labelled_pairs_with_a_row_of_zeros_are_left_out_and_told(tmp_path: Path
     assert found.labelled.matches == 1
     assert found.pairs == found.histogram.pairs == 60 * 59 // 2 - 1
     (tmp_path / "p.tsv").write_text("5\t1\n")
-    with pytest.raises(InputError, match=r"expected a match of two rows with a direction in p\.tsv"):
-        uncone.calibrate(bad, pairs=tmp_path / "p.tsv")
+    refuses(r"expected a match of two rows with a direction in p\.tsv", uncone.calibrate, bad, pairs=tmp_path / "p.tsv")
 
 
 def test_equal_rows_are_counted_and_told() -> None:
@@ -95,8 +94,7 @@ def test_equal_rows_that_are_no_random_pairs_are_not_counted(tmp_path: Path) -> 
 
 def test_pairs_by_row_numbers_from_1_are_a_caution(tmp_path: Path) -> None:
     x = _rows()
-    generator = np.random.default_rng(1)
-    queries = x[::-2] + 0.3 * generator.normal(size=x[::-2].shape).astype(x.dtype)
+    queries = x[::-2] + 0.3 * np.random.default_rng(1).normal(size=x[::-2].shape).astype(x.dtype)
     for first in (0, 1):
         lines = (f"{q + first}\t{len(x) - 1 - 2 * q + first}\t1\n" for q in range(first, len(queries) - first))
         (tmp_path / f"{first}.tsv").write_text("".join(lines))
@@ -176,8 +174,7 @@ def test_rows_that_are_all_equal_have_one_score() -> None:
 )
 def test_a_bad_table_of_pairs_is_refused_with_its_line(lines: str | bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_bytes(lines if isinstance(lines, bytes) else lines.encode())
-    with pytest.raises(InputError, match=message):
-        uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv")
+    refuses(message, uncone.calibrate, _rows(), pairs=tmp_path / "p.tsv")
 
 
 def test_bad_files_of_ids_are_refused(tmp_path: Path) -> None:
@@ -189,8 +186,7 @@ def test_bad_files_of_ids_are_refused(tmp_path: Path) -> None:
         ("", "query_ids", "expected queries with ids of queries, got none"),
     ):
         file.write_text(lines)
-        with pytest.raises(InputError, match=message):
-            uncone.calibrate(_rows(), pairs=pairs, **{option: file})
+        refuses(message, uncone.calibrate, _rows(), pairs=pairs, **{option: file})
 
 
 def test_when_every_pair_matches_there_is_no_random_one(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ def _unit(x: np.ndarray) -> np.ndarray:
 def _cone(n: int, rng: np.random.Generator) -> np.ndarray:
     """Unit rows of eight topics in a common direction: some rows are near many others, as real texts are."""
     topics = np.random.default_rng(7).normal(size=(8, 16))
-    x = 0.8 * rng.normal(size=(n, 16)) + topics[rng.integers(0, 8, n)] + 0.3
-    return _unit(x)
+    return _unit(0.8 * rng.normal(size=(n, 16)) + topics[rng.integers(0, 8, n)] + 0.3)
 
 
 def _truth(rng: np.random.Generator) -> tuple[np.ndarray, list[int]]:

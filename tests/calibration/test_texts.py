@@ -42,9 +42,7 @@ def test_texts_are_those_of_their_vectors(texts: Path, tmp_path: Path) -> None:
     assert uncone.calibrate(rows).mean == pytest.approx(uncone.calibrate(slow).mean, abs=1e-6)
 
 
-def test_pairs_can_be_named_by_texts_on_the_command_line(
-    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_names_pairs_by_their_texts(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     vectors, kept = write_word_vectors(tmp_path / "w.vec", spoiled=False), tmp_path / "c.json"
     lines = [line for line in texts.read_text().splitlines() if line]
     table = f"sentence1\tsentence2\tscore\n{lines[0]}\t{lines[1]}\t5\n{lines[0]}\t{lines[-1]}\t0.5\n"
@@ -65,11 +63,9 @@ def test_pairs_can_be_named_by_texts_on_the_command_line(
 def test_headers_are_known_by_their_labels(tmp_path: Path) -> None:
     """`first second 5` is a pair of words, not a header."""
     rows = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
-    names = ["first", "second", *(f"w{number}" for number in range(38))]
-    (tmp_path / "ids.txt").write_text("\n".join(names))
+    (tmp_path / "ids.txt").write_text("\n".join(["first", "second", *(f"w{number}" for number in range(38))]))
     (tmp_path / "p.tsv").write_text("first\tsecond\t5\n")
-    found = uncone.calibrate(rows, pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
-    assert found.labelled.matches == 1
+    assert uncone.calibrate(rows, pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt").labelled.matches == 1
 
 
 @pytest.mark.parametrize(

@@ -144,8 +144,7 @@ def test_a_defect_as_bad_as_asked_fails(
     assert not both.ok
     assert both.summary == f"example-model is beyond its bar: input.mean_cosine and {words}."
     assert uncone.check(one, max={"mean_cosine": 0.9}).ok, "findings are not asked about without fail_on"
-    old = replace(one, subjects=(replace(make_subject(), findings=()),))
-    assert uncone.check(old, fail_on="warning").ok
+    assert uncone.check(replace(one, subjects=(replace(make_subject(), findings=()),)), fail_on="warning").ok
 
 
 def test_another_level_to_fail_on_is_refused(saved: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,9 +28,7 @@ from ..planted import FAULTS, drifted, healthy, low_rank, rogue, write_model
 refused = partial(pytest.raises, InputError)
 
 
-def _subject(
-    *measurements: Measurement, name: str = "rows", norm: float = 1.0, n: int = 100, **more: object
-) -> Subject:
+def _subject(*measurements: Measurement, name: str = "rows", norm: float = 1.0, n: int = 100, **more: Any) -> Subject:
     d, findings = more.get("d", 8), more.get("findings", ())
     norms = Norms(norm, norm, norm, (norm, norm + 1), (n,))
     return Subject(name, f"file#{name}", n, d, "float32", measurements, findings, None, None, norms, None)
@@ -82,30 +81,21 @@ BEFORE, AFTER = (_finding(extent=0.3), NONE), (NONE, _finding(extent=0.3))
 """The defect went, and came: the first of each pair is the baseline's."""
 
 
-@pytest.mark.parametrize(
-    ("found", "better", "after", "direction"),
-    [
-        (AFTER, "lower", 0.5, "worse"),
-        (AFTER, "lower", 0.1, "changed"),
-        (AFTER, "higher", 0.1, "worse"),
-        (AFTER, "higher", 0.5, "changed"),
-        (AFTER, "neither", 0.5, "changed"),
-        (AFTER, "lower", 0.2, "equal"),
-        (BEFORE, "lower", 0.1, "better"),
-        (BEFORE, "lower", 0.5, "changed"),
-        (BEFORE, "higher", 0.5, "better"),
-        (BEFORE, "higher", 0.1, "changed"),
-        (BEFORE, "neither", 0.1, "changed"),
-        ((NONE, NONE), "lower", 0.5, "changed"),
-        ((_finding(), _finding()), "lower", 0.5, "changed"),
-        ((NONE, _finding("structure", None)), "lower", 0.5, "changed"),
-        ((NONE, _finding("note")), "lower", 0.5, "changed"),
-    ],
-)
+TURNED_WORSE = [(AFTER, "lower", 0.5), (AFTER, "higher", 0.1)]
+TURNED_BETTER = [(BEFORE, "lower", 0.1), (BEFORE, "higher", 0.5)]
+MOVED = [(AFTER, "lower", 0.1), (AFTER, "higher", 0.5), (AFTER, "neither", 0.5)]
+MOVED += [(BEFORE, "lower", 0.5), (BEFORE, "higher", 0.1), (BEFORE, "neither", 0.1)]
+STAYED = ((NONE, NONE), (_finding(), _finding()), (NONE, _finding("structure", None)), (NONE, _finding("note")))
+MOVED += [(both, "lower", 0.5) for both in STAYED]
+DIRECTIONS = {"worse": TURNED_WORSE, "better": TURNED_BETTER, "changed": MOVED, "equal": [(AFTER, "lower", 0.2)]}
+
+
+@pytest.mark.parametrize(("direction", "case"), [(way, case) for way, cases in DIRECTIONS.items() for case in cases])
 def test_the_evidence_of_a_defect_is_worse_where_it_came_and_better_where_it_went(
-    found: tuple[Finding, Finding], better: str, after: float, direction: str
+    direction: str, case: tuple[tuple[Finding, Finding], str, float]
 ) -> None:
     """And only where it moved with the defect."""
+    found, better, after = case
     pairs = ((_reading(value, better=better), _reading(value, "isoscore", better=better)) for value in (0.2, after))
     compared = _both(*(_subject(*both, findings=(one,)) for both, one in zip(pairs, found, strict=True)))
     cosine, other = (measure.changes[1] for measure in compared.subjects[0].measures)
@@ -113,33 +103,29 @@ def test_the_evidence_of_a_defect_is_worse_where_it_came_and_better_where_it_wen
     assert other.direction in ("changed", "equal"), "no defect rests on it"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "change"),
-    [
-        (NONE, _finding(), "new"),
-        (_finding(), NONE, "gone"),
-        (_finding("note"), _finding(), "new"),
-        (_finding(), _finding("note"), "gone"),
-        (_finding(), _finding("severe"), "grew"),
-        (_finding("severe"), _finding(), "shrank"),
-        (_finding("severe", 0.9), _finding("warning", 0.95), "shrank"),  # the level decides
-        (_finding(extent=0.3), _finding(extent=0.3 + 0.021), "grew"),
-        (_finding(extent=0.3), _finding(extent=0.3 + 0.019), ""),
-        (_finding(extent=0.3), _finding(extent=0.3 - 0.021), "shrank"),
-        (_finding(extent=0.3), _finding(extent=0.3 - 0.019), ""),
-        (_finding(extent=0.0), _finding(extent=0.02), "grew"),
-        (_finding(extent=0.02), _finding(extent=0.0), "shrank"),
-        (_finding(extent=None), _finding(extent=0.9), ""),
-        (_finding(extent=0.9), _finding(extent=None), ""),  # older files
-        (_finding("structure"), _finding("structure", 0.9), ""),
-        (NONE, _finding("note"), ""),
-        (_finding("no_effect"), NONE, ""),
-        (Finding("not_measured", "note", "s"), _finding(), ""),
-        (_finding(), Finding("not_measured", "note", "s"), ""),
-    ],
-)
-def test_what_became_of_a_defect(before: Finding, after: Finding, change: str) -> None:
-    found = _both(*(_subject(_reading(0.2), findings=(one,)) for one in (before, after)))
+def _extent(*both: float | None) -> tuple[Finding, ...]:
+    return tuple(_finding(extent=extent) for extent in both)
+
+
+BECAME = {"new": [(NONE, _finding()), (_finding("note"), _finding())]}
+BECAME |= {"gone": [(_finding(), NONE), (_finding(), _finding("note"))]}
+BECAME |= {"grew": [(_finding(), _finding("severe")), _extent(0.3, 0.3 + 0.021), _extent(0.0, 0.02)]}
+BECAME |= {"shrank": [(_finding("severe"), _finding()), _extent(0.3, 0.3 - 0.021), _extent(0.02, 0.0)]}
+BECAME["shrank"].append((_finding("severe", 0.9), _finding("warning", 0.95)))  # the level decides
+BECAME[""] = [
+    _extent(None, 0.9),
+    _extent(0.9, None),
+    (_finding("structure"), _finding("structure", 0.9)),
+]  # older files
+BECAME[""] += [_extent(0.3, 0.3 + 0.019), _extent(0.3, 0.3 - 0.019)]
+BECAME[""] += [(NONE, _finding("note")), (_finding("no_effect"), NONE)]
+NOT_MEASURED = Finding("not_measured", "note", "s")
+BECAME[""] += [(NOT_MEASURED, _finding()), (_finding(), NOT_MEASURED)]
+
+
+@pytest.mark.parametrize(("change", "both"), [(change, both) for change, cases in BECAME.items() for both in cases])
+def test_what_became_of_a_defect(change: str, both: tuple[Finding, Finding]) -> None:
+    found = _both(*(_subject(_reading(0.2), findings=(one,)) for one in both))
     assert all(one.changes == ("", change) for one in found.subjects[0].findings if one.cause == "drift")
     assert found.worse == (change in ("new", "grew"))
     words = {"new": "worse", "grew": "worse", "gone": "better", "shrank": "better", "": "differs little"}
@@ -160,8 +146,7 @@ def test_a_side_without_findings_concludes_nothing() -> None:
 
 def test_of_several_ways_of_one_reading_the_worse_is_told() -> None:
     before = _subject(_reading(0.3), findings=(_finding(), _finding(extent=0.2, cause="tail")))
-    after = _subject(_reading(0.5), findings=(_finding("severe"),))
-    found = _both(before, after)
+    found = _both(before, _subject(_reading(0.5), findings=(_finding("severe"),)))
     assert found.subjects[0].measures[0].changes[1].direction == "worse"
     assert found.verdict == (
         "model (2) is worse than model: drift grew (severe, mean cosine 0.500 instead of 0.300), but better: "
@@ -182,10 +167,8 @@ def test_an_untrained_baseline_is_said() -> None:
     assert uncone.compare(sides[::-1]).verdict.startswith("new looks untrained. new is better than trained: ")
     table = [_subject(_reading(0.0), name="input", findings=(random,)), _subject(_reading(0.0), name="input")]
     heads = [_subject(_reading(0.0), name="head", findings=(NONE,))] * 2
-    found = uncone.compare([_diagnosis(*both) for both in zip(table, heads, strict=True)])
-    assert found.verdict.startswith(
-        "The input token table of model looks untrained: what changed is what training did."
-    )
+    both = uncone.compare([_diagnosis(*pair) for pair in zip(table, heads, strict=True)])
+    assert both.verdict.startswith("The input token table of model looks untrained: what changed is what training did.")
 
 
 def test_a_defect_that_a_side_cannot_show_is_not_gone() -> None:
@@ -195,8 +178,7 @@ def test_a_defect_that_a_side_cannot_show_is_not_gone() -> None:
     named, unnamed = (Groups(10, "reserved", None, (), by_name) for by_name in (True, False))
     model = replace(_subject(_reading(0.0), findings=(tail, untrained)), groups=named, under_trained=UnderTrained(5))
     vectors = replace(_subject(_reading(0.0), findings=(NONE,)), groups=unnamed)
-    other = replace(vectors, groups=named, under_trained=UnderTrained(0))
-    for second, change in ((vectors, ""), (other, "gone")):
+    for second, change in ((vectors, ""), (replace(vectors, groups=named, under_trained=UnderTrained(0)), "gone")):
         found = _both(model, second).subjects[0].findings
         expected = {"degenerate_tail": change, "under_trained_tokens": change, "no_defect": ""}
         assert {f.cause: f.changes[1] for f in found} == expected
@@ -267,10 +249,8 @@ def test_a_diagnosis_against_itself_has_no_difference() -> None:
     found = uncone.compare([make_diagnosis()] * 6)
     for subject in found.subjects:
         for measure in (*subject.measures, *subject.without_effect):
-            assert {change and (change.difference, change.direction) for change in measure.changes} <= {
-                None,
-                (0, "equal"),
-            }
+            changes = {change and (change.difference, change.direction) for change in measure.changes}
+            assert changes <= {None, (0, "equal")}
             assert not any(measure.cautions)
     assert "differs little" in found.verdict
     assert [d.name for d in found.diagnoses] == ["example-model", *(f"example-model ({k})" for k in range(2, 7))]
@@ -282,8 +262,7 @@ def test_what_is_undefined_or_not_taken_is_not_subtracted() -> None:
     assert _compared(_reading(0.1), undefined).changes == (None, None)
     assert _compared(undefined, _reading(0.1)).changes == (None, None)
     assert _compared(undefined, undefined).distances == (None, None)
-    bare = Measurement("mean_cosine", None, "rows that are all equal")
-    assert _compared(bare, _reading(0.1)).better == "lower"
+    assert _compared(Measurement("mean_cosine", None, "rows that are all equal"), _reading(0.1)).better == "lower"
     found = _both(_subject(_reading(0.1)), _subject(_reading(0.1), _reading(0.5, "isoscore")))
     isoscore = found.subjects[0].measures[1]
     assert (isoscore.values, isoscore.changes) == ((None, 0.5), (None, None))
@@ -323,16 +302,14 @@ def test_the_finite_sample_bias_of_isoscore_is_a_caution_where_it_explains_the_d
     """The same isotropic rows, 100,000 and 100 of them: the reference falls as the value does."""
     many = _reading(0.999, "isoscore", better="higher", range=(0.0, 1.0), reference=0.9999, n=100_000)
     few = _reading(0.92, "isoscore", better="higher", range=(0.0, 1.0), reference=0.917)
-    compared = _compared(many, few)
-    assert compared.cautions[1] == (
+    assert _compared(many, few).cautions[1] == (
         "its finite-sample bias depends on the number of rows and columns (100,000 x 8 in A, 100 x 8 in B): "
         "compare the distances",
     )
     found = _both(_subject(many, n=100_000), _subject(few))
     assert "differs little" in found.verdict
     assert found.subjects[0].notes[0].startswith("different sizes (A 100,000 x 8, B 100 x 8)")
-    share = (0.9999 - 0.917) / (1 - 0.1)
-    assert share < REFERENCE_SHARE
+    assert REFERENCE_SHARE > (0.9999 - 0.917) / (1 - 0.1)
     assert not _compared(many, replace(few, value=0.1)).cautions[1]
 
 
@@ -353,15 +330,13 @@ def test_verdict_names_the_largest_changes_both_ways() -> None:
         ranks = _reading(rank, "effective_rank", better="higher", range=(1.0, 8.0))
         return _subject(_reading(cosine), *scores, ranks)
 
-    found = _both(side(0.1, 0.9, 7.0), side(0.7, 0.5, 7.5), names=["before", "after"])
-    assert found.verdict == (
+    assert _both(side(0.1, 0.9, 7.0), side(0.7, 0.5, 7.5), names=["before", "after"]).verdict == (
         "after is neither worse nor better than before; changed: IsoScore down from 0.900 to 0.500, mean cosine up "
         "from 0.100 to 0.700 and effective rank up from 7 to 7.50."
     )
     little = _both(side(0.1, 0.9, 7.0), side(0.1 + MEANINGFUL, 0.9, 7.0))
     assert little.verdict == "model (2) differs little from model."
-    three = _both(side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0), names=["a", "b", "c"])
-    assert three.verdict == (
+    assert _both(side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0), names=["a", "b", "c"]).verdict == (
         "Against a: b differs little; c is neither worse nor better; changed: mean cosine up from 0.100 to 0.600."
     )
 
@@ -534,9 +509,8 @@ def test_readings_without_effect_are_counted_where_nothing_else_changed() -> Non
 
 def test_healthy_tables_drawn_anew_differ_little(twin: Diagnosis) -> None:
     others = [uncone.diagnose(healthy(seed)) for seed in (1, 2)]
-    assert uncone.compare([twin, *others], names=["a", "b", "c"]).verdict == (
-        "Against a: b differs little; c differs little."
-    )
+    found = uncone.compare([twin, *others], names=["a", "b", "c"])
+    assert found.verdict == "Against a: b differs little; c differs little."
 
 
 @pytest.mark.parametrize(

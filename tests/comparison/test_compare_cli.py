@@ -40,9 +40,7 @@ def saved(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "a.json", tmp_path / "b.json"
 
 
-def test_a_comparison_from_start_to_files(
-    saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_start_to_files(saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = _run(capsys, *saved, "--json", tmp_path / "c.json", "--html", tmp_path / "c.html")
     assert (status, err) == (0, "")
     found = Comparison.load(tmp_path / "c.json")
@@ -86,9 +84,7 @@ def test_a_defect_that_appears_or_grows_is_worse_and_a_note_is_not(saved: tuple[
     assert [worse("severe", level) for level in (None, "warning", "severe")] == [False] * 3
 
 
-def test_models_and_matrices_are_diagnosed_and_mix_with_saved_diagnoses(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_and_matrices_are_diagnosed_and_mix_with_old(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sources = [tmp_path / "one", tmp_path / "two"]
     for at, folder in enumerate(sources):
         write_checkpoint(folder, head_at(at, 1))
@@ -119,9 +115,7 @@ def test_progress_names_the_model_that_is_read(tmp_path: Path) -> None:
     assert {step.partition(":")[0] for step in steps} == {"one", "two"}
 
 
-def test_saved_diagnoses_are_compared_without_opening_a_model(
-    saved: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saved_diagnoses_are_compared_with_no_model(saved: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uncone.diagnosis.diagnose", None)
     assert uncone.compare(saved).worse
 
@@ -131,9 +125,7 @@ def test_names_are_separated_by_commas(saved: tuple[Path, Path], capsys: pytest.
     assert out.startswith("WORSE  after is worse than before: common direction drift")
 
 
-def test_errors_are_one_clear_line(
-    saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_are_one_line(saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\xff")
     (tmp_path / "e.json").write_text("")
     (tmp_path / "b.bin").write_text(' {"schema": "unc')

@@ -113,16 +113,13 @@ def test_the_bars_of_logits_from_both_sides(causal: Causal, share: float, level:
 
 
 def test_an_encoder_has_no_questions_of_a_head(tmp_path: Path) -> None:
-    path = _model(tmp_path / "m", "BertForMaskedLM")
-    why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt", reach=True))
+    why = _explained(uncone.diagnose(_model(tmp_path / "m", "BertForMaskedLM"), text=tmp_path / "a.txt", reach=True))
     assert None not in (why.layers.logits, why.direction, why.unreachable)
     assert why.gradients is None
     assert any("does not predict the next token" in note for note in why.notes)
 
 
-def test_one_run_serves_all_and_goes_on_where_its_file_ends(
-    causal: Causal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_run_serves_all_and_goes_on_after(causal: Causal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is loaded once; what costs more than its run is only searched where that is asked for."""
     from uncone.model import last_states, layered_model
     from uncone.model.hidden_states import _Run

@@ -45,8 +45,7 @@ def test_random_clouds_are_decided_as_a_linear_programme_decides_them(ratio: flo
         points = random.standard_normal((round(ratio * d), d))
         n, found = len(points), separate(points)
         rows = np.column_stack([points, np.ones(n)])
-        bounds = [(-1, 1)] * d + [(None, 1)]
-        best = linprog(np.append(np.zeros(d), -1.0), A_ub=rows, b_ub=np.zeros(n), bounds=bounds)
+        best = linprog(np.append(np.zeros(d), -1.0), A_ub=rows, b_ub=np.zeros(n), bounds=[(-1, 1)] * d + [(None, 1)])
         _proven(found, points)
         undecided += found.exists is None
         assert found.exists in (-best.fun > 1e-9, None)
@@ -73,8 +72,7 @@ def test_a_planted_margin_is_proven(dtype: type, margin: float) -> None:
     found = separate(points.astype(dtype))
     _proven(found, points.astype(dtype))
     assert found.exists is True
-    planted = float((points @ v).min())
-    assert found.bound >= planted * (1 - 1e-5)
+    assert found.bound >= float((points @ v).min()) * (1 - 1e-5)
     assert found.margin >= 0.98 * found.bound
 
 
@@ -83,8 +81,7 @@ def test_a_planted_margin_is_proven(dtype: type, margin: float) -> None:
 def test_hulls_that_hold_zero_are_never_separated(n: int, d: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     points = random.standard_normal((n, d))
-    weights = random.dirichlet(np.ones(n))
-    closed = np.vstack([points, -weights @ points])  # a weighed sum is 0
+    closed = np.vstack([points, -random.dirichlet(np.ones(n)) @ points])  # a weighed sum is 0
     found = separate(closed)
     _proven(found, closed)
     assert found.exists is False

@@ -19,6 +19,7 @@ from uncone.rows import GRID
 
 from ..matrices import gaussian, promised
 from ..planted import FAULTS, D, V, drifted, healthy, random_table, rare_tail, write_model
+from ..rows.reading import refuses
 
 
 def _causes(subject: uncone.Subject, *levels: str) -> list[str]:
@@ -35,8 +36,7 @@ def test_a_planted_fault_is_named_and_nothing_else(tmp_path: Path, fault: str, s
     (finding,) = (f for f in subject.findings if f.cause == fault)
     assert finding.evidence
     assert bool(finding.repair) is not is_structure
-    first = d.verdict.partition(";")[0]
-    assert ("no defect" in first) == (is_structure or fault == "degenerate_tail")
+    assert ("no defect" in d.verdict.partition(";")[0]) == (is_structure or fault == "degenerate_tail")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -84,8 +84,7 @@ class TestHead:
 
     def test_findings_come_from_the_centred_matrix(self, tmp_path: Path) -> None:
         head = drifted(3)
-        d = uncone.diagnose(write_model(tmp_path / "m", healthy(), head))
-        table, output = d.subjects
+        table, output = uncone.diagnose(write_model(tmp_path / "m", healthy(), head)).subjects
         assert (table.name, output.name, _causes(output)) == ("input", "head", [])
         (raw,) = (m.value for m in output.without_effect if m.name == "mean_cosine")
         assert raw == pytest.approx(float(measure.mean_cosine(Moments.of(head))))
@@ -99,8 +98,7 @@ class TestHead:
         moved = head + 3 * gaussian(1, D, seed=5)
         first = uncone.diagnose(write_model(tmp_path / "a", healthy(), head)).subjects[1]
         second = uncone.diagnose(write_model(tmp_path / "b", healthy(), moved)).subjects[1]
-        level = "structure" if fault == "norm_id_coupling" else "warning"
-        assert fault in _causes(first, level, "severe")
+        assert fault in _causes(first, "structure" if fault == "norm_id_coupling" else "warning", "severe")
         told = [[(f.cause, f.level) for f in one.findings if f.level != "no_effect"] for one in (first, second)]
         assert told[0] == told[1]
         assert "common_direction_of_the_head" in _causes(second, "no_effect")
@@ -139,8 +137,7 @@ class TestHead:
         """A vector added to all rows moves capped logits by different amounts: it has an effect."""
         head = drifted(3)[:600]
         folder = write_model(tmp_path / "m", healthy()[:600], head)
-        config = json.loads((folder / "config.json").read_text()) | settings
-        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | settings))
         said = f"The model caps its logits at {cap:g}: its head is read as stored" if cap else ""
         for spec in (str(folder), f"{folder}#head"):
             d = uncone.diagnose(spec)
@@ -159,19 +156,12 @@ class TestHead:
         assert named.verdict == head.verdict
 
 
-@pytest.fixture(scope="module")
-def of_minilm(minilm: Path) -> Diagnosis:
-    return uncone.diagnose(minilm)
-
-
 class TestMiniLM:
     def test_the_headline_is_healthy_and_the_tail_is_not(self, of_minilm: Diagnosis, minilm: Path) -> None:
         d, (subject,) = of_minilm, of_minilm.subjects
         assert (subject.n, subject.d, subject.dtype) == (30522, 384, "float32")
-        headline = (
-            "shows no defect as a whole (mean cosine 0.02, effective rank 352 of 384), but its tail is degenerate"
-        )
-        assert d.verdict.startswith(f"The input token table {headline}")
+        whole = "shows no defect as a whole (mean cosine 0.02, effective rank 352 of 384)"
+        assert d.verdict.startswith(f"The input token table {whole}, but its tail is degenerate")
         assert _causes(subject) == ["degenerate_tail"]
         assert "994 reserved tokens" in subject.findings[0].evidence[0]
         assert d.notes == ("BertModel has no output head: this checkpoint holds the model without one",)
@@ -260,8 +250,7 @@ class TestRecord:
     def test_bins_go_by_the_ids_of_the_source(self) -> None:
         x = gaussian(1500, 4)
         x[1200] = float("nan")
-        groups = uncone.diagnose(x, skip_nonfinite=True).subjects[0].groups
-        bins = [(g.start, g.stop, g.n) for g in groups.bins]
+        bins = [(g.start, g.stop, g.n) for g in uncone.diagnose(x, skip_nonfinite=True).subjects[0].groups.bins]
         assert bins == [(k, min(k + 200, 1500), 200 - (k == 1200) - 100 * (k == 1400)) for k in range(0, 1500, 200)]
 
     def test_rows_left_out_are_counted(self) -> None:
@@ -271,8 +260,7 @@ class TestRecord:
         assert (d.subjects[0].left_out, d.subjects[0].n) == (2, V - 2)
         assert 5 not in d.subjects[0].picture.ids
         assert "2 rows" in uncone.report.to_html(d)
-        with pytest.raises(InputError, match=r"got 2 rows of 8000 with NaN or inf in tensor \(rows 5, 77\)"):
-            uncone.diagnose(x)
+        refuses(r"got 2 rows of 8000 with NaN or inf in tensor \(rows 5, 77\)", uncone.diagnose, x)
 
     def test_few_dimensions_are_not_rogue_and_zero_rows_are_counted(self) -> None:
         x = gaussian(3000, 4) + 1
@@ -285,9 +273,8 @@ class TestRecord:
         uncone.diagnose(gaussian(n, 3), skip_nonfinite=True, progress=lambda *step: seen.append(step))
         steps = ("looking for rows that are not finite", GRID, n), ("summing", GRID, n), ("finding eigenvalues", 0, 0)
         assert seen[0][0] == "opening"
-        assert {(f"rows: {what}", *at) for what, *at in (*steps, ("drawing", n, n), ("partition function", n, n))} <= {
-            *seen
-        }
+        steps = (*steps, ("drawing", n, n), ("partition function", n, n))
+        assert {(f"rows: {what}", *at) for what, *at in steps} <= {*seen}
 
     def test_many_rows_are_sampled_and_said(self) -> None:
         d = uncone.diagnose(np.random.default_rng(0).standard_normal((40_000, 3), dtype=np.float32))
@@ -344,8 +331,7 @@ class TestBrokenRecords:
     def test_each_is_refused_by_name(self, place: str, value: object, message: str) -> None:
         data = json.loads(json.dumps(self.base))
         _put(data, [int(key) if key.isdigit() else key for key in place.split()], value)
-        with pytest.raises(InputError, match=message):
-            Diagnosis.from_json(json.dumps(data))
+        refuses(message, Diagnosis.from_json, json.dumps(data))
 
     def test_no_count_is_negative(self) -> None:
         """Every integer of a record counts rows, names one, or is a place: set to -1, each is refused by its name."""
@@ -371,14 +357,12 @@ class TestBrokenRecords:
 
     @pytest.mark.parametrize("text", ["", "nonsense", "[" * 100_000, '{"schema": NaN}'])
     def test_what_is_no_json(self, text: str) -> None:
-        with pytest.raises(InputError, match="expected a diagnosis in JSON"):
-            Diagnosis.from_json(text)
+        refuses("expected a diagnosis in JSON", Diagnosis.from_json, text)
 
     def test_files_and_frozen_records(self, tmp_path: Path) -> None:
         (tmp_path / "b.json").write_bytes(b"\xff\xfe")
         for name, message in (("nothing.json", "cannot read"), ("b.json", "expected JSON in UTF-8")):
-            with pytest.raises(InputError, match=message):
-                Diagnosis.load(tmp_path / name)
+            refuses(message, Diagnosis.load, tmp_path / name)
         with pytest.raises(dataclasses.FrozenInstanceError):
             Diagnosis.from_json(json.dumps(self.base)).verdict = "fine"  # type: ignore[misc]
 
@@ -419,8 +403,7 @@ def test_tokens_of_a_megabyte_are_cut_among_the_untrained() -> None:
     rows = uncone.open_rows(x)
     labels = [None if i < 10 else f"{'w' * 10**6}{i}" if i < 20 else str(i) for i in range(300)]
     rows.load_labels = lambda: labels
-    found = measure.under_trained_tokens(rows, prefer="norm")
-    assert {len(token.token or "") for token in found.tokens} == {0, 200}
+    assert {len(token.token or "") for token in measure.under_trained_tokens(rows, prefer="norm").tokens} == {0, 200}
 
 
 def test_the_verdict_names_what_is_only_a_note() -> None:

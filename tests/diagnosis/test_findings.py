@@ -17,8 +17,7 @@ STEP = 0.001
 
 
 def measurement(name: str, value: float, reference: float | None = None, n: int = N) -> Measurement:
-    details = {"dimensions": [3], "dimension": 3}
-    return Measurement(name, value, reference=reference, n=n, d=D, details=details)
+    return Measurement(name, value, reference=reference, n=n, d=D, details={"dimensions": [3], "dimension": 3})
 
 
 def healthy(**changed: float) -> tuple[Measurement, ...]:
@@ -46,9 +45,7 @@ def named(
     return by_cause
 
 
-def level(
-    cause: str, *measurements: Measurement, groups: Groups | None = None, found: UnderTrained | None = None
-) -> str | None:
+def level(cause: str, *measurements: Measurement, groups: Groups | None = None, found: Any = None) -> str | None:
     """The level at which the cause is found; None where it is not."""
     finding = named(*measurements, groups=groups, found=found).get(cause)
     return finding and finding.level
@@ -77,17 +74,11 @@ def test_a_level_changes_at_its_threshold(
         assert level(cause, *healthy(**{name: value})) == expected
 
 
-@pytest.mark.parametrize(
-    ("cosine", "share", "found"),
-    [
-        (0.06, 0.21, True),
-        (0.04, 0.21, False),
-        (0.06, 0.19, False),
-        (0.0499, 0.9, False),
-        (0.0501, 0.9, True),
-        (0.05, 0.2, True),
-    ],
-)
+SHARES = [(0.06, 0.21, True), (0.04, 0.21, False), (0.06, 0.19, False)]
+SHARES += [(0.0499, 0.9, False), (0.0501, 0.9, True), (0.05, 0.2, True)]
+
+
+@pytest.mark.parametrize(("cosine", "share", "found"), SHARES)
 def test_a_rogue_dimension_of_the_cosine_needs_a_cosine_to_carry(cosine: float, share: float, found: bool) -> None:
     assert ("rogue_dimensions" in named(*healthy(mean_cosine=cosine, rogue_dimensions=share))) == found
 
@@ -135,11 +126,8 @@ def test_a_tail_leans_by_its_excess_and_is_severe_by_its_share(cosines: list[flo
     ("everywhere", "within", "expected"),
     [(0.0, 0.499, None), (0.0, 0.5, "note"), (0.0, 0.501, "note"), (0.35, 0.55, "note"), (0.35, 0.549, None)],
 )
-def test_reserved_rows_are_named_when_they_are_near_copies(
-    everywhere: float, within: float, expected: str | None
-) -> None:
-    by_id = groups(0.0, within=within)
-    assert level("degenerate_tail", *healthy(mean_cosine=everywhere), groups=by_id) == expected
+def test_reserved_rows_that_are_near_copies_are_named(everywhere: float, within: float, expected: str | None) -> None:
+    assert level("degenerate_tail", *healthy(mean_cosine=everywhere), groups=groups(0.0, within=within)) == expected
 
 
 def alike(*cosines: float, toward: float = 0.0, reserved: int = 0, by_name: bool = True) -> Groups:
@@ -183,8 +171,7 @@ def test_an_extent_says_how_far_a_defect_goes() -> None:
 
 
 def test_of_two_rogue_shares_the_larger_is_the_extent() -> None:
-    both = healthy(mean_cosine=0.06, rogue_dimensions=0.7, dominant_dimension=0.3)
-    finding = named(*both)["rogue_dimensions"]
+    finding = named(*healthy(mean_cosine=0.06, rogue_dimensions=0.7, dominant_dimension=0.3))["rogue_dimensions"]
     assert (finding.extent, finding.measures) == (0.7, ("rogue_dimensions", "dominant_dimension"))
 
 
@@ -192,25 +179,17 @@ def odd(kind: str, n: int, **more: object) -> tuple[OddRows, ...]:
     return (OddRows(kind, n, **more),)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("rows", "advice", "expected"),
-    [
-        (odd("zero", 1), TOKENS, "note"),  # padding
-        (odd("zero", 2), TOKENS, "warning"),
-        (odd("zero", 0, reserved=5), TOKENS, "note"),
-        (odd("zero", 1), Advice("head"), "note"),
-        (odd("zero", 1), Advice(), "warning"),  # a vector of nothing
-        (odd("zero", 0, reserved=5), Advice(), "note"),
-        (odd("equal", N // 100), TOKENS, "note"),
-        (odd("equal", N // 100 + 1), TOKENS, "warning"),
-        (odd("giant", 1), TOKENS, "warning"),
-        (odd("zero", N // 5), TOKENS, "warning"),
-        (odd("zero", N // 5 + 1), TOKENS, "severe"),
-        (odd("equal", N // 5 + 1), TOKENS, "severe"),
-        (odd("giant", N // 5), Advice(), "warning"),
-        (odd("giant", N // 5 + 1), Advice(), "severe"),
-    ],
-)
+RESERVED = odd("zero", 0, reserved=5)
+NOTED = [(odd("zero", 1), TOKENS), (odd("zero", 1), Advice("head"))]  # the one row of a table is its padding
+NOTED += [(odd("equal", N // 100), TOKENS), (RESERVED, TOKENS), (RESERVED, Advice())]
+WARNED = [(odd("zero", 1), Advice()), (odd("zero", 2), TOKENS)]  # the one row of vectors is a vector of nothing
+WARNED += [(odd("equal", N // 100 + 1), TOKENS), (odd("giant", 1), TOKENS), (odd("zero", N // 5), TOKENS)]
+WARNED += [(odd("giant", N // 5), Advice())]
+SEVERE = [(odd(kind, N // 5 + 1), Advice() if kind == "giant" else TOKENS) for kind in ("zero", "equal", "giant")]
+LEVELS = [(*one, level) for level, cases in (("note", NOTED), ("warning", WARNED), ("severe", SEVERE)) for one in cases]
+
+
+@pytest.mark.parametrize(("rows", "advice", "expected"), LEVELS)
 def test_odd_rows_by_their_number(rows: tuple[OddRows, ...], advice: Advice, expected: str) -> None:
     finding = named(*healthy(), odd=rows, advice=advice)[f"{rows[0].kind}_rows"]
     assert finding.level == expected
@@ -223,8 +202,7 @@ def test_odd_rows_are_told_with_ids_and_tokens() -> None:
     finding = named(*healthy(), odd=zero, advice=TOKENS)["zero_rows"]
     assert finding.summary.startswith("2 rows are zero: ")
     assert finding.evidence == ("first: 7 ('<pad>'), 1,200", "3 more rows of that kind are reserved")
-    giant = odd("giant", 1, ids=(5,), labels=(None,), length=41.23)
-    finding = named(*healthy(), odd=giant)["giant_rows"]
+    finding = named(*healthy(), odd=odd("giant", 1, ids=(5,), labels=(None,), length=41.23))["giant_rows"]
     assert finding.summary.startswith("1 row is at least ten times as long as the median row")
     assert finding.evidence == ("the longest has 41.2 times the median", "the longest first: 5")
     about = named(*healthy(), odd=odd("equal", 64, sampled=32))["equal_rows"]
@@ -264,29 +242,16 @@ def random_rows(
 COSINE_BAR = 6 * math.sqrt(2 / D) / 40_000  # six standard errors of the mean cosine of 40,000 pairs' rows
 
 
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({}, True),
-        ({"sigmas": 5.9}, True),
-        ({"sigmas": 6 - 1e-9}, True),
-        ({"sigmas": 6.1}, False),
-        ({"sigmas": -5.9}, True),
-        ({"sigmas": -6.1}, False),
-        ({"cosine": 0.98 * COSINE_BAR}, True),
-        ({"cosine": 1.02 * COSINE_BAR}, False),
-        ({"cosine": -0.05}, True),
-        ({"order": 0.0199}, True),
-        ({"order": 0.0201}, False),
-        ({"order": -0.0199}, True),
-        ({"order": -0.0201}, False),
-        ({"order": None}, True),
-    ],
-)
-def test_each_trace_of_training_alone_denies_that_a_table_is_untrained(
-    changed: dict[str, float | None], expected: bool
-) -> None:
-    found = named(*random_rows(**changed))  # type: ignore[arg-type]
+BY_NOISE = {"sigmas": [0.0, 5.9, 6 - 1e-9, -5.9], "cosine": [0.98 * COSINE_BAR, -0.05]}
+BY_NOISE |= {"order": [0.0199, -0.0199, None]}
+BY_TRAINING = {"sigmas": [6.1, -6.1], "cosine": [1.02 * COSINE_BAR], "order": [0.0201, -0.0201]}
+TRACES = [(name, value, True) for name, values in BY_NOISE.items() for value in values]
+TRACES += [(name, value, False) for name, values in BY_TRAINING.items() for value in values]
+
+
+@pytest.mark.parametrize(("trace", "value", "expected"), TRACES)
+def test_each_trace_of_training_denies_an_untrained_table(trace: str, value: float | None, expected: bool) -> None:
+    found = named(*random_rows(**{trace: value}))
     assert ("untrained" in found) == expected
     assert ("no_defect" in found) == (not expected)
     if expected:
@@ -307,10 +272,7 @@ def test_a_random_table_is_told_by_what_it_is() -> None:
 
 def test_an_untrained_table_with_odd_rows_has_both_findings() -> None:
     found = named(*random_rows(), odd=odd("giant", 1)).items()
-    assert {(cause, finding.level) for cause, finding in found} == {
-        ("giant_rows", "warning"),
-        ("untrained", "structure"),
-    }
+    assert {(cause, it.level) for cause, it in found} == {("giant_rows", "warning"), ("untrained", "structure")}
 
 
 @pytest.mark.parametrize(

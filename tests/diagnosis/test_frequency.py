@@ -78,8 +78,7 @@ def test_every_reading_is_that_of_a_slow_loop(which: str, tmp_path: Path) -> Non
 def test_the_partition_of_one_bin_is_that_of_the_measure(tmp_path: Path) -> None:
     """With one bin that holds every row both are I(W) of the matrix."""
     x = healthy(v=500).numpy()
-    subject = uncone.diagnose(x, counts=np.full(500, 7)).subjects[0]
-    (one,) = subject.by_count.bins
+    (one,) = uncone.diagnose(x, counts=np.full(500, 7)).subjects[0].by_count.bins
     assert one.partition_isotropy == pytest.approx(float(measure.partition_isotropy(x)), rel=1e-6)
     assert one.mean_cosine == pytest.approx(float(measure.mean_cosine(x)), abs=1e-9)
 

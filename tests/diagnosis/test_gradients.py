@@ -196,8 +196,7 @@ def test_a_push_below_the_range_of_float32_has_a_direction(logit: float) -> None
 
 def test_groups_and_counts_partition_the_rows_the_targets_and_the_budgets() -> None:
     states = _states(200)
-    counts = torch.arange(23).flip(0) * 7
-    ledger = gradient_ledger(states, counts=counts)
+    ledger = gradient_ledger(states, counts=torch.arange(23).flip(0) * 7)
     every, *groups = ledger.groups
     assert [group.name for group in groups] == ["frequent", "medium", "rare", "never"]
     for cut in (groups, ledger.bins):
@@ -270,8 +269,7 @@ def test_text_that_the_model_draws_itself_reads_zero() -> None:
 
 
 def test_a_text_of_frequent_tokens_alone_pushes_the_rare_ones() -> None:
-    states = _states(300)
-    one = replace(states, labels=torch.zeros(300, dtype=torch.int64))
+    one = replace(_states(300), labels=torch.zeros(300, dtype=torch.int64))
     ledger = gradient_ledger(one, counts=torch.arange(23).flip(0))
     assert "push of frequent targets (Yu et al.'s part b) is the largest" in ledger.verdict
     assert "This text only pushes them, as none of its targets is one of them." in ledger.verdict
@@ -283,8 +281,7 @@ def test_a_cap_breaks_the_identity_and_says_so() -> None:
     capped, plain = gradient_ledger(_states(cap=2.0)), gradient_ledger(_states(scale=0.5))
     assert (plain.is_zero_sum, capped.is_zero_sum) == (True, False)
     assert plain.zero_sum < 1e-12 < 1e-3 < capped.zero_sum
-    told = " ".join(block.text for block in capped.blocks() if hasattr(block, "text"))
-    assert "as the logits are capped" in told
+    assert "as the logits are capped" in " ".join(block.text for block in capped.blocks() if hasattr(block, "text"))
 
 
 def test_the_record_goes_to_json_and_back_and_shows_its_verdict_first() -> None:

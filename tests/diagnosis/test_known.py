@@ -79,9 +79,8 @@ class TestCounts:
 
     def test_another_kind_another_measure_and_centred_rows_are_not_mixed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         kinds = [_reading(0.1, kind) for kind in ("untied input table", "tied table")]
-        others = [
-            _reading(0.1, **changed) for changed in ({"measure": "isoscore"}, {"centered": True}, {"diverged": True})
-        ]
+        changes = ({"measure": "isoscore"}, {"centered": True}, {"diverged": True})
+        others = [_reading(0.1, **changed) for changed in changes]
         readings = (*kinds, *others, _reading(0.3), _reading(0.9, source="b"))
         monkeypatch.setattr(known, "known_readings", lambda: readings)
         found = place_value("mean_shift", 0.5, "untied head", shape=SHAPE)
@@ -89,9 +88,7 @@ class TestCounts:
         centred = place_value("mean_shift", 0.5, "untied head", shape=SHAPE, centered=True)
         assert (centred.below, centred.total, centred.how) == (1, 1, "with the mean row removed")
 
-    def test_a_headless_table_is_compared_with_tied_ones_and_not_the_other_way(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_headless_table_is_compared_with_tied_ones_and_not_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
         readings = (_reading(0.1, "table without a head"), _reading(0.1, "tied table"), _reading(0.1))
         monkeypatch.setattr(known, "known_readings", lambda: readings)
         for kind, below in (("table without a head", 2), ("tied table", 1)):
@@ -144,9 +141,8 @@ class TestRefusals:
             assert place_value(measure, 1.0, "untied head", shape=SHAPE).measure == measure
 
     def test_both_signs_are_sent_to_the_published_readings(self) -> None:
-        found, tied = (
-            place_value("partition_isotropy", 0.5, kind, shape=SHAPE) for kind in ("untied head", "tied table")
-        )
+        kinds = ("untied head", "tied table")
+        found, tied = (place_value("partition_isotropy", 0.5, kind, shape=SHAPE) for kind in kinds)
         assert found.sentence.endswith(f" heads (published readings take one sign: place {ONE_SIGN})")
         assert tied.note == ""
 
@@ -200,8 +196,7 @@ class TestMeasurements:
         assert place(measurement, "tied table").total == 1  # ours
 
     def test_effective_rank_is_compared_by_its_share(self) -> None:
-        measurement = Measurement("effective_rank", 16.0, n=1000, d=64, centered=True)
-        found = place(measurement, "tied table")
+        found = place(Measurement("effective_rank", 16.0, n=1000, d=64, centered=True), "tied table")
         assert found == place_value(EFFECTIVE_RANK_SHARE, 0.25, "tied table", shape=SHAPE, centered=True)
         assert (found.above, found.how) == (1, "")  # its definition removes the mean: nothing to say
 

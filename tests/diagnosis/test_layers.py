@@ -55,8 +55,7 @@ def test_similarities_are_those_of_loops_over_pairs() -> None:
     for token in range(20):
         own = x[ids == token].astype(np.float64)
         if len(own) >= 5 and len(set(segments[ids == token])) >= 5:
-            pairs = [_cosine(a, b) for a, b in itertools.combinations(own, 2)]
-            similarities.append(np.mean(pairs))
+            similarities.append(np.mean([_cosine(a, b) for a, b in itertools.combinations(own, 2)]))
             values = np.linalg.svd(own, compute_uv=False) ** 2
             shares.append(values[0] / values.sum())
     assert found.tokens == len(similarities) > 5
@@ -92,8 +91,7 @@ def test_too_few_contexts_have_no_similarity() -> None:
 @given(st.integers(2, 12), st.integers(2, 6), st.floats(0.1, 10), st.integers(0, 99))
 def test_ranges_and_scale(n: int, d: int, scale: float, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((n, d))
-    units = x / np.linalg.norm(x, axis=1, keepdims=True)
-    assert -1 / (n - 1) - 1e-9 <= self_similarity(units) <= 1 + 1e-9
+    assert -1 / (n - 1) - 1e-9 <= self_similarity(x / np.linalg.norm(x, axis=1, keepdims=True)) <= 1 + 1e-9
     assert 1 / min(n, d) - 1e-9 <= explained(x) <= 1 + 1e-9
     assert explained(scale * x) == pytest.approx(explained(x))
     assert intra_similarity(scale * x, units) == pytest.approx(intra_similarity(x, units))
@@ -123,8 +121,7 @@ def test_cosines_within_clusters_are_those_of_loops() -> None:
 
 
 def test_a_cluster_of_two_does_not_outweigh_the_others() -> None:
-    random = np.random.default_rng(0)
-    x, labels = random.standard_normal((302, 8)), np.r_[np.zeros(300, int), 1, 1]
+    x, labels = np.random.default_rng(0).standard_normal((302, 8)), np.r_[np.zeros(300, int), 1, 1]
     inter, _ = within_clusters(x, np.arange(302), labels)
     assert inter == pytest.approx((300 * -1 / 299 - 2) / 302, abs=5e-3)
 
@@ -201,8 +198,7 @@ def test_readings_are_those_of_the_measures() -> None:
     x = states.sample.layers[1].astype(np.float64)
     found = describe(states).layers[1]
     units = x / np.linalg.norm(x, axis=1, keepdims=True)
-    cosines = units @ units.T
-    assert found.mean_cosine.value == pytest.approx((cosines.sum() - 2000) / (2000 * 1999), abs=1e-5)
+    assert found.mean_cosine.value == pytest.approx(((units @ units.T).sum() - 2000) / (2000 * 1999), abs=1e-5)
     values = np.linalg.svd(x, compute_uv=False) ** 2
     centred = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
     assert found.anisotropy_raw == pytest.approx(values[0] / values.sum(), abs=1e-6)
@@ -215,12 +211,8 @@ def test_readings_are_those_of_the_measures() -> None:
 def test_a_page_shows_all_and_the_record_comes_back() -> None:
     found = describe(_planted(), counts=np.arange(20), pictured=(0, -1))
     page = to_page(Document("planted", "diagnosis", found.blocks()))
-    titles = (
-        "Hidden states, layer by layer",
-        "Cosines of pairs of states",
-        "Logit spectrum: the model has no output head",
-    )
-    assert all(title in page for title in titles)
+    assert all(title in page for title in ("Hidden states, layer by layer", "Cosines of pairs of states"))
+    assert "Logit spectrum: the model has no output head" in page
     assert found.pictured == ("embeddings", "layer 1")
     assert found.pictures[0].group_names[0] == "seen 0 times"
     assert build_record(LayerProfile, json.loads(json.dumps(asdict(found))), "layers") == found
@@ -236,8 +228,7 @@ def test_groups_of_frequency_are_ordered(counts: list[int]) -> None:
     names, groups = frequency_groups(np.array(counts))
     assert len(names) <= 6
     assert groups.max() < len(names)
-    order = np.argsort(counts)
-    assert (np.diff(groups[order]) >= 0).all()
+    assert (np.diff(groups[np.argsort(counts)]) >= 0).all()
 
 
 def _head(v: int = 300, d: int = 32, seed: int = 2, *, low: int | None = None, **options: Any) -> Head:

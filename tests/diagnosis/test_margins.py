@@ -40,12 +40,8 @@ def test_the_mean_row_is_without_effect_and_other_directions_are_not() -> None:
     assert centred.margin == pytest.approx(stored.margin, rel=1e-4)
     assert centred.nats == pytest.approx(stored.nats, rel=1e-5)
     assert abs(centred.by_norm) > 1.5 * abs(stored.by_norm)
-    first = (
-        "the mean row's direction",
-        "the first direction of centred rows",
-        "the first 3 directions of centred rows",
-    )
-    assert [head.name for head in others] == [f"without {what}" for what in first]
+    cut = ("the mean row's direction", "the first direction of centred rows", "the first 3 directions of centred rows")
+    assert [head.name for head in others] == [f"without {what}" for what in cut]
     assert all(head.change > 0.05 for head in others)
     assert "shrinks no softmax margin" in claim.verdict
 
@@ -84,9 +80,8 @@ def test_one_token_and_no_target_have_no_margin() -> None:
 
 def test_some_targets_are_evenly_spaced_and_whole_states_come_with_them() -> None:
     n = 23
-    states = States(
-        torch.arange(2.0 * n).view(n, 2), torch.arange(n), torch.eye(2), None, None, 1.0, "x", torch.arange(n) // 5
-    )
+    ids = torch.arange(n)
+    states = States(torch.arange(2.0 * n).view(n, 2), ids, torch.eye(2), None, None, 1.0, "x", ids // 5)
     few = states.some(5)
     assert few.labels.tolist() == [0, 4, 9, 13, 18]
     assert few.states[:, 0].tolist() == [2.0 * i for i in few.labels]

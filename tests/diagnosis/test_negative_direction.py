@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.rows.reading import refuses
 from uncone.diagnosis.why.direction.cone import separate
 from uncone.diagnosis.why.direction.negative_direction import _programmed, uniformly_negative_direction
 from uncone.diagnosis.why.direction.record import NegativeDirection
-from uncone.errors import InputError
 from uncone.rows import Array
 
 
@@ -51,8 +51,7 @@ def test_a_centred_cloud_has_none_exactly() -> None:
 
 def test_one_long_state_decides_and_is_said() -> None:
     states = np.vstack([_cloud(1000, 16, 3), np.full((1, 16), -60.0)])
-    held = _cloud(200, 16, 3, seed=1)
-    found = uniformly_negative_direction(states, held_out=held)
+    found = uniformly_negative_direction(states, held_out=_cloud(200, 16, 3, seed=1))
     assert (found.exists, _of(found, "without outliers")) == (False, True)
     assert "1 state longer" in next(one.remark for one in found.clouds if one.name == "without outliers")
 
@@ -78,8 +77,7 @@ def test_windows_are_held_out_as_a_whole() -> None:
     found = uniformly_negative_direction(states, windows=windows)
     assert (found.n, found.held_out) == (300, 300)
     assert uniformly_negative_direction(states, windows=windows, most=150).n == 100
-    with pytest.raises(InputError, match="a window for each"):
-        uniformly_negative_direction(states, windows=windows[1:])
+    refuses("a window for each", uniformly_negative_direction, states, windows=windows[1:])
 
 
 def test_the_norm_alone_and_beside_its_states() -> None:
@@ -110,8 +108,7 @@ def test_norms_without_bias_say_nothing() -> None:
     assert (found.exists, found.norm) == (None, None)
     states = _cloud(500, 8, 3)
     assert uniformly_negative_direction(states, norm=SimpleNamespace(weight=np.ones(8))).norm is None
-    with pytest.raises(InputError, match="a norm of 8 gains"):
-        uniformly_negative_direction(states, norm=(np.ones(4), np.ones(4)))
+    refuses("a norm of 8 gains", uniformly_negative_direction, states, norm=(np.ones(4), np.ones(4)))
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])
@@ -130,10 +127,8 @@ def test_a_programme_decides_what_the_search_left(shift: float) -> None:
 
 
 def test_bad_states_are_refused_and_progress_is_told() -> None:
-    with pytest.raises(InputError, match="expected states"):
-        uniformly_negative_direction(np.ones(3))
-    with pytest.raises(InputError, match="held-out states"):
-        uniformly_negative_direction(_cloud(30, 4, 1), held_out=np.ones((3, 5)))
+    refuses("expected states", uniformly_negative_direction, np.ones(3))
+    refuses("held-out states", uniformly_negative_direction, _cloud(30, 4, 1), held_out=np.ones((3, 5)))
     said: list[str] = []
     found = uniformly_negative_direction(_cloud(100, 4, 3), progress=lambda step, *_: said.append(step))
     assert "seeking a direction" in said
@@ -164,16 +159,13 @@ def test_numbers_that_are_not_finite_are_refused_wherever_they_stand() -> None:
         damaged = states.copy()
         damaged[place, 2] = np.nan
         for seed in range(4):
-            with pytest.raises(InputError, match="expected finite states"):
-                uniformly_negative_direction(damaged, seed=seed)
-    with pytest.raises(InputError, match="expected finite states"):
-        uniformly_negative_direction(states, held_out=np.full((5, 8), np.inf))
+            refuses("expected finite states", uniformly_negative_direction, damaged, seed=seed)
+    refuses("expected finite states", uniformly_negative_direction, states, held_out=np.full((5, 8), np.inf))
 
 
 @pytest.mark.parametrize("bias", [[0.1, 0.2, -0.3], [0.1, 0.7, -0.8]])
 def test_a_sum_that_is_rounding_is_no_direction(bias: list[float]) -> None:
-    found = uniformly_negative_direction((np.ones(3), np.array(bias)))
-    assert found.exists is None
+    assert uniformly_negative_direction((np.ones(3), np.array(bias))).exists is None
     random = np.random.default_rng(0).standard_normal(768)
     assert uniformly_negative_direction((np.ones(768), random - random.mean())).exists is None
     assert uniformly_negative_direction((np.ones(768), random)).exists is True
@@ -197,12 +189,10 @@ def test_a_refusal_by_held_out_states_carries_its_own_proof() -> None:
 
 def test_a_settled_search_ends() -> None:
     """Columns of falling size, as states have: steps into the rounding of float32 decide nothing."""
-    random = np.random.default_rng(0)
-    points = (random.standard_normal((2600, 128)) / np.arange(1, 129)).astype(np.float32)
+    points = (np.random.default_rng(0).standard_normal((2600, 128)) / np.arange(1, 129)).astype(np.float32)
     found = separate(points)
     assert (found.exists, found.steps < 3000) == (False, True)
 
 
 def test_states_of_zeros_are_read_with_a_norm() -> None:
-    found = uniformly_negative_direction(np.zeros((40, 4)), norm=(np.ones(4), np.ones(4)))
-    assert found.exists is not True
+    assert uniformly_negative_direction(np.zeros((40, 4)), norm=(np.ones(4), np.ones(4))).exists is not True

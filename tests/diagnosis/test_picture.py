@@ -45,8 +45,7 @@ def test_norms_are_those_of_the_rows_within_half_a_step() -> None:
 
 def test_counts_belong_to_their_rows_in_a_sample() -> None:
     n = MOST_POINTS + 999
-    counts = torch.arange(n) * 3
-    picture = _draw(_rows(n, 2), np.arange(n - 50, n), counts)
+    picture = _draw(_rows(n, 2), np.arange(n - 50, n), torch.arange(n) * 3)
     assert picture.counts == tuple(3 * i for i in picture.ids)
     assert _draw(_rows(20)).counts is None
 
@@ -66,9 +65,7 @@ def test_counts_that_do_not_fit_are_refused(counts: torch.Tensor, message: str) 
 
 @settings(deadline=None, max_examples=8)
 @given(st.integers(1, 40_000), st.sets(st.integers(0, 39_999), max_size=300), st.booleans())
-def test_a_sample_holds_all_reserved_rows_and_no_more_than_there_is_room_for(
-    more: int, some: set[int], many: bool
-) -> None:
+def test_a_sample_holds_all_reserved_rows_that_it_has_room_for(more: int, some: set[int], many: bool) -> None:
     n = MOST_POINTS + more
     reserved = np.arange(0, n, 2)[: MOST_POINTS // 2] if many else np.array(sorted(i for i in some if i < n), np.int64)
     ids = _draw(torch.zeros(n, 1), reserved).ids
@@ -82,8 +79,7 @@ def test_a_sample_holds_all_reserved_rows_and_no_more_than_there_is_room_for(
 
 def test_with_more_reserved_rows_than_half_the_room_they_are_sampled_too() -> None:
     n = 3 * MOST_POINTS
-    reserved = np.arange(n - MOST_POINTS, n)
-    picture = _draw(torch.zeros(n, 1), reserved)
+    picture = _draw(torch.zeros(n, 1), np.arange(n - MOST_POINTS, n))
     assert (len(picture.ids), picture.total, picture.groups.count(3)) == (MOST_POINTS, n, MOST_POINTS // 2)
     assert (picture.ids[0], picture.ids[-1]) == (0, n - 1)
 
@@ -111,8 +107,7 @@ def test_a_block_without_a_sampled_row_is_passed_over() -> None:
     x = torch.ones(MOST_POINTS + 3 * GRID, 1)
     x[GRID : 2 * GRID] = 5
     picture = _draw(x, np.arange(GRID, GRID + MOST_POINTS // 2))
-    lengths = picture.lengths()
-    found = dict(zip(picture.ids, lengths, strict=True))
+    found = dict(zip(picture.ids, picture.lengths(), strict=True))
     assert all(found[i] == pytest.approx(5) for i in range(GRID, 2 * GRID))
     assert found[0] == pytest.approx(1, abs=1e-3)
 
@@ -153,5 +148,4 @@ def test_lengths_read_little_endian_numbers() -> None:
 
 def test_a_diagnosis_gives_its_counts_to_the_picture() -> None:
     counts = torch.arange(100) % 7
-    picture = uncone.diagnose(_rows(100).numpy(), counts=counts).subjects[0].picture
-    assert picture.counts == tuple(counts.tolist())
+    assert uncone.diagnose(_rows(100).numpy(), counts=counts).subjects[0].picture.counts == tuple(counts.tolist())

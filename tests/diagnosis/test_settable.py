@@ -35,8 +35,7 @@ def test_faces_of_a_cross_are_sets_without_opposites() -> None:
 
 
 def test_a_face_gives_any_probabilities() -> None:
-    random = np.random.default_rng(1)
-    rows, own = random.standard_normal((200, 24)), (3, 50, 120)
+    rows, own = np.random.default_rng(1).standard_normal((200, 24)), (3, 50, 120)
     (found,) = seek(HeadSpace.of(rows), [own], keep=True)
     assert found.status == "exposed"
     wanted = np.array([0.7, 0.2, 0.1])

@@ -165,8 +165,7 @@ def test_what_is_named_in_minilm_hardly_occurs_in_a_billion_words(minilm: Path) 
     assert (found.known, found.known_found) == (994, 993)
     news = [token for token in found.tokens if not token.expected]
     assert sum(token.count is not None and token.count <= 10 for token in news) >= 0.99 * len(news)
-    rare = groups.groups[2]
-    assert rare.mean_cosine.interval[0] > 0.1
+    assert groups.groups[2].mean_cosine.interval[0] > 0.1
     assert [round(g.mean_cosine.value or 0, 3) for g in groups.groups] == [0.011, 0.015, 0.124, 0.822]
 
 
@@ -181,8 +180,7 @@ class TestOneLength:
         return {f.cause: f for f in uncone.diagnose(str(path)).subjects[0].findings}
 
     def test_what_weight_decay_leaves_is_named(self, tmp_path: Path) -> None:
-        found = self._findings(tmp_path, 200, 0)["decayed_rows"]
-        assert found.level == "structure"
+        assert self._findings(tmp_path, 200, 0)["decayed_rows"].level == "structure"
         assert "decayed_rows" not in self._findings(tmp_path, 0, 0)
 
     def test_a_hundredth_of_the_rows_is_many(self, tmp_path: Path) -> None:

@@ -153,8 +153,7 @@ def test_biases_of_several_levels_are_decided_each_in_its_own_digits() -> None:
 
 
 def test_one_row_far_longer_than_all_others_takes_no_digits_from_them() -> None:
-    random = np.random.default_rng(14)
-    head = random.standard_normal((60, 3))
+    head = np.random.default_rng(14).standard_normal((60, 3))
     for long in (1e4, 1e9, 1e30):
         with_one = np.concatenate([head, [[long, 0, 0]]])
         expected = _programme(np.concatenate([head, [[1e4, 0, 0]]]), None)
@@ -181,8 +180,7 @@ def test_planted_mixtures_are_found_and_corners_are_not() -> None:
     random = np.random.default_rng(0)
     sphere = random.standard_normal((400, 16))
     sphere /= np.linalg.norm(sphere, axis=1, keepdims=True)
-    mixtures = random.dirichlet(np.ones(400), 12) @ sphere
-    head = np.vstack([sphere, mixtures]).astype(np.float32)
+    head = np.vstack([sphere, random.dirichlet(np.ones(400), 12) @ sphere]).astype(np.float32)
     found = unreachable_tokens(head, labels=[f"t{i}" for i in range(412)])
     _proven(found, head, None)
     assert (found.reachable, found.unreachable, found.exact, found.undecided) == (400, 12, 12, 0)
@@ -198,8 +196,7 @@ def test_directions_that_are_kept_win_by_other_sums() -> None:
     won = 0
     for answer in seek(space, [(i,) for i in range(300)], keep=True):
         if answer.status == "exposed":
-            state = answer.direction[:8] / answer.direction[8]
-            logits = head.astype(np.float64) @ state + bias
+            logits = head.astype(np.float64) @ (answer.direction[:8] / answer.direction[8]) + bias
             assert answer.direction[8] > 0
             assert int(logits.argmax()) == answer.own[0]
             won += 1
@@ -211,14 +208,12 @@ def test_a_bias_decides_between_equal_rows_and_lifts_rows_inside() -> None:
     assert _ids(unreachable_tokens(head)) == [4]
     assert unreachable_tokens(head, np.array([0, 0, 0, 0, 0.1])).unreachable == 0
     assert _ids(unreachable_tokens(head, np.array([0, 0, 0, 0, -0.1]))) == [4]
-    twice = np.vstack([head[:4], head[:1]])
-    lower = unreachable_tokens(twice, np.array([0.0, 0, 0, 0, -1]))
+    lower = unreachable_tokens(np.vstack([head[:4], head[:1]]), np.array([0.0, 0, 0, 0, -1]))
     assert (_ids(lower), lower.tied, lower.tokens[0].exact) == ([4], 0, True)
 
 
 def test_equal_rows_and_rows_of_zeros() -> None:
-    head = np.vstack([np.eye(4), np.eye(4)[:2], np.zeros((2, 4))])
-    found = unreachable_tokens(head)
+    found = unreachable_tokens(np.vstack([np.eye(4), np.eye(4)[:2], np.zeros((2, 4))]))
     assert (found.reachable, found.tied, found.zero, found.unreachable) == (2, 6, 2, 0)  # -(1, 1, 1, 1) has 0 on top
     assert found.tied_ids == (0, 1, 4, 5, 6, 7)
     assert "can only tie" in found.verdict
@@ -243,8 +238,7 @@ def test_rotations_shifts_and_scales_change_no_answer(seed: int, power: float) -
 def test_rows_in_fewer_dimensions_than_the_head_has() -> None:
     random = np.random.default_rng(2)
     flat = random.standard_normal((60, 3))
-    wide = flat @ random.standard_normal((3, 12))
-    assert _ids(unreachable_tokens(wide)) == _ids(unreachable_tokens(flat))
+    assert _ids(unreachable_tokens(flat @ random.standard_normal((3, 12)))) == _ids(unreachable_tokens(flat))
 
 
 def test_no_work_leaves_all_undecided_and_progress_is_told() -> None:
@@ -270,8 +264,7 @@ def test_heads_that_are_none_are_refused(head: Array, bias: Array | None, match:
 
 
 def test_a_record_shows_hostile_tokens_as_text() -> None:
-    found = unreachable_tokens(np.array([[1.0], [-1], [0.5]]), labels=["a", "b", "\x1b[31m"])
-    shown = str(found.blocks())
+    shown = str(unreachable_tokens(np.array([[1.0], [-1], [0.5]]), labels=["a", "b", "\x1b[31m"]).blocks())
     assert "\x1b" not in shown
     assert "below a mixture of" in shown
 
@@ -308,8 +301,7 @@ def test_distinct_rows_are_those_of_a_dictionary() -> None:
     random = np.random.default_rng(0)
     rows = random.integers(-1, 2, (200, 3)).astype(np.float32)
     rows[::7] *= -0.0
-    bias = random.integers(0, 2, 200).astype(np.float64)
-    for given_ in (None, bias):
+    for given_ in (None, random.integers(0, 2, 200).astype(np.float64)):
         first, which = distinct(rows, given_)
         keys = [(*(row + 0.0).tolist(), 0.0 if given_ is None else given_[i]) for i, row in enumerate(rows)]
         places = dict[tuple[float, ...], int]()

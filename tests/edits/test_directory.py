@@ -75,9 +75,8 @@ def test_a_tensor_is_added_to_the_file_of_another(tmp_path):
         pass
     index = json.loads((out / "model.safetensors.index.json").read_text())
     assert index["weight_map"]["new.weight"] == index["weight_map"][table]
-    assert index["metadata"]["total_size"] == sum(
-        t.nbytes for f in out.glob("*.safetensors") for t in load_file(f).values()
-    )
+    sizes = (t.nbytes for f in out.glob("*.safetensors") for t in load_file(f).values())
+    assert index["metadata"]["total_size"] == sum(sizes)
     assert json.loads((out / "config.json").read_text()) == config
     before, after = digests(tmp_path / "m"), digests(out)
     assert {name: after[name] for name in before} == before
@@ -93,8 +92,7 @@ def test_checkpoints_of_torch_save_become_safetensors(tmp_path, legacy):
     model.config.save_pretrained(tmp_path / "m")
     state = model.state_dict() | {"transformer.ids": torch.arange(5)}
     torch.save(state, tmp_path / "m" / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
-    edit = center_head(tmp_path / "m", tmp_path / "o")
-    assert edit.way == "folded"
+    assert center_head(tmp_path / "m", tmp_path / "o").way == "folded"
     assert sorted(p.name for p in (tmp_path / "o").iterdir()) == ["config.json", "model.safetensors"]
     written = load_file(tmp_path / "o" / "model.safetensors")
     assert torch.equal(written["lm_head.weight"], written["transformer.wte.weight"])
@@ -292,8 +290,7 @@ def test_shards_of_torch_save_become_shards_of_safetensors(tmp_path):
         placed |= {name: file for name, _ in part}
     index = {"metadata": {"total_size": 1}, "weight_map": placed}
     (tmp_path / "m" / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-    edit = center_head(tmp_path / "m", tmp_path / "o", untie=True)
-    assert edit.added == (HEAD,)
+    assert center_head(tmp_path / "m", tmp_path / "o", untie=True).added == (HEAD,)
     names = sorted(p.name for p in (tmp_path / "o").glob("*model*"))
     assert names == [*(f"model-0000{i}-of-00002.safetensors" for i in (1, 2)), "model.safetensors.index.json"]
     again, info = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "o", output_loading_info=True)

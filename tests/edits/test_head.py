@@ -54,9 +54,8 @@ def head_of(path: Path, name: str) -> torch.Tensor:
 @given(st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
 def test_a_vector_subtracted_from_every_row_changes_no_probability(v, d, seed):
     random = torch.Generator().manual_seed(seed)
-    weight, hidden, bias, vector = (
-        torch.randn(*s, generator=random, dtype=torch.float64) * 3 for s in ((v, d), (5, d), (v,), (d,))
-    )
+    shapes = ((v, d), (5, d), (v,), (d,))
+    weight, hidden, bias, vector = (torch.randn(*s, generator=random, dtype=torch.float64) * 3 for s in shapes)
     before, after = ((hidden @ w.T + bias).log_softmax(-1) for w in (weight, weight - vector))
     torch.testing.assert_close(after, before, rtol=0, atol=1e-11)
 
@@ -130,8 +129,7 @@ def test_models_that_cannot_be_centred_are_refused_with_their_reason(tmp_path):
 
 
 def set_config(path: Path, **changes: object) -> None:
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | changes))
+    (path / "config.json").write_text(json.dumps(json.loads((path / "config.json").read_text()) | changes))
 
 
 def test_adapters_and_quantised_weights_are_refused(tmp_path):

@@ -72,8 +72,7 @@ def test_ties_are_counted_and_changes_refused():
 
 
 def test_another_first_token_is_refused_even_where_the_distance_is_allowed():
-    rough = run([0.0, 0.3], [0.0, 0.0])
-    found = proof(rough, run([0.06, 0.0], [0.0, 0.0]), run([0.0, 0.3], [0.0, 5.0]))
+    found = proof(run([0.0, 0.3], [0.0, 0.0]), run([0.06, 0.0], [0.0, 0.0]), run([0.0, 0.3], [0.0, 5.0]))
     assert found.rounding_edited < found.allowed
     assert found.ties == 1  # by a rounding as coarse as this, it is one
     fine = found.__class__(**{**vars(found), "ties": 0})

@@ -7,28 +7,13 @@ from uncone.errors import InputError
 
 LABELS = ["<pad>", "a", "-", ",", "a,b", "7", "<|user|>", "<|end-of-turn|>", "Hello", " b ", "a,b,c", None, "3-4", "b"]
 NAMES = TokenNames(lambda: LABELS)
+LISTS = [("3,8-10", [3, 8, 9, 10]), (" 3 , 4", [3, 4]), ("7", [7]), ("3-4", [3, 4])]  # tokens are named 7 and 3-4, too
+LISTS += [("<|user|>", [6]), ("<|user|>, <|end-of-turn|>", [6, 7]), ("1,<|user|>,2-3", [1, 6, 2, 3]), (",", [3])]
+LISTS += [("a,b", [4]), ("a,b,c", [10]), ("a,Hello", [1, 8]), ("a,b,a", [4, 1])]
+LISTS += [("-", [2]), (" b ", [9]), ("  b", [13])]
 
 
-@pytest.mark.parametrize(
-    ("text", "ids"),
-    [
-        ("3,8-10", [3, 8, 9, 10]),
-        (" 3 , 4", [3, 4]),
-        ("7", [7]),  # the token "7" is id 5
-        ("3-4", [3, 4]),  # so is the span
-        ("<|user|>", [6]),
-        ("<|user|>, <|end-of-turn|>", [6, 7]),
-        ("1,<|user|>,2-3", [1, 6, 2, 3]),
-        (",", [3]),
-        ("a,b", [4]),
-        ("a,b,c", [10]),
-        ("a,Hello", [1, 8]),
-        ("a,b,a", [4, 1]),
-        ("-", [2]),
-        (" b ", [9]),
-        ("  b", [13]),
-    ],
-)
+@pytest.mark.parametrize(("text", "ids"), LISTS)
 def test_a_list_of_names(text: str, ids: list[int]) -> None:
     assert NAMES.in_list(text) == ids
 

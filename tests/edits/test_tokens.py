@@ -14,6 +14,7 @@ import uncone
 from tests.command import run_command
 from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
 from tests.edits.test_directory import digests
+from tests.rows.reading import refuses
 from uncone.edits.new_rows import SPREAD, new_rows, trained_rows
 from uncone.edits.record import TokenEdit
 from uncone.edits.tokens import reinitialise_tokens, whole_id
@@ -131,15 +132,12 @@ def test_what_cannot_be(llama, tmp_path):
         ([-1], "got -1"),
         (list(range(V)), "expected trained rows to make new ones of, got none"),
     ):
-        with pytest.raises(InputError, match=message):
-            reinitialise_tokens(llama, tmp_path / "o", ids)
+        refuses(message, reinitialise_tokens, llama, tmp_path / "o", ids)
     (tmp_path / "o").mkdir()
-    with pytest.raises(InputError, match="expected a new folder"):
-        reinitialise_tokens(llama, tmp_path / "o", [1])
+    refuses("expected a new folder", reinitialise_tokens, llama, tmp_path / "o", [1])
     (llama / "tokenizer.json").write_text("{}")
     message = r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\)$"
-    with pytest.raises(InputError, match=message):
-        reinitialise_tokens(llama, tmp_path / "p", [1])
+    refuses(message, reinitialise_tokens, llama, tmp_path / "p", [1])
     assert not (tmp_path / "p").exists()
 
 
@@ -167,8 +165,7 @@ def test_tokens_are_named_by_their_strings(llama, tmp_path, capsys):
 def test_ids_are_whole_numbers():
     assert [whole_id(value) for value in (3, np.int64(3), torch.tensor(3))] == [3, 3, 3]
     for value in (1.5, "3", None):
-        with pytest.raises(InputError, match=r"expected ids of tokens, got .*: give whole numbers"):
-            whole_id(value)
+        refuses(r"expected ids of tokens, got .*: give whole numbers", whole_id, value)
 
 
 def test_the_loss_before_and_after(llama, tmp_path):

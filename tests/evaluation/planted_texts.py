@@ -18,8 +18,7 @@ def write_word_vectors(path: Path, *, spoiled: bool) -> Path:
     topics = generator.standard_normal((TOPICS, D))
     vectors = topics.repeat(WORDS, 0) + 0.5 * generator.standard_normal((TOPICS * WORDS, D))
     if spoiled:
-        direction = np.ones(D) / np.sqrt(D)
-        vectors = vectors + np.outer(generator.uniform(-40, 80, len(vectors)), direction)
+        vectors = vectors + np.outer(generator.uniform(-40, 80, len(vectors)), np.ones(D) / np.sqrt(D))
     names = [word(topic, number) for topic in range(TOPICS) for number in range(WORDS)]
     lines = [f"{name} {' '.join(f'{x:.5f}' for x in row)}" for name, row in zip(names, vectors, strict=True)]
     path.write_text(f"{len(lines)} {D}\n" + "\n".join(lines) + "\n")

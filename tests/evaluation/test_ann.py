@@ -11,8 +11,7 @@ from uncone.evaluation.retrieval import nearest
 
 def test_recall_by_hand() -> None:
     truth = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
-    found = np.array([[4, 9, 1, 10], [0, 1, 2, 3]])
-    assert overlap(found, truth).tolist() == [0.5, 0.0]
+    assert overlap(np.array([[4, 9, 1, 10], [0, 1, 2, 3]]), truth).tolist() == [0.5, 0.0]
 
 
 def test_signs_by_hand() -> None:

@@ -129,8 +129,7 @@ def test_ranks_of_a_resample_are_those_of_sorting_it(x: np.ndarray, random: obje
     items = generator.integers(0, n, (20, n))
     counts = np.stack([np.bincount(row, minlength=n) for row in items], axis=1).astype(float)
     for resampled, function in ((spearman, scipy.stats.spearmanr), (pearson, scipy.stats.pearsonr)):
-        found = resampled(x[None], gold)(counts)[0]
-        for row, value in zip(items, found, strict=True):
+        for row, value in zip(items, resampled(x[None], gold)(counts)[0], strict=True):
             if np.ptp(x[row]) == 0 or np.ptp(gold[row]) == 0:
                 assert np.isnan(value)
             else:
@@ -150,8 +149,7 @@ def test_identical_systems_differ_by_nothing(x: np.ndarray) -> None:
 def test_the_interval_holds_the_difference(x: np.ndarray) -> None:
     interval = paired_bootstrap(x[0], x[1], resamples=1000)
     assert interval.low - 1e-12 <= interval.difference <= interval.high + 1e-12
-    swapped = paired_bootstrap(x[1], x[0], resamples=1000)
-    assert swapped.low == pytest.approx(-interval.high, abs=1e-9)
+    assert paired_bootstrap(x[1], x[0], resamples=1000).low == pytest.approx(-interval.high, abs=1e-9)
 
 
 def test_more_items_make_it_narrower_and_it_covers() -> None:
@@ -160,8 +158,7 @@ def test_more_items_make_it_narrower_and_it_covers() -> None:
     inside = 0
     for seed in range(200):
         a = generator.normal(0, 1, 100)
-        b = a + generator.normal(0.1, 0.5, 100)
-        interval = paired_bootstrap(a, b, seed=seed, resamples=500)
+        interval = paired_bootstrap(a, a + generator.normal(0.1, 0.5, 100), seed=seed, resamples=500)
         inside += interval.low <= 0.1 <= interval.high
     assert 180 <= inside <= 198
 

@@ -124,8 +124,7 @@ def _bert(directory: Path) -> Path:
     (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     BertTokenizerFast(str(directory / "vocab.txt")).save_pretrained(directory)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=12, **sizes)
-    BertModel(config).save_pretrained(directory)
+    BertModel(BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=12, **sizes)).save_pretrained(directory)
     return directory
 
 

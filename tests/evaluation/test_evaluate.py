@@ -104,8 +104,7 @@ def test_sts_is_computed_from_the_vectors_by_hand(planted: Path) -> None:
     def mean(text: str) -> np.ndarray:
         return np.mean([vectors[word] for word in text.split()], axis=0)
 
-    center = np.mean(list(vectors.values()), axis=0)
-    for repair, shift in (("original", 0.0), ("center", center)):
+    for repair, shift in (("original", 0.0), ("center", np.mean(list(vectors.values()), axis=0))):
         pairs = [(mean(a) - shift, mean(b) - shift) for a, b, _ in rows]
         cosine = [x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in pairs]
         expected = 100 * scipy.stats.spearmanr(cosine, [float(score) for _, _, score in rows])[0]
@@ -118,9 +117,8 @@ def test_retrieval_and_its_record(planted: Path, tmp_path: Path) -> None:
     found = evaluate(planted / "spoiled.vec", repairs=[*FEW, "whiten_pca"], **given)
     numbers = found.results["retrieval"]["retrieval"]
     ways = ("", "_inner", "_inner_documents")
-    assert set(numbers["center"]) == {f"{one}{way}" for one in ("ndcg10", "recall10", "recall100") for way in ways} | {
-        "n"
-    }
+    names = {f"{one}{way}" for one in ("ndcg10", "recall10", "recall100") for way in ways}
+    assert set(numbers["center"]) == {*names, "n"}
     assert "ndcg10_inner_documents" not in numbers["whiten_pca"]
     # Subtracting one vector from the documents alone moves all scores of a query alike.
     assert numbers["center"]["ndcg10_inner_documents"] == pytest.approx(numbers["original"]["ndcg10_inner"], abs=0.02)
@@ -129,8 +127,7 @@ def test_retrieval_and_its_record(planted: Path, tmp_path: Path) -> None:
     found.save(tmp_path / "e.json")
     assert Evaluation.load(tmp_path / "e.json") == found
     assert load_record(tmp_path / "e.json") == found
-    data = json.loads((tmp_path / "e.json").read_text())
-    assert data["results"]["retrieval"]["retrieval"]["center"]["n"] == 40
+    assert json.loads((tmp_path / "e.json").read_text())["results"]["retrieval"]["retrieval"]["center"]["n"] == 40
 
 
 def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> None:
@@ -146,8 +143,7 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     assert binary["original"]["n"] == 22
     assert binary["center"]["recall10_own"] > binary["original"]["recall10_own"] + 0.1
     assert found.results["ann"]["int8"]["original"]["recall10"] > 0.9
-    hamming = found.results["ann"]["binary_hamming"]
-    assert "recall10_inner_documents" not in hamming["center"]
+    assert "recall10_inner_documents" not in found.results["ann"]["binary_hamming"]["center"]
     ways = {"recall10", "recall10_own", "recall10_inner", "recall10_inner_documents"}
     assert found.differences["ann"]["binary"]["center"].keys() == ways
     assert binary["original"]["recall10_inner"] == binary["original"]["recall10_inner_documents"]
@@ -315,9 +311,8 @@ def test_verdicts() -> None:
         return verdict("m", "retrieval", "ndcg10", differences)
 
     assert said(up) == "m, retrieval: center changes nDCG@10 by +0.0200 (95%: +0.0100 to +0.0300)."
-    assert said(up, others=2).startswith(
-        "m, retrieval: of 3 repairs center does best; it changes nDCG@10 by +0.0200 (95%"
-    )
+    best = "m, retrieval: of 3 repairs center does best; it changes nDCG@10 by +0.0200 (95%"
+    assert said(up, others=2).startswith(best)
     assert "no repair helps; the best, center, changes" in said(flat)
     assert said(flat).endswith("Leave it as it is.")
     assert said(up, flat, down) == (

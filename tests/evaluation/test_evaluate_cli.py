@@ -37,8 +37,7 @@ def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_table_of_pairs_and_its_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
-    lines = (sts / "stsb_test.tsv").read_text().splitlines()[1:]
-    rows = "".join(f"1,{line}\n".replace("\t", ",") for line in lines)
+    rows = "".join(f"1,{line}\n".replace("\t", ",") for line in (sts / "stsb_test.tsv").read_text().splitlines()[1:])
     (tmp_path / "own.csv").write_text(f"n,left,right,gold\n{rows}")
     asked = ["evaluate", str(words), "--task", "sts", "--repairs", "center", "--json", str(tmp_path / "e.json")]
     main([*asked, "--data", str(sts)])
@@ -52,9 +51,7 @@ def test_a_table_of_pairs_and_its_columns(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(("spoiled", "chosen"), [(True, "all_but_the_top_2"), (False, "original")])
-def test_a_choice_without_repair(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str
-) -> None:
+def test_a_choice_of_no_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=spoiled), write_sts(tmp_path / "sts")
     given = ["--method", "auto", "--repairs", "center", "all_but_the_top_2", "--json", str(tmp_path / "s.json")]
     main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given])

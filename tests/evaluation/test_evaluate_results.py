@@ -16,8 +16,7 @@ FILES = sorted(RESULTS.glob("all-MiniLM-L6-v2.*.json"))
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_kept_records_load_and_begin_as_they_are_printed(path: Path) -> None:
     record = (Selection if ".select_" in path.name else Evaluation).load(path)
-    printed = " ".join(path.with_suffix(".txt").read_text(encoding="utf-8").split())
-    assert record.verdict in printed
+    assert record.verdict in " ".join(path.with_suffix(".txt").read_text(encoding="utf-8").split())
 
 
 def test_the_document_quotes_the_kept_results() -> None:

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import uncone
+from tests.rows.reading import refuses
 from uncone import InputError
 from uncone.evaluation import own_vectors
 from uncone.evaluation.record import Evaluation, Selection
@@ -140,8 +141,7 @@ def test_numbers_counted_from_1_are_a_caution_and_row_numbers_are_said() -> None
     ids, query_ids = ([str(i + 1) for i in range(n)] for n in (N, M))
     named = uncone.evaluate(**own | {"qrels": from_1, "ids": ids, "query_ids": query_ids})
     assert (named.caution, any("row numbers" in one for one in named.notes)) == ("", False)
-    chosen = uncone.select_repair(**own | {"qrels": from_1})
-    assert f"Caution: {wrong.caution}" in chosen.notes
+    assert f"Caution: {wrong.caution}" in uncone.select_repair(**own | {"qrels": from_1}).notes
 
 
 def test_a_column_of_ids_of_parquet_comes_before_its_texts(tmp_path: Path) -> None:
@@ -169,9 +169,7 @@ def test_ids_as_a_sequence_and_words_as_ids(tmp_path: Path) -> None:
     assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
 
 
-def test_documents_that_are_read_anew_by_every_repair_say_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_that_every_repair_reads_anew_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path, *planted(spoiled=True))
     own = given(spoiled=True, repairs=["center", "whiten"], documents=tmp_path / "d.npy")
     held = uncone.evaluate(**own)
@@ -196,8 +194,7 @@ def test_a_query_that_is_a_document_is_not_its_own_answer() -> None:
     assert of_documents(asked)["ndcg10"] == 1.0
     others = uncone.evaluate(**own, query_ids=["x", "y"], qrels={"x": {"b": 1}, "y": {"b": 1}})
     # numbers of rows are no ids: query 0 and document 0 are two things
-    numbered = uncone.evaluate(queries=x[:2], documents=x, qrels={0: {1: 1}, 1: {0: 1}}, repairs=[])
-    for found in (others, numbered):
+    for found in (others, uncone.evaluate(queries=x[:2], documents=x, qrels={0: {1: 1}, 1: {0: 1}}, repairs=[])):
         assert of_documents(found)["ndcg10"] == pytest.approx(1 / math.log2(3))
 
 
@@ -220,8 +217,7 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     moved = repair_named(chosen.chosen, d=D).fit_transform(documents)
     after = uncone.evaluate(queries=tmp_path / "z.npy", documents=moved, qrels=judged, repairs=[], resamples=200)
     both = uncone.evaluate(documents=documents, repairs=[chosen.chosen], **own)
-    expected = of_documents(both, chosen.chosen)["ndcg10"]
-    assert of_documents(after)["ndcg10"] == pytest.approx(expected, abs=1e-6)
+    assert of_documents(after)["ndcg10"] == pytest.approx(of_documents(both, chosen.chosen)["ndcg10"], abs=1e-6)
     arrays = uncone.repair(more, tmp_path / "again.npy", queries=queries, documents=documents, qrels=judged)
     assert arrays.method == chosen.chosen
     assert (tmp_path / "again.npy").read_bytes() == y.read_bytes()
@@ -281,8 +277,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changed", "message"), REFUSED, ids=lambda x: x if isinstance(x, str) else "")
 def test_refusals(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        uncone.evaluate(**given(spoiled=False, **changed))
+    refuses(message, uncone.evaluate, **given(spoiled=False, **changed))
 
 
 @pytest.mark.parametrize(
@@ -300,8 +295,7 @@ def test_refusals(changed: dict[str, Any], message: str) -> None:
 )
 def test_a_file_that_holds_no_judgements(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_bytes(content.encode())
-    with pytest.raises(InputError, match=message):
-        uncone.evaluate(**given(spoiled=False, qrels=tmp_path / "q.txt"))
+    refuses(message, uncone.evaluate, **given(spoiled=False, qrels=tmp_path / "q.txt"))
 
 
 def test_swapped_columns_are_told_by_the_ids_that_fit_the_other_side(tmp_path: Path) -> None:
@@ -313,16 +307,14 @@ def test_swapped_columns_are_told_by_the_ids_that_fit_the_other_side(tmp_path: P
         ("nobody\tq0\t1\n", "expected known ids, got the query 'd"),  # it fits neither side
     ):
         (tmp_path / "q.tsv").write_text("".join([*swapped, more]))
-        with pytest.raises(InputError, match=message):
-            uncone.evaluate(**own)
+        refuses(message, uncone.evaluate, **own)
 
 
 def test_ids_that_are_no_key_are_refused(tmp_path: Path) -> None:
     documents, *_ = planted(spoiled=False)
     np.savez(tmp_path / "d.npz", v=documents, ids=np.array(["one"] * N))
     message = "an id of its own for each row of .*d.npz#v, got 239 rows with none or with that of another row"
-    with pytest.raises(InputError, match=message):
-        uncone.evaluate(**given(spoiled=False, documents=tmp_path / "d.npz"))
+    refuses(message, uncone.evaluate, **given(spoiled=False, documents=tmp_path / "d.npz"))
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {"id": [None, *map(str, range(1, N))], "vector": list(documents)}
     pq.write_table(pa.table(columns), tmp_path / "d.parquet")
@@ -343,8 +335,7 @@ def test_what_repair_refuses_with_own_judgements(tmp_path: Path) -> None:
         ({"queries": None}, "got --documents, --qrels without --queries|--qrels, --documents without --queries"),
         ({"documents": np.ones((5, D + 1), np.float32)}, "expected documents of 16 features like .*d.npy, got 17"),
     ):
-        with pytest.raises(InputError, match=message):
-            uncone.repair(tmp_path / "d.npy", tmp_path / "y.npy", **own | changed)
+        refuses(message, uncone.repair, tmp_path / "d.npy", tmp_path / "y.npy", **own | changed)
     np.save(tmp_path / "q.npy", queries)
     with pytest.raises(InputError, match="expected another file to write than what is read"):
         uncone.repair(tmp_path / "d.npy", tmp_path / "q.npy", queries=tmp_path / "q.npy", qrels=judged, overwrite=True)

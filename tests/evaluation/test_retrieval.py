@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evaluation.planted_texts import write_retrieval
-from uncone.errors import InputError
+from tests.rows.reading import refuses
 from uncone.evaluation import retrieval
 from uncone.evaluation.encoding import unit
 from uncone.evaluation.pairs import Scores
@@ -93,15 +93,13 @@ def test_nearest_is_a_stable_sort(q: int, n: int, k: int, seed: int) -> None:
 def test_unit_rows() -> None:
     x = unit(np.array([[3.0, 4.0], [0.0, 0.0], [1e-100, 0.0]]))
     assert x.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0, 0], [1, 0]]
-    with pytest.raises(InputError, match="one width, got 2 and 3"):
-        nearest(np.ones((1, 2)), np.ones((4, 3)), 1)
+    refuses("one width, got 2 and 3", nearest, np.ones((1, 2)), np.ones((4, 3)), 1)
 
 
 def test_reads_a_directory_in_the_layout_of_beir(tmp_path: Path) -> None:
     data = read_retrieval(write_retrieval(tmp_path / "planted"))
     assert (len(data.documents), set(data.judged), len(data.query_ids("test"))) == (240, {"train", "test"}, 40)
-    with pytest.raises(InputError, match=r"qrels/dev\.tsv"):
-        data.query_ids("dev")
+    refuses(r"qrels/dev\.tsv", data.query_ids, "dev")
 
 
 def test_titles_and_compressed_files(tmp_path: Path) -> None:
@@ -117,8 +115,7 @@ def test_titles_and_compressed_files(tmp_path: Path) -> None:
     whole[400:450] = bytes(byte ^ 0xFF for byte in whole[400:450])
     for broken in (whole, whole[:2000], b"no gzip"):
         (tmp_path / "queries.jsonl.gz").write_bytes(broken)
-        with pytest.raises(InputError, match=r"queries\.jsonl\.gz"):
-            read_retrieval(tmp_path)
+        refuses(r"queries\.jsonl\.gz", read_retrieval, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -139,18 +136,14 @@ def test_titles_and_compressed_files(tmp_path: Path) -> None:
 def test_bad_data_is_named(tmp_path: Path, file: str, content: str | bytes, message: str) -> None:
     directory = write_retrieval(tmp_path / "planted")
     (directory / file).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(InputError, match=message):
-        read_retrieval(directory)
+    refuses(message, read_retrieval, directory)
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a directory in BEIR's layout"):
-        read_retrieval(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"expected corpus\.jsonl, queries\.jsonl, qrels/test\.tsv in .*no such file"):
-        read_retrieval(tmp_path)
+    refuses("expected a directory in BEIR's layout", read_retrieval, tmp_path / "nowhere")
+    refuses(r"expected corpus\.jsonl, queries\.jsonl, qrels/test\.tsv in .*no such file", read_retrieval, tmp_path)
     (tmp_path / "corpus.jsonl.xz").write_bytes(b"no archive")
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "x"}\n')
     (tmp_path / "qrels").mkdir()
     (tmp_path / "qrels" / "test.tsv").write_text("")
-    with pytest.raises(InputError, match=r"cannot read .*corpus\.jsonl\.xz"):
-        read_retrieval(tmp_path)
+    refuses(r"cannot read .*corpus\.jsonl\.xz", read_retrieval, tmp_path)

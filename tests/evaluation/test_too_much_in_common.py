@@ -62,8 +62,7 @@ def test_one_sign_is_the_authors_own_where_the_signs_are_theirs(experiment: Any)
 def test_planted_rows_have_the_paper_s_norms_and_follow_the_law(experiment: Any) -> None:
     planted, paper = experiment("planted"), experiment("paper")
     row = paper.table_1_row("gpt2-medium")
-    found = planted.measured(row, n=4000, d=128, seeds=(0,))
-    run = found["runs"][0]
+    run = planted.measured(row, n=4000, d=128, seeds=(0,))["runs"][0]
     assert run["norm_of_mean"] == pytest.approx(2.04, abs=1e-4)
     assert run["mean_norm"] == pytest.approx(3.68, rel=0.02)
     assert run["both_signs"] < run["low"] <= run["authors"] * (1 + 1e-4)
@@ -240,12 +239,10 @@ def test_the_paper_s_tables_agree_with_each_other(experiment: Any) -> None:
     assert set(paper.TABLE_2) == set(paper.TABLE_3) < {row.label for row in paper.TABLE_1}
     for name, methods in paper.TABLE_3.items():
         for method, pairs in methods.items():
-            means = np.mean(pairs, axis=0)
-            assert means == pytest.approx(paper.TABLE_2[name][method], abs=0.0101)
+            assert np.mean(pairs, axis=0) == pytest.approx(paper.TABLE_2[name][method], abs=0.0101)
     for row in paper.TABLE_1:
         assert row.norm_of_mean / row.mean_norm == pytest.approx(row.ratio, abs=0.0101)
-    told = tables._across([])
-    assert "-0.62 for the mean norm (the paper states -0.61), -0.77 for the norm of the mean" in told
+    assert "-0.62 for the mean norm (the paper states -0.61), -0.77 for the norm of the mean" in tables._across([])
 
 
 def test_norms_are_drawn_before_and_after_centring(experiment: Any, tmp_path: Path) -> None:

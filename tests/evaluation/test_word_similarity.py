@@ -104,8 +104,7 @@ def test_what_scaling_and_rotation_leave_as_it_is(seed: int, scale: float) -> No
 
 def test_a_common_direction_is_what_hides_the_words_and_centring_brings_them_back() -> None:
     """Planted: gold is the inner product of the words without their common vector."""
-    generator = torch.Generator().manual_seed(5)
-    clean = torch.randn(len(WORDS), 8, generator=generator)
+    clean = torch.randn(len(WORDS), 8, generator=torch.Generator().manual_seed(5))
     shift = 30 * torch.ones(8)
     gold = [(a, b, float(clean[i] @ clean[j])) for i, a in enumerate(WORDS) for j, b in enumerate(WORDS) if i < j]
     repairs = {"center": Linear(shift)}
@@ -138,8 +137,7 @@ def test_undefined_correlations_are_none_and_zero_rows_are_left_out() -> None:
 
 def test_tokens_beyond_the_table_are_not_represented() -> None:
     x, labels, one = hand()
-    found = word_similarity(x[:3], vocabulary_of(labels), [one]).results()["rw"]["original"]
-    assert found["n"] == 2
+    assert word_similarity(x[:3], vocabulary_of(labels), [one]).results()["rw"]["original"]["n"] == 2
 
 
 def test_what_is_refused() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.evaluation.word_tokenizers import SPACE, WORDS, byte_level, metaspace, normalised_spaces, wordpiece
-from uncone.errors import InputError
+from tests.rows.reading import refuses
 from uncone.evaluation.word_vocabulary import vocabulary_of
 
 
@@ -23,9 +23,7 @@ from uncone.evaluation.word_vocabulary import vocabulary_of
         (normalised_spaces(), False, f"{SPACE}river"),
     ],
 )
-def test_a_word_alone_gets_the_piece_that_it_has_inside_a_text(
-    tokenizer: Any, leading_space: bool, spelled: str
-) -> None:
+def test_a_word_alone_gets_the_piece_that_it_has_in_a_text(tokenizer: Any, leading_space: bool, spelled: str) -> None:
     found = vocabulary_of(tokenizer)
     assert found.leading_space is leading_space
     assert found.ids("river") == (tokenizer.token_to_id(spelled),)
@@ -91,8 +89,7 @@ def test_labels_are_matched_exactly_and_the_first_row_counts() -> None:
 @settings(deadline=None, max_examples=50)
 def test_a_label_leads_to_a_row_of_that_label(labels: list[str | None]) -> None:
     if all(label is None for label in labels):
-        with pytest.raises(InputError, match="expected words for the rows"):
-            vocabulary_of(labels)
+        refuses("expected words for the rows", vocabulary_of, labels)
         return
     found = vocabulary_of(labels)
     for label in {label for label in labels if label is not None}:
@@ -100,13 +97,10 @@ def test_a_label_leads_to_a_row_of_that_label(labels: list[str | None]) -> None:
 
 
 def test_what_is_no_vocabulary(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected words for the rows, got rows without labels"):
-        vocabulary_of(None)
-    with pytest.raises(InputError, match=r"expected tokenizer.json in .*put the model's there"):
-        vocabulary_of(tmp_path)
+    refuses("expected words for the rows, got rows without labels", vocabulary_of, None)
+    refuses(r"expected tokenizer.json in .*put the model's there", vocabulary_of, tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(InputError, match=r"expected a tokenizer in .*tokenizer.json"):
-        vocabulary_of(tmp_path)
+    refuses(r"expected a tokenizer in .*tokenizer.json", vocabulary_of, tmp_path)
 
 
 @pytest.mark.slow
@@ -118,14 +112,12 @@ def test_the_files_of_a_slow_tokenizer_are_opened_by_transformers(minilm: Path, 
     words = ("River", "provincialism", "日本")
     assert [found.ids(word) for word in words] == [whole.ids(word) for word in words]
     (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match=r"expected a tokenizer in .*vocab.txt, got none .*save it as tokenizer.json"):
-        vocabulary_of(tmp_path)
+    refuses(r"expected a tokenizer in .*vocab.txt, got none .*save it as tokenizer.json", vocabulary_of, tmp_path)
 
 
 def test_a_transformers_tokenizer_is_taken_as_it_is() -> None:
     transformers = pytest.importorskip("transformers")
-    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level(), unk_token="Ġcat")
-    found = vocabulary_of(wrapped)
+    found = vocabulary_of(transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level(), unk_token="Ġcat"))
     assert found.leading_space
     assert found.ids("cat") == ()
     assert found.ids("dog") != ()

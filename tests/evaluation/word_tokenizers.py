@@ -14,8 +14,7 @@ SPACE = "▁"
 
 def byte_level(words: Sequence[str] = WORDS, *, add_prefix_space: bool = False) -> Any:
     """As GPT-2: whole words only after a space, single letters else; the vocabulary holds the bare words too."""
-    tokens = ["Ġ", *(chr(code) for code in range(33, 127))]
-    tokenizer = _merged(["Ġ" + word for word in words], tokens, unk=None)
+    tokenizer = _merged(["Ġ" + word for word in words], ["Ġ", *(chr(code) for code in range(33, 127))], unk=None)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     return tokenizer
 

@@ -63,8 +63,7 @@ def test_a_resample_is_the_correlation_of_the_runs_drawn(known: Load) -> None:
 
 
 def test_holm_as_in_a_worked_example(known: Load) -> None:
-    corrected = known("correlations").holm([0.01, 0.04, 0.03, 0.005])
-    assert corrected == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert known("correlations").holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert known("correlations").holm([0.6, 0.9]) == [1.0, 1.0]
 
 
@@ -152,8 +151,7 @@ def test_kept_correlations_are_those_of_the_table(matrix: str, measure: str, kin
     for cell in cells.values():
         x = [value for value, _ in cell]
         n = len(x)
-        tied = sum(x[i] == x[j] for i in range(n) for j in range(i))
-        if tied <= n * (n - 1) / 4:
+        if sum(x[i] == x[j] for i in range(n) for j in range(i)) <= n * (n - 1) / 4:
             taus.append(stats.kendalltau(*zip(*cell, strict=True)).statistic)
     kept = _kept()[kind]["all"][f"{matrix} {measure}"]
     assert (kept["cells"], kept["left_out"]) == (len(taus), len(cells) - len(taus))

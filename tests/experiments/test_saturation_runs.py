@@ -66,8 +66,7 @@ def test_streams_have_the_frequencies_of_the_source(saturation: Load, small: Any
 @pytest.mark.parametrize("context", [2, 3])
 def test_the_written_out_gradient_is_that_of_autograd(saturation: Load, context: int) -> None:
     module, generator = saturation("network"), np.random.default_rng(0)
-    shape = module.Shape(12, 6, context)
-    model = module.Model(shape, seed=0)
+    model = module.Model(module.Shape(12, 6, context), seed=0)
     model.p["g"].uniform_(0.5, 2)
     model.p["b"].normal_()
     contexts, tokens = generator.integers(0, 12, (50, context)), generator.integers(0, 12, 50)
@@ -78,8 +77,7 @@ def test_the_written_out_gradient_is_that_of_autograd(saturation: Load, context:
     x = sum(p["E"][contexts[:, j]] @ p["M"][j] for j in range(context))
     y = x + torch.tanh(x @ p["A"] + p["b"]) @ p["B"]
     h = torch.nn.functional.rms_norm(y, (6,), p["g"], module.RMS_EPS)
-    expected = torch.nn.functional.cross_entropy(h @ p["W"].T, torch.from_numpy(tokens))
-    expected.backward()
+    torch.nn.functional.cross_entropy(h @ p["W"].T, torch.from_numpy(tokens)).backward()
     for name, one in p.items():
         torch.testing.assert_close(model.d[name].double(), one.grad, atol=1e-7, rtol=1e-4)
 
@@ -186,8 +184,7 @@ def test_a_cell_is_claimed_once(saturation: Load, tmp_path: Path) -> None:
 
 
 def test_every_cell_of_the_plan_keeps_to_the_bars(saturation: Load) -> None:
-    runs = saturation("runs")
-    cells = list(runs.plan())
+    cells = list(saturation("runs").plan())
     assert len({cell.name for cell in cells}) == len(cells) == 60
     for cell in cells:
         one = cell.training(128)
@@ -248,8 +245,7 @@ def test_wiki_is_read_once_and_judged_on_the_other_articles(saturation: Load, mo
     tokens = np.arange(66, dtype=np.int16)
     pages = wiki.Pages(tokens, seed=1)
     batches = [pages.batch() for _ in range(6)]
-    firsts = torch.cat([batch.contexts[:, 0] for batch in batches])
-    assert sorted(firsts.tolist()) == list(range(60))
+    assert sorted(torch.cat([batch.contexts[:, 0] for batch in batches]).tolist()) == list(range(60))
     for batch in batches:
         targets = batch.targets - torch.arange(10) * 512
         assert (batch.contexts == batch.contexts[:, :1] + torch.arange(wiki.CONTEXT)).all()

@@ -67,9 +67,7 @@ def _run(shrink: Load, encoder: Path, data: Path, out: Path, arm: str, seed: int
     return found
 
 
-def test_from_runs_to_a_report(
-    shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report(shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = [("none", 0), ("none", 1), ("selected", 0), ("selected", 1), ("length", 0)]
     found = {(arm, seed): _run(shrink, encoder, data, tmp_path, arm, seed) for arm, seed in asked}
     plain, penalised = found["none", 0], found["selected", 0]
@@ -91,9 +89,7 @@ def test_from_runs_to_a_report(
     assert "](claims_metric.svg)" not in printed  # no claim is about 128 examples
 
 
-def test_a_kept_run_is_not_done_again_unless_asked_otherwise(
-    shrink: Load, encoder: Path, data: Path, tmp_path: Path
-) -> None:
+def test_a_kept_run_is_done_again_only_when_asked(shrink: Load, encoder: Path, data: Path, tmp_path: Path) -> None:
     first = _run(shrink, encoder, data, tmp_path, "all", 0)
     file = tmp_path / "tiny/cola_128_all_00.json"
     written = file.stat().st_mtime_ns
@@ -131,9 +127,7 @@ def test_hours_that_are_spent_stop_no_run_that_is_kept(
         assert ("stopped" in said) == bool(told)
 
 
-def test_a_pilot_is_kept_apart(
-    shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pilot(shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shrink("run").main(_arguments(encoder, data, tmp_path, "pilot", "--task", "mrpc", "--steps", "2", "--rate", "1e-3"))
     assert "rate 0.001, 2 steps" in capsys.readouterr().err
     found = json.loads((tmp_path / "tiny/pilot/mrpc_all_none_00_0.001_2_fp32.json").read_text())
@@ -145,8 +139,7 @@ def test_a_pilot_is_kept_apart(
 
 def test_states_are_those_of_each_item_alone(shrink: Load, encoder: Path, data: Path) -> None:
     model = shrink("encoder").Encoder(str(encoder), precision="fp32", seed=0).eval()
-    texts = shrink("glue").load("mrpc", data).evaluation.texts[:40]
-    tokens = model.tokens(texts, 24)
+    tokens = model.tokens(shrink("glue").load("mrpc", data).evaluation.texts[:40], 24)
     assert max(len(one["input_ids"]) for one in tokens) <= 24
     with torch.inference_mode():
         alone = torch.cat([model.states([one]) for one in tokens])

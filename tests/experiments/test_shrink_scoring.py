@@ -58,15 +58,12 @@ def test_the_bootstrap_of_seeds_has_the_textbook_error(shrink: Load) -> None:
     a, b = np.zeros((8, 50), bool), np.repeat(right[:, None], 50, axis=1)
     found = shrink("scoring").compare(a, b, np.ones(50, bool))["accuracy"]
     assert found.value == pytest.approx(5 / 8)
-    stats = pytest.importorskip("scipy.stats")
-    error, t = right.std(ddof=1) / math.sqrt(8), stats.t(7)
+    error, t = right.std(ddof=1) / math.sqrt(8), pytest.importorskip("scipy.stats").t(7)
     assert found.detectable == pytest.approx((t.ppf(0.975) + t.ppf(0.8)) * error, rel=0.05)
     assert found.high - found.low == pytest.approx(2 * t.ppf(0.975) * error, rel=0.05), "Student's"
 
 
-def test_the_interval_of_three_seeds_holds_the_truth_as_often_as_it_says(
-    shrink: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interval_of_three_seeds_is_right_as_often_as_it_says(shrink: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """No arm is better; seeds move both, and items are drawn anew. Percentiles of three seeds miss twice as often."""
     random, scoring, missed = np.random.default_rng(3), shrink("scoring"), 0
     monkeypatch.setattr(scoring, "RESAMPLES", 500)

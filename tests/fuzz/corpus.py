@@ -88,8 +88,7 @@ def _tensors(add: Add) -> None:
     nested = {"model": many, "step": 3, "name": "x", "tied": x.t()}
     for zipped in (True, False):
         for kept, parts in ((x, ("",)), (many, named), (nested, ("model.a.weight",))):
-            write = partial(torch.save, kept, _use_new_zipfile_serialization=zipped)
-            add("checkpoint", "x.pt", write, parts)
+            add("checkpoint", "x.pt", partial(torch.save, kept, _use_new_zipfile_serialization=zipped), parts)
     add("checkpoint", "pytorch_model.bin", lambda path: torch.save(many, path), named)
 
 
@@ -100,9 +99,8 @@ def _words(add: Add) -> None:
     add("words text", "x.vec", lambda path: path.write_text(headed))
     add("words text", "x.txt", lambda path: path.write_text(lines))
     add("words text", "x.vec.gz", lambda path: path.write_bytes(gzip.compress(headed.encode(), mtime=0)))
-    binary = f"{N} {D}\n".encode() + b"".join(
-        f"w{i} ".encode() + row.astype("<f4").tobytes() + b"\n" for i, row in enumerate(x)
-    )
+    lines_of_bytes = (f"w{i} ".encode() + row.astype("<f4").tobytes() + b"\n" for i, row in enumerate(x))
+    binary = f"{N} {D}\n".encode() + b"".join(lines_of_bytes)
     add("words binary", "x.bin", lambda path: path.write_bytes(binary))
 
 
@@ -142,15 +140,9 @@ def _models(add: Add) -> None:
 
 
 def _hf(folder: Path, architecture: str, kind: str, tensors: dict[str, int], **config: object) -> None:
-    sizes = {
-        "hidden_size": D,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-        "vocab_size": N,
-    }
-    gpt2 = {"n_embd": D, "n_layer": 1, "n_head": 2, "vocab_size": N}
-    written = {"architectures": [architecture], "model_type": kind, "max_position_embeddings": 16}
+    sizes = {"hidden_size": D, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    gpt2 = {"n_embd": D, "n_layer": 1, "n_head": 2}
+    written = {"architectures": [architecture], "model_type": kind, "max_position_embeddings": 16, "vocab_size": N}
     written |= {"torch_dtype": "float32", "bos_token_id": 0, "eos_token_id": [1], "id2label": {"0": "a"}}
     written |= (gpt2 if kind == "gpt2" else sizes) | config
     (folder / "config.json").write_text(json.dumps(written))

@@ -57,8 +57,7 @@ def splice(content: bytes, other: bytes, rng: random.Random) -> bytes:
 
 
 def set_integer(content: bytes, other: bytes, rng: random.Random) -> bytes:
-    kind = rng.choice("bhiqq")
-    size = struct.calcsize(kind)
+    size = struct.calcsize(rng.choice("bhiqq"))
     if len(content) < size:
         return content
     at = _near_an_end(len(content) - size + 1, rng)

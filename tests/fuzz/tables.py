@@ -118,8 +118,7 @@ def _cells(path: Path) -> dict[str, list[Any]] | None:
         return None
     with open(path, encoding="utf-8-sig", newline="") as file:
         text = file.read()
-    first = text.split("\n", 1)[0]
-    mark = max(",", "\t", ";", key=first.count)
+    mark = max(",", "\t", ";", key=text.split("\n", 1)[0].count)
     header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) if row]
     return {name.strip(): [row[i] for row in rows] for i, name in enumerate(header)}
 

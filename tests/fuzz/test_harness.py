@@ -61,9 +61,7 @@ def test_how_a_case_ends(
 
 
 @pytest.mark.skipif(not worker._forget_peak(), reason="the system does not set the peak of memory back")
-def test_memory_beyond_the_limit_is_a_failure(
-    seeds: list[Seed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_over_the_limit_is_a_failure(seeds: list[Seed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.npy").write_bytes(b"x")
     monkeypatch.setattr(worker, "use", lambda *_: len(b"\1" * (300 * 2**20)))
     found = worker._run(Case(0, 0, "npy", 0, "x.npy"), seeds[0], tmp_path / "x.npy", None)

@@ -62,8 +62,7 @@ def mutant(tree: Any, rng: random.Random, times: int = 1) -> Any:
     for _ in range(times):
         ways = list(paths(tree))
         path = rng.choice(ways)
-        there = get(tree, path)
-        if isinstance(there, (list, dict)) and rng.random() < 0.5:
+        if isinstance(get(tree, path), (list, dict)) and rng.random() < 0.5:
             tree = rng.choice(list(resized(tree, path)) or [tree])
         elif rng.random() < 0.25:
             tree = changed(tree, path, copy.deepcopy(get(tree, rng.choice(ways))))

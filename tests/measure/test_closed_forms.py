@@ -149,8 +149,7 @@ def test_debiasing_removes_the_bias_of_few_rows(n: int, d: int) -> None:
 
 def test_the_marchenko_pastur_quantiles_are_eigenvalues() -> None:
     for n, d in [(1000, 100), (100, 100), (100, 300)]:
-        x = gaussian(n + 1, d, dtype=F64).numpy()
-        expected = np.linalg.eigvalsh(np.cov(x.T))[::-1].clip(0)
+        expected = np.linalg.eigvalsh(np.cov(gaussian(n + 1, d, dtype=F64).numpy().T))[::-1].clip(0)
         found = measure.marchenko_pastur(n, d)
         assert (float(found.mean()), int((found > 1e-9).sum())) == (pytest.approx(1.0), min(n, d))
         assert float(np.abs(found - expected).mean()) < 0.04
@@ -168,8 +167,7 @@ class TestUndefined:
                 function(Moments.of(x))
 
     def test_zero_rows_are_left_out_counted_and_said(self) -> None:
-        x = torch.tensor([[0.0, 0], [1, 0], [0, 2], [0, 0]])
-        reading = measure.mean_cosine(Moments.of(x))
+        reading = measure.mean_cosine(Moments.of(torch.tensor([[0.0, 0], [1, 0], [0, 2], [0, 0]])))
         assert (float(reading), reading.details["zero_rows"]) == (pytest.approx(0.0, abs=1e-7), 2)
         assert "2 rows are all zero" in reading.warnings[0]
 

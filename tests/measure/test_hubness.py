@@ -100,9 +100,8 @@ def test_what_hubness_keeps(seed: int) -> None:
     x = gaussian(150, 6, seed=seed, dtype=F64) + 0.5
     order = torch.randperm(150, generator=torch.Generator().manual_seed(seed))
     for metric in ("cosine", "euclidean"):
-        value, moved = (
-            float(measure.hubness(rows, metric=metric)) for rows in (x, 3 * x[order] @ rotation(6, seed=seed))
-        )
+        turned = 3 * x[order] @ rotation(6, seed=seed)
+        value, moved = (float(measure.hubness(rows, metric=metric)) for rows in (x, turned))
         assert moved == pytest.approx(value, rel=1e-9)
     assert float(measure.hubness(x + 4, metric="euclidean")) == float(measure.hubness(x, metric="euclidean"))
     lengths = torch.rand(150, 1, dtype=F64, generator=torch.Generator().manual_seed(seed)) + 0.1
@@ -135,8 +134,7 @@ def test_a_sample_whose_unbiased_variance_is_nothing_but_rounding() -> None:
 @given(st.integers(0, 10**6))
 def test_a_sample_gives_no_skewness_that_counts_cannot_have(seed: int) -> None:
     generator, n = np.random.default_rng(seed), 100
-    size = int(generator.integers(3, 100))
-    lists = np.stack([generator.permutation(n)[:10] for _ in range(size)])
+    lists = np.stack([generator.permutation(n)[:10] for _ in range(int(generator.integers(3, 100)))])
     bound = 98 / math.sqrt(99)
     try:
         value, interval = _sampled_skewness(lists, n, bound, seed)

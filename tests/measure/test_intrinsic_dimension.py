@@ -61,8 +61,7 @@ def test_the_values_are_those_of_scikit_dimension() -> None:
 
 def test_two_nn_is_the_formula_written_out() -> None:
     x = gaussian(300, 6, dtype=F64)
-    near = _distances(x)
-    ratios = sorted(math.log(b / a) for a, b in near[:, :2].tolist())
+    ratios = sorted(math.log(b / a) for a, b in _distances(x)[:, :2].tolist())
     kept = ratios[:270]
     reading = measure.two_nn(x)
     assert float(reading) == pytest.approx(299 / sum(ratios), rel=1e-12)
@@ -77,8 +76,7 @@ def test_two_nn_is_the_formula_written_out() -> None:
 
 def test_levina_bickel_is_the_formula_written_out() -> None:
     x = gaussian(150, 5, dtype=F64)
-    near = _distances(x)[:, :20].tolist()
-    local = [1 / (sum(math.log(row[-1] / t) for t in row[:-1]) / 19) for row in near]
+    local = [1 / (sum(math.log(row[-1] / t) for t in row[:-1]) / 19) for row in _distances(x)[:, :20].tolist()]
     reading = measure.levina_bickel(x, k=20)
     assert float(reading) == pytest.approx(1 / (sum(1 / m for m in local) / 150), rel=1e-12)
     found = measure.local_dimensions(measure.nearest_neighbours(x, 20, distinct=True))
@@ -109,8 +107,7 @@ def test_what_intrinsic_dimensions_keep(function, seed: int) -> None:
     value = float(function(x))
     moved = 2.5 * x[torch.randperm(120, generator=torch.Generator().manual_seed(seed))] @ rotation(4, seed=seed) + 7
     assert float(function(moved)) == pytest.approx(value, rel=1e-8)
-    padded = torch.nn.functional.pad(x, (0, 3))
-    assert float(function(padded)) == pytest.approx(value, rel=1e-8)
+    assert float(function(torch.nn.functional.pad(x, (0, 3)))) == pytest.approx(value, rel=1e-8)
     assert float(function(x * torch.tensor([1.0, 9.0, 1.0, 1.0], dtype=F64))) != pytest.approx(value, rel=1e-8)
 
 

@@ -23,8 +23,7 @@ LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 def cloud(dtype: str) -> np.ndarray:
     """Rows that drift, of features of different sizes."""
-    x = np.random.default_rng(0).standard_normal((500, 24)) * np.linspace(0.3, 2, 24) + 0.5
-    return x.astype(dtype)
+    return (np.random.default_rng(0).standard_normal((500, 24)) * np.linspace(0.3, 2, 24) + 0.5).astype(dtype)
 
 
 def readings(x: Any) -> Readings:
@@ -57,8 +56,7 @@ def test_tensors_read_as_their_arrays_to_the_bit(dtype: str) -> None:
     torch = pytest.importorskip("torch")
     x = cloud(dtype)
     same(readings(torch.from_numpy(x).requires_grad_()), expected(dtype), 0.0)
-    columns = torch.from_numpy(x.T.copy()).T
-    same(readings(columns), readings(np.asfortranarray(x)), 0.0)
+    same(readings(torch.from_numpy(x.T.copy()).T), readings(np.asfortranarray(x)), 0.0)
 
 
 def test_bfloat16_reads_as_its_numbers_in_float32() -> None:

@@ -22,8 +22,7 @@ def _decayed(n: int, d: int, seed: int = 1, length: float = 0.2) -> Array:
 
 @pytest.mark.parametrize(("n", "d"), [(400, 16), (15, 64), (400, 64), (15, 768), (400, 768)])
 def test_planted_rows_are_found(n: int, d: int) -> None:
-    norms = np.concatenate([_norms(5000), _decayed(n, d)])
-    found = length_floor(norms, d)
+    found = length_floor(np.concatenate([_norms(5000), _decayed(n, d)]), d)
     assert found is not None
     planted = found.rows >= 5000
     assert planted.sum() >= 0.8 * n

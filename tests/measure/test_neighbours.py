@@ -100,8 +100,7 @@ def test_cosine_neighbours_are_those_of_unit_rows(cloud: str) -> None:
     found = nearest_neighbours(x, k, metric="cosine")
     np.testing.assert_allclose(found.distances, distances, rtol=1e-9, atol=1e-15)
     unit = x.double() / x.double().norm(dim=1, keepdim=True)
-    taken = (unit[:, None] - unit[found.indices]).norm(dim=2)
-    np.testing.assert_allclose(taken, distances, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose((unit[:, None] - unit[found.indices]).norm(dim=2), distances, rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -205,8 +204,7 @@ def test_a_mean_far_out_needs_no_second_search(monkeypatch: pytest.MonkeyPatch) 
 def test_selected_and_centred_rows_keep_their_own_numbers() -> None:
     x = gaussian(200, 5)
     kept = torch.arange(0, 200, 3)
-    selected = SelectedRows(as_rows(x), kept.numpy())
-    assert np.array_equal(nearest_neighbours(selected, 4).indices, _slow(x[kept], 4)[0])
+    assert np.array_equal(nearest_neighbours(SelectedRows(as_rows(x), kept.numpy()), 4).indices, _slow(x[kept], 4)[0])
     centred = CenteredRows(as_rows(x), x.double().mean(0).numpy())
     assert np.array_equal(nearest_neighbours(centred, 4).indices, _slow(x - x.double().mean(0).float(), 4)[0])
 
@@ -246,8 +244,7 @@ ROWS, ONES = gaussian(20, 3), torch.ones(9, 3)
     ],
 )
 def test_what_cannot_be_searched_is_said(x: Tensor, options: dict[str, Any], message: str) -> None:
-    error = UndefinedMeasure if "at least two" in message else InputError
-    with pytest.raises(error, match=re.escape(message)):
+    with pytest.raises(UndefinedMeasure if "at least two" in message else InputError, match=re.escape(message)):
         nearest_neighbours(x, **({"k": 1} | options))
 
 

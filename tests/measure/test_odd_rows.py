@@ -49,8 +49,7 @@ def slowly(x: Tensor, reserved: Tensor | None = None) -> dict[str, tuple[int, li
             equal.append(i)
     lengths = np.linalg.norm(rows, axis=1)
     giant = [i for i in kept if lengths[i] >= 10 * np.median(lengths)]
-    found = {"zero": zero, "equal": equal, "giant": giant}
-    return {kind: (len(ids), ids) for kind, ids in found.items() if ids}
+    return {kind: (len(ids), ids) for kind, ids in {"zero": zero, "equal": equal, "giant": giant}.items() if ids}
 
 
 def planted(seed: int = 0, n: int = 500, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -68,8 +67,7 @@ def planted(seed: int = 0, n: int = 500, dtype: torch.dtype = torch.float32) -> 
 def test_planted_rows_are_found_in_blocks_of_any_size(block: int, dtype: torch.dtype) -> None:
     stored = planted(dtype=dtype)
     x = stored if dtype == F64 else stored.float()
-    found = {kind: (one.n, sorted(one.ids)) for kind, one in find(x, block=block).items()}
-    assert found == slowly(x)
+    assert {kind: (one.n, sorted(one.ids)) for kind, one in find(x, block=block).items()} == slowly(x)
 
 
 def _with_lengths(n: int, lengths: dict[int, float]) -> Tensor:
@@ -154,8 +152,7 @@ def test_ids_and_tokens_are_those_of_the_source() -> None:
     """A row that is left out keeps its number: the ids named are those of the file."""
     x = planted()
     x[2] = float("nan")
-    subject = uncone.diagnose(x, skip_nonfinite=True).subjects[0]
-    by_kind = {one.kind: one for one in subject.odd_rows}
+    by_kind = {one.kind: one for one in uncone.diagnose(x, skip_nonfinite=True).subjects[0].odd_rows}
     assert by_kind["zero"].ids == (7, 130, 480)
     assert by_kind["equal"].ids == (50, 210, 211, 400)
     assert by_kind["zero"].labels == (None, None, None)
@@ -166,8 +163,7 @@ def test_zero_rows_of_a_head_are_found_though_its_mean_is_removed(tmp_path: Path
     x = (healthy(0, 600, 16) + 0.3).to(dtype)
     x[[40, 599]] = 0
     x[300] = x[299].clone()
-    tokens = [f"t{i}" for i in range(600)]
-    folder = write_model(tmp_path / "m", x, tokens=tokens)
+    folder = write_model(tmp_path / "m", x, tokens=[f"t{i}" for i in range(600)])
     for subject in uncone.diagnose(folder).subjects:
         odd = {one.kind: (one.n, one.ids, one.labels) for one in subject.odd_rows}
         assert odd == {"zero": (2, (40, 599), ("t40", "t599")), "equal": (1, (300,), ("t300",))}, subject.name
@@ -221,8 +217,7 @@ def test_small_rows_of_a_head_are_neither_equal_nor_zero_without_its_mean(tmp_pa
     x = healthy(0, 400, 16)
     x[::2] *= 1e-9
     x[1::2] += 1000
-    folder = write_model(tmp_path / "m", x, tokens=[f"t{i}" for i in range(400)])
-    for subject in uncone.diagnose(folder).subjects:
+    for subject in uncone.diagnose(write_model(tmp_path / "m", x, tokens=[f"t{i}" for i in range(400)])).subjects:
         assert [one for one in subject.odd_rows if one.kind in ("equal", "zero")] == [], subject.name
 
 

@@ -41,22 +41,18 @@ def test_mean_cosine_is_the_mean_over_all_pairs(weighted: bool) -> None:
 def test_the_range_of_a_weighted_mean_cosine() -> None:
     """With half of the weight on each of two opposite directions, however many rows share it, S is 0."""
     x = torch.tensor([[1.0, 2], [-1, -2], [-2, -4]], dtype=F64)
-    w = torch.tensor([2.0, 1, 1], dtype=F64)
-    reading = measure.mean_cosine(Moments.of(x, w))
+    reading = measure.mean_cosine(Moments.of(x, torch.tensor([2.0, 1, 1], dtype=F64)))
     assert float(reading) == pytest.approx(-6 / 10, rel=1e-12)  # -sum w^2 / (W^2 - sum w^2)
     assert reading.range[0] == pytest.approx(-6 / 10, rel=1e-12)
-    nearly_one = measure.mean_cosine(Moments.of(x, torch.tensor([1e6, 1, 1], dtype=F64)))
-    assert nearly_one.range == (-1.0, 1.0)
+    assert measure.mean_cosine(Moments.of(x, torch.tensor([1e6, 1, 1], dtype=F64))).range == (-1.0, 1.0)
 
 
 def test_contributions_of_dimensions_are_means_over_all_pairs() -> None:
     x = _drifted(50, 6)
     unit = _unit(x)
     products = torch.stack([unit[i] * unit[j] for i, j in permutations(range(50), 2)]).mean(0)
-    reading, (shares, order) = (
-        measure.rogue_dimensions(Moments.of(x)),
-        (products / products.sum()).sort(descending=True),
-    )
+    reading = measure.rogue_dimensions(Moments.of(x))
+    shares, order = (products / products.sum()).sort(descending=True)
     assert reading.details["dimensions"] == order.tolist()
     assert reading.details["shares"] == pytest.approx(shares.tolist())
     assert float(reading) == pytest.approx(float(shares[0]))
@@ -82,8 +78,7 @@ def test_rankme_reaches_the_ends_of_its_range() -> None:
 @pytest.mark.parametrize("shift", [0.0, 0.5, 2.0])
 def test_uniformity_is_near_the_exact_sum(shift: float) -> None:
     x = gaussian(1500, 64, dtype=F64) + shift / 8 * torch.ones(64, dtype=F64)
-    unit = _unit(x)
-    exact = math.log(float(torch.exp(-2 * torch.pdist(unit).square()).mean()))
+    exact = math.log(float(torch.exp(-2 * torch.pdist(_unit(x)).square()).mean()))
     assert float(measure.uniformity(Moments.of(x, unit_second=True))) == pytest.approx(exact, abs=2e-3)
 
 
@@ -110,8 +105,7 @@ def test_isoscore_agrees_with_the_package_to_six_digits() -> None:
     package = pytest.importorskip("IsoScore.IsoScore", reason="the IsoScore package is not installed")
     for n, d in [(2000, 32), (500, 100)]:
         x = _drifted(n, d).float()
-        theirs = float(package.IsoScore(x))
-        assert float(measure.isoscore(Moments.of(x))) == pytest.approx(theirs, abs=5e-7)
+        assert float(measure.isoscore(Moments.of(x))) == pytest.approx(float(package.IsoScore(x)), abs=5e-7)
 
 
 class TestPartition:
@@ -195,8 +189,7 @@ class TestPartition:
 
     def test_a_dense_spectrum_is_not_taken_for_tied(self) -> None:
         """Gaps of a millionth of the largest eigenvalue, as tables of 1,000 columns have them: the rows were read for eight more bases."""
-        spread = torch.arange(1, 1025, dtype=F64) ** -0.35
-        x = (gaussian(4096, 1024, dtype=F64) * spread @ rotation(1024)).float()
+        x = (gaussian(4096, 1024, dtype=F64) * (torch.arange(1, 1025, dtype=F64) ** -0.35) @ rotation(1024)).float()
         m = Moments.of(x)
         values, directions = m.eigen()
         runs = tied_runs(values, _rounding(m, values, m.mean() @ directions))
@@ -270,8 +263,7 @@ class TestGroups:
     def test_given_groups(self, seed: int) -> None:
         x = _drifted(300, 4, seed=seed)
         groups = torch.randint(-1, 3, (300,), generator=torch.Generator().manual_seed(seed))
-        found = measure.by_group(x, [measure.mean_shift], groups, second=False)
-        for k, (shift,) in enumerate(found):
+        for k, (shift,) in enumerate(measure.by_group(x, [measure.mean_shift], groups, second=False)):
             assert float(shift) == pytest.approx(float(measure.mean_shift(Moments.of(x[groups == k]))))
 
     def test_measures_that_read_the_rows_again(self) -> None:

@@ -16,25 +16,17 @@ Measure = Callable[[Moments], Measurement]
 TURNS = {"rotation", "scale", "permutation"}
 MOVES = TURNS | {"translation"}
 KEPT: dict[str, tuple[Measure, set[str]]] = {
-    "mean_cosine": (measure.mean_cosine, TURNS),
-    "mean_shift": (measure.mean_shift, TURNS),
-    "participation_ratio": (measure.participation_ratio, MOVES),
-    "isoscore": (measure.isoscore, MOVES),
     "isoscore debiased": (lambda m: measure.isoscore(m, debiased=True), MOVES),
-    "isoscore_star": (measure.isoscore_star, MOVES),
     "isoscore_star published": (lambda m: measure.isoscore_star(m, target=torch.eye(m.d)), MOVES - {"scale"}),
-    "effective_rank": (measure.effective_rank, MOVES),
-    "rankme": (measure.rankme, TURNS),
-    "stable_rank": (measure.stable_rank, TURNS),
-    "anisotropy": (measure.anisotropy, MOVES),
     "anisotropy raw": (lambda m: measure.anisotropy(m, centered=False), TURNS),
-    "singular_entropy": (measure.singular_entropy, MOVES),
-    "condition_number": (measure.condition_number, TURNS),
     "dominant_dimension": (measure.dominant_dimension, MOVES - {"rotation"}),
     "rogue_dimensions": (measure.rogue_dimensions, TURNS - {"rotation"}),
     "gaussian_isotropy": (measure.gaussian_isotropy, TURNS - {"scale"}),
-    "uniformity": (measure.uniformity, TURNS),
 }
+KEPT |= {one: (getattr(measure, one), TURNS) for one in ("mean_cosine", "mean_shift", "rankme", "stable_rank")}
+KEPT |= {one: (getattr(measure, one), TURNS) for one in ("condition_number", "uniformity")}
+KEPT |= {one: (getattr(measure, one), MOVES) for one in ("participation_ratio", "isoscore", "isoscore_star")}
+KEPT |= {one: (getattr(measure, one), MOVES) for one in ("effective_rank", "anisotropy", "singular_entropy")}
 CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "rotation": lambda x: x @ rotation(x.shape[1], seed=5),
     "scale": lambda x: 2.5 * x,

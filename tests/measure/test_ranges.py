@@ -34,9 +34,7 @@ def _between(x: Tensor, _: Moments) -> Measurement:
 
 def _of(function: Callable[..., Measurement], **variants: dict[str, Any]) -> dict[str, Read]:
     """A measure of moments, as it is and with options."""
-    return {
-        name: lambda _, m, options=options: function(m, **options) for name, options in ({"": {}} | variants).items()
-    }
+    return {name: lambda _, m, given=given: function(m, **given) for name, given in ({"": {}} | variants).items()}
 
 
 def _of_rows(function: Callable[..., Measurement], **options: Any) -> dict[str, Read]:
@@ -54,29 +52,25 @@ READ: dict[str, dict[str, Read]] = {
     "anisotropy": _of(measure.anisotropy, second={"k": 2}, **RAW),
     "condition_number": _of(measure.condition_number, **CENTERED),
     "cosine_between": {"": _between},
-    "dominant_dimension": _of(measure.dominant_dimension, **RAW),
-    "effective_rank": _of(measure.effective_rank, **RAW),
-    "gaussian_isotropy": _of(measure.gaussian_isotropy),
     "hubness": _of_rows(measure.hubness, k=2)
     | {"euclidean": lambda x, m: measure.hubness(x, m, metric="euclidean", k=2)},
     "isoscore": _of(measure.isoscore, debiased={"debiased": True}),
     "isoscore_star": _of(measure.isoscore_star, zeta={"zeta": 1.0})
     | {"target": lambda _, m: measure.isoscore_star(m, target=np.eye(m.d))},
     "levina_bickel": _of_rows(measure.levina_bickel),
-    "mean_cosine": _of(measure.mean_cosine),
-    "mean_shift": _of(measure.mean_shift),
     "outlier_dimensions": _of(measure.outlier_dimensions, one={"sigmas": 1.0}),
     "participation_ratio": _of(measure.participation_ratio, debiased={"debiased": True}),
     "partition_isotropy": {"": measure.partition_isotropy},
     "permutation_test": {"": _permutation},
-    "rankme": _of(measure.rankme),
-    "rogue_dimensions": _of(measure.rogue_dimensions),
-    "singular_entropy": _of(measure.singular_entropy, **RAW),
     "stable_rank": _of(measure.stable_rank, **CENTERED),
     "two_nn": _of_rows(measure.two_nn),
-    "uniformity": _of(measure.uniformity),
     "uniformity_exact": _of_rows(measure.uniformity_exact),
 }
+WITHOUT_OPTIONS = (measure.gaussian_isotropy, measure.mean_cosine, measure.mean_shift, measure.rankme)
+WITHOUT_OPTIONS += (measure.rogue_dimensions, measure.uniformity)
+READ |= {one.__name__: _of(one) for one in WITHOUT_OPTIONS}
+READ |= {one.__name__: _of(one, **RAW) for one in (measure.dominant_dimension, measure.effective_rank)}
+READ["singular_entropy"] = _of(measure.singular_entropy, **RAW)
 NO_MEASURES = {
     "DESCRIPTIONS",
     "GroupMoments", "Membership", "Neighbours", "OddRowFinder", "PairSums", "Reserved", "benjamini_hochberg", "by_group",

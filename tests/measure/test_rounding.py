@@ -162,8 +162,7 @@ def test_uniformity_over_pairs_keeps_its_digits_in_a_narrow_cone(offset: float, 
 def test_uniformity_from_moments_says_how_many_digits_are_left(offset: float) -> None:
     x = gaussian(3000, 16) + offset
     found = measure.uniformity(Moments.of(x, unit_second=True))
-    exact = float(measure.uniformity(Moments.of(x.double(), unit_second=True)))
-    off = abs(float(found) / exact - 1)
+    off = abs(float(found) / float(measure.uniformity(Moments.of(x.double(), unit_second=True))) - 1)
     said = [text for text in found.warnings if "left after rounding: pass float64 rows for more" in text]
     assert len(said) == (offset >= 10)
     if not said:

@@ -143,8 +143,7 @@ class TestNorm:
     def test_rows_that_are_all_zero_are_untrained(self) -> None:
         planted = plant_short(reserved=20, planted=0)
         planted.table[[5, 77]] = 0
-        u = under_trained_tokens(_rows(planted), prefer="norm")
-        assert {5, 77} - set(planted.unused.tolist()) <= _found(u)
+        assert {5, 77} - set(planted.unused.tolist()) <= _found(under_trained_tokens(_rows(planted), prefer="norm"))
 
 
 class TestKnownUnused:
@@ -185,8 +184,7 @@ class TestKnownUnused:
 
 class TestRecord:
     def test_lists_are_cut_and_counts_are_not(self) -> None:
-        planted = plant(reserved=300, planted=400)
-        u = under_trained_tokens(_rows(planted))
+        u = under_trained_tokens(_rows(plant(reserved=300, planted=400)))
         assert u.found > 390
         assert u.known_found == 300
         assert [token.expected for token in u.tokens] == [False] * 200 + [True] * 20
@@ -198,8 +196,7 @@ class TestRecord:
 
     def test_ids_are_those_of_the_source(self) -> None:
         planted = plant(reserved=20)
-        kept = np.arange(100, 4000)
-        u = under_trained_tokens(SelectedRows(_rows(planted), kept))
+        u = under_trained_tokens(SelectedRows(_rows(planted), np.arange(100, 4000)))
         assert _found(u) <= set(range(100, 4000))
         assert all(planted.labels[token.id] == token.token for token in u.tokens)
 

@@ -41,8 +41,7 @@ CLOUDS = {
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_it_is_the_sum_over_pairs(monkeypatch: pytest.MonkeyPatch, cloud: str, t: float, block: int) -> None:
     monkeypatch.setattr(tiles, "BLOCK", block)
-    x = CLOUDS[cloud]
-    reading = measure.uniformity_exact(x, t=t)
+    reading = measure.uniformity_exact(CLOUDS[cloud], t=t)
     assert float(reading) == pytest.approx(_slow(cloud, t), rel=2e-6, abs=2e-7 * t)
     assert reading.range == (-4 * t, 0.0)
 

@@ -136,8 +136,7 @@ def assert_found(model, directory) -> None:
 
 
 def stored(files, tensor: str) -> torch.Tensor:
-    rows = rows_of(files, tensor)
-    return torch.from_numpy(np.concatenate(list(rows.blocks())))
+    return torch.from_numpy(np.concatenate(list(rows_of(files, tensor).blocks())))
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{i}-{name}" for i, (name, _) in enumerate(CASES)])

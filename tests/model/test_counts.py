@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.rows.reading import refuses
 from uncone import InputError, UnconeError
 from uncone.model.counts import as_counts, read_counts
 
@@ -69,24 +70,20 @@ class TestTables:
         ],
     )
     def test_what_does_not_fit_is_said_with_its_line(self, tmp_path: Path, text: str | bytes, message: str) -> None:
-        with pytest.raises(InputError, match=message):
-            read_counts(_table(tmp_path, text), 5, LABELS)
+        refuses(message, read_counts, _table(tmp_path, text), 5, LABELS)
 
     def test_a_token_of_several_rows_is_said(self, tmp_path: Path) -> None:
         table = _table(tmp_path, "token\tcount\na\t5\nb\t1\n")
         found = read_counts(table, 3, ["a", "a", "b"])
         assert found.counts.tolist() == [5, 0, 1]
-        assert found.notes[-1].startswith(
-            "1 token of counts.tsv is that of several rows: its count is taken for the first"
-        )
+        note = "1 token of counts.tsv is that of several rows: its count is taken for the first"
+        assert found.notes[-1].startswith(note)
         assert len(read_counts(table, 2, ["a", "b"]).notes) == 0
 
     def test_no_file(self, tmp_path: Path) -> None:
         for name in ("none.tsv", "none.npy"):
-            with pytest.raises(InputError, match=rf"cannot read .*{name}: No such file.*: give a file"):
-                read_counts(tmp_path / name, 3)
-        with pytest.raises(InputError, match="cannot read"):
-            read_counts(tmp_path, 3)
+            refuses(rf"cannot read .*{name}: No such file.*: give a file", read_counts, tmp_path / name, 3)
+        refuses("cannot read", read_counts, tmp_path, 3)
 
     @settings(max_examples=60)
     @given(
@@ -113,10 +110,8 @@ class TestArrays:
     def test_tensors_and_arrays(self) -> None:
         for counts in (torch.tensor([1, 2]), np.array([1.0, 2.0]), torch.tensor([1, 2], dtype=torch.bfloat16)):
             assert as_counts(counts, 2).counts.tolist() == [1, 2]
-        with pytest.raises(InputError, match="expected a count above 0, got none"):
-            as_counts(torch.zeros(0), 0)
-        with pytest.raises(InputError, match="expected a file, tensor or array of counts, got list"):
-            as_counts([1, 2], 2)
+        refuses("expected a count above 0, got none", as_counts, torch.zeros(0), 0)
+        refuses("expected a file, tensor or array of counts, got list", as_counts, [1, 2], 2)
 
     @pytest.mark.parametrize(
         ("array", "message"),
@@ -131,23 +126,18 @@ class TestArrays:
         ],
     )
     def test_what_does_not_fit(self, tmp_path: Path, array: np.ndarray, message: str) -> None:
-        with pytest.raises(InputError, match=message):
-            as_counts(array, 3)
+        refuses(message, as_counts, array, 3)
         np.save(tmp_path / "c.npy", array)
-        with pytest.raises(InputError, match=message):
-            read_counts(tmp_path / "c.npy", 3)
+        refuses(message, read_counts, tmp_path / "c.npy", 3)
 
     def test_pickles_and_lies_are_refused(self, tmp_path: Path) -> None:
         np.save(tmp_path / "p.npy", np.array([{}, 1, 2], dtype=object), allow_pickle=True)
         (tmp_path / "n.npy").write_bytes(b"no array")
         np.save(tmp_path / "l.npy", np.ones(10**5))
-        whole = (tmp_path / "l.npy").read_bytes()
-        (tmp_path / "l.npy").write_bytes(whole[:200])
-        with pytest.raises(InputError, match="the file was cut"):
-            read_counts(tmp_path / "l.npy", 10**5)
+        (tmp_path / "l.npy").write_bytes((tmp_path / "l.npy").read_bytes()[:200])
+        refuses("the file was cut", read_counts, tmp_path / "l.npy", 10**5)
         for name in ("p", "n", "l"):
-            with pytest.raises(InputError, match=r"expected (3 counts|a \.npy file), got"):
-                read_counts(tmp_path / f"{name}.npy", 3)
+            refuses(r"expected (3 counts|a \.npy file), got", read_counts, tmp_path / f"{name}.npy", 3)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the shared counts are not there")

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows.reading import refuses
 from uncone.errors import InputError
 from uncone.model import files as files_module
 from uncone.model import open_model_files, rows_of
@@ -21,8 +22,7 @@ def test_a_single_file_is_opened_and_its_rows_are_the_tensor(plant):
     assert set(files.tensors) == {"wte.weight", "bias"}
     assert files.vocab_size == 8
     assert np.array_equal(rows_of(files, "wte.weight").read(0, 8), weight)
-    with pytest.raises(InputError, match=r"expected a matrix of shape \(N, D\), got shape \(8,\)"):
-        rows_of(files, "bias")
+    refuses(r"expected a matrix of shape \(N, D\), got shape \(8,\)", rows_of, files, "bias")
 
 
 def test_shards_are_read_through_the_index(plant_shards):
@@ -30,8 +30,7 @@ def test_shards_are_read_through_the_index(plant_shards):
     files = open_model_files(directory)
     assert (rows_of(files, "a").shape, rows_of(files, "wte.weight").shape) == ((8, 2), (4, 2))
     assert rows_of(files, "a").name == f"{directory}#a"
-    with pytest.raises(InputError, match=r"no tensor 'wte\.wight' in .*: did you mean 'wte\.weight'"):
-        rows_of(files, "wte.wight")
+    refuses(r"no tensor 'wte\.wight' in .*: did you mean 'wte\.weight'", rows_of, files, "wte.wight")
 
 
 def test_links_into_a_cache_are_followed(plant, tmp_path):
@@ -60,28 +59,19 @@ def test_a_run_directory_names_its_checkpoints(tmp_path, plant, own):
     assert open_model_files(run / "checkpoint-500").vocab_size == 8
 
 
-@pytest.mark.parametrize(
-    ("config", "size"),
-    [
-        ({"vocab_size": 8}, 8),
-        ({"text_config": {"vocab_size": 8}}, 8),
-        ({"vocab_size": 8, "text_config": {}}, 8),
-        ({"vocab_size": 8, "text_config": {"vocab_size": 8}}, 8),
-        ({"vocab_size": 9, "text_config": {"vocab_size": 8}}, None),
-        ({"vocab_size": True}, None),
-        ({"vocab_size": [8]}, None),
-        ({"vocab_size": -8}, None),
-        ({"vocab_size": "8", "text_config": 3}, None),
-        ({}, None),
-    ],
-)
+OF_8 = [{"vocab_size": 8}, {"text_config": {"vocab_size": 8}}, {"vocab_size": 8, "text_config": {}}]
+OF_8 += [{"vocab_size": 8, "text_config": {"vocab_size": 8}}]
+OF_NONE = [{"vocab_size": 9, "text_config": {"vocab_size": 8}}, {"vocab_size": "8", "text_config": 3}, {}]
+OF_NONE += [{"vocab_size": size} for size in (True, [8], -8)]
+
+
+@pytest.mark.parametrize(("config", "size"), [*((one, 8) for one in OF_8), *((one, None) for one in OF_NONE)])
 def test_vocab_size(plant, config, size):
     assert open_model_files(plant(config, {"a": (2, 2)})).vocab_size == size
 
 
 def test_a_directory_is_needed(tmp_path):
-    with pytest.raises(InputError, match=r"with config\.json and model\.safetensors, got .*nowhere"):
-        open_model_files(tmp_path / "nowhere")
+    refuses(r"with config\.json and model\.safetensors, got .*nowhere", open_model_files, tmp_path / "nowhere")
 
 
 OTHERS = ("other.bin", "consolidated.pt", "old.pth", "last.ckpt")
@@ -105,8 +95,7 @@ OTHERS = ("other.bin", "consolidated.pt", "old.pth", "last.ckpt")
 def test_what_is_no_model_is_refused_with_the_way_out(tmp_path, files, message):
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        open_model_files(tmp_path)
+    refuses(message, open_model_files, tmp_path)
 
 
 def test_a_model_that_torch_saved_is_read(tmp_path):
@@ -130,15 +119,13 @@ def test_shards_that_torch_saved_are_read_through_their_index(tmp_path):
     index.write_text(json.dumps({"weight_map": placed}))
     assert rows_of(open_model_files(tmp_path), "b").shape == (4, 2)
     index.write_text(json.dumps({"weight_map": {"a": "../outside.bin"}}))
-    with pytest.raises(InputError, match=r"expected plain names of \.bin files in .*: do not trust it"):
-        open_model_files(tmp_path)
+    refuses(r"expected plain names of \.bin files in .*: do not trust it", open_model_files, tmp_path)
 
 
 def test_a_huge_config_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files_module, "LARGEST_JSON", 10)
     (tmp_path / "config.json").write_text(json.dumps({"a": "b" * 20}))
-    with pytest.raises(InputError, match=r"expected at most 10 bytes in .*config\.json, got more"):
-        open_model_files(tmp_path)
+    refuses(r"expected at most 10 bytes in .*config\.json, got more", open_model_files, tmp_path)
 
 
 PLAIN = ("../model.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..\\x.safetensors", ".x.safetensors")
@@ -156,16 +143,14 @@ IN_M = {"m.safetensors": {"a": (2, 2)}}
     ],
 )
 def test_an_index_that_does_not_fit_its_shards_is_refused(plant_shards, shards, placed, message):
-    with pytest.raises(InputError, match=message):
-        open_model_files(plant_shards(shards, placed))
+    refuses(message, open_model_files, plant_shards(shards, placed))
 
 
 def test_a_truncated_file_is_refused(plant):
     directory = plant({"vocab_size": 8}, {"wte.weight": (8, 3)})
     file = directory / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(InputError, match=r"which the library refuses"):
-        open_model_files(directory)
+    refuses(r"which the library refuses", open_model_files, directory)
 
 
 def test_labels_come_when_asked_for_and_only_for_vocabulary_many_rows(plant):

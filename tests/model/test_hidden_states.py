@@ -46,9 +46,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer(models.WordPiece({w: i for i, w in enumerate(FRAME + WORDS)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(FRAME)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
+    special = [("[CLS]", 2), ("[SEP]", 3)]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
     tokenizer.save(str(place / "bert" / "tokenizer.json"))
     return place
 
@@ -93,8 +92,7 @@ def _stored(path: Path, lines: Path, longest: int) -> list[np.ndarray[Any, Any]]
 def test_an_encoders_sums_are_those_of_all_states_stored(place: Path, whole: LayerStates) -> None:
     assert whole.layers == ("embeddings", "layer 1", "layer 2", "layer 3", "before the head")
     assert (whole.causal, whole.read) == (False, 4)
-    stored = _stored(place / "bert", place / "lines.txt", 36)
-    for x, m in zip(stored, whole.moments, strict=True):
+    for x, m in zip(_stored(place / "bert", place / "lines.txt", 36), whole.moments, strict=True):
         assert m.n == len(x) == whole.tokens
         np.testing.assert_allclose(m.mean(), x.mean(0), atol=1e-5)
         np.testing.assert_allclose(m.covariance(), np.cov(x.T), atol=1e-4)
@@ -300,9 +298,7 @@ def _no_memory(most: int) -> Callable[..., list[torch.Tensor]]:
     return run
 
 
-def test_without_memory_batches_are_halved_and_it_is_said(
-    place: Path, whole: LayerStates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_memory_batches_are_halved(place: Path, whole: LayerStates, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(LayeredModel, "states", _no_memory(10))
         found = hidden_states_of(place / "bert", open_texts(place / "lines.txt"), width=None)

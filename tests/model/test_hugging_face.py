@@ -79,9 +79,8 @@ def test_the_cache_is_where_the_environment_says(tmp_path: Path) -> None:
     names = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     code = "from uncone.model.hugging_face import cached_snapshot; print(cached_snapshot('gpt2'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment | {"HF_HOME": str(tmp_path)}, capture_output=True, text=True
-    )
+    environment["HF_HOME"] = str(tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == str(snapshot), done.stderr
 
 
@@ -175,8 +174,7 @@ class TestOffline:
         config |= {"_name_or_path": REMOTE, "auto_map": {"AutoModelForCausalLM": f"{REMOTE}--code.Model"}}
         config |= {"_attn_implementation": f"{REMOTE}:attention", "use_pretrained_backbone": True}
         (path / "config.json").write_text(json.dumps(config))
-        model = load_model(open_model_files(path))
-        assert model(torch.arange(3)[None]).logits.shape == (1, 3, V)
+        assert load_model(open_model_files(path))(torch.arange(3)[None]).logits.shape == (1, 3, V)
         (path / "model.safetensors").unlink()  # the library would look for others on the hub
         with pytest.raises(UnconeError):
             load_model(open_model_files(path))
@@ -283,7 +281,6 @@ def _bert(path: Path, **settings: object) -> Path:
 
     sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "max_position_embeddings": 16}
     BertModel(BertConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)).save_pretrained(path)
-    written = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(written | settings))
+    (path / "config.json").write_text(json.dumps(json.loads((path / "config.json").read_text()) | settings))
     (path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"]))
     return path

@@ -18,13 +18,8 @@ pytestmark = pytest.mark.slow
 
 V, D = 32, 8
 SIZES = {"hidden_size": D, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "vocab_size": V,
-    "num_key_value_heads": 1,
-} | SIZES
-LLAMA |= {"tie_word_embeddings": False}
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": V, "num_key_value_heads": 1}
+LLAMA |= SIZES | {"tie_word_embeddings": False}
 PAIR = {"model.embed_tokens.weight": (V, D), "lm_head.weight": (V, D)}
 
 
@@ -79,9 +74,8 @@ def test_without_architectures_the_bare_model_of_the_type_is_taken(plant):
 )
 def test_what_is_no_model_class_of_transformers_is_refused(plant, name):
     files = opened(plant, LLAMA | {"architectures": [name], "auto_map": {"AutoModelForCausalLM": "evil.Foo"}})
-    with pytest.raises(
-        UnsupportedModel, match=r"is not part of transformers .*code that comes with a model is never run"
-    ):
+    message = r"is not part of transformers .*code that comes with a model is never run"
+    with pytest.raises(UnsupportedModel, match=message):
         locate(files)
 
 

@@ -18,9 +18,7 @@ from uncone.model.open import open_subjects
 
 V, D = 16, 4
 TABLE = torch.arange(V * D, dtype=torch.float32).reshape(V, D)
-TRANSFORMER, STATIC, BOW = (
-    f"sentence_transformers.models.{kind}" for kind in ("Transformer", "StaticEmbedding", "BoW")
-)
+TRANSFORMER, STATIC, BOW = (f"sentence_transformers.models.{k}" for k in ("Transformer", "StaticEmbedding", "BoW"))
 OUT = ("../outside", "/etc", "a/../..", "..", "a\\b", "a\0b", "a" * 300)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncone.errors import InputError
+from tests.rows.reading import refuses
 from uncone.model import text_sources
 from uncone.model.text_sources import open_texts
 
@@ -21,8 +21,7 @@ _ENDINGS = ("", ".gz", ".xz", ".zst")
 
 def _packed(ending: str, text: bytes) -> bytes:
     if ending == ".zst":
-        zstandard = pytest.importorskip("zstandard", reason="the extra [zst] is not installed")
-        return bytes(zstandard.compress(text))
+        return bytes(pytest.importorskip("zstandard", reason="the extra [zst] is not installed").compress(text))
     return {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[ending](text)
 
 
@@ -60,11 +59,9 @@ def test_documents_of_a_column(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["one", None, "two\nlines"], "n": [1, 2, 3]}), path)
     assert _pieces(path) == ["one", "", "two\nlines"]
     for part, message in (("#n", r"expected text in 'n' of row 0 .* got int"), ("#body", "no column 'body'")):
-        with pytest.raises(InputError, match=message):
-            _pieces(path, part)
+        refuses(message, _pieces, path, part)
     path.write_bytes(b"PAR1 and nothing")
-    with pytest.raises(InputError, match="which pyarrow does not read"):
-        _pieces(path)
+    refuses("which pyarrow does not read", _pieces, path)
 
 
 @given(st.text(alphabet="aü€😀 \n", max_size=400), st.integers(1, 40), st.integers(8, 60))
@@ -83,8 +80,7 @@ def test_bytes_that_are_no_utf8_are_told_with_their_position(tmp_path: Path) -> 
     path = tmp_path / "a.txt"
     for text, position in ((b"x" * 99_999 + b"\n" + b"abc\xe9\n", "100,003"), (b"\xef\xbb\xbfab\xe9", "5")):
         path.write_bytes(text)
-        with pytest.raises(InputError, match=rf"byte 0xe9 at position {position} of the text in .*a\.txt"):
-            _pieces(path)
+        refuses(rf"byte 0xe9 at position {position} of the text in .*a\.txt", _pieces, path)
     path.write_bytes(b"\xef\xbb\xbfmarked\r\n")
     assert _pieces(path) == ["marked\n"]
 
@@ -95,8 +91,7 @@ def test_a_file_that_was_cut_is_an_error(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.txt{ending}"
     for data in (packed[: len(packed) // 2], b"no packed file"):
         path.write_bytes(data)
-        with pytest.raises(InputError, match=r"cannot read .*a\.txt"):
-            _pieces(path)
+        refuses(r"cannot read .*a\.txt", _pieces, path)
     path.write_bytes(packed + packed)
     assert "".join(_pieces(path)) == "".join(_LINES) * 2
 
@@ -110,8 +105,7 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
         ('{"texts": "a"}', r"no field 'text' in line 1 .*did you mean 'texts'"),
     ):
         path.write_text(line)
-        with pytest.raises(InputError, match=message):
-            _pieces(path)
+        refuses(message, _pieces, path)
     (tmp_path / "b.txt").write_text("x")
     for given_, message in (
         (tmp_path, "a folder"),
@@ -119,8 +113,7 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
         (f"{tmp_path / 'b.txt'}#field", "without parts"),
         ([], "expected a text, got none"),
     ):
-        with pytest.raises(InputError, match=message):
-            open_texts(given_)
+        refuses(message, open_texts, given_)
 
 
 def test_half_a_character_of_json_is_replaced_and_capital_endings_are_known(tmp_path: Path) -> None:

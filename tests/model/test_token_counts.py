@@ -37,8 +37,7 @@ def _tokenizer(folder: Path, words: list[str] = _WORDS) -> Path:
 
 def _text(n: int = 400_000, seed: int = 0) -> str:
     """Lines of ten words, most of them of the vocabulary."""
-    drawn = np.random.default_rng(seed).zipf(1.5, n).clip(max=250)
-    words = [f"w{i}" for i in drawn]
+    words = [f"w{i}" for i in np.random.default_rng(seed).zipf(1.5, n).clip(max=250)]
     return "".join(" ".join(words[i : i + 10]) + "\n" for i in range(0, n, 10))
 
 
@@ -60,8 +59,7 @@ def test_counts_of_every_kind_of_file(tokenizer: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(text)
     (tmp_path / "b.txt.xz").write_bytes(lzma.compress(text.encode()))
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(text.encode()))
-    lines = (json.dumps({"body": line}) for line in text.splitlines())
-    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    (tmp_path / "d.jsonl").write_text("\n".join(json.dumps({"body": line}) for line in text.splitlines()))
     for name in ("a.txt", "b.txt.xz", "c.txt.gz", "d.jsonl#body"):
         found = count_tokens(tokenizer, tmp_path / name)
         assert found.counts.tolist() == _expected(text), name

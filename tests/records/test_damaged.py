@@ -49,8 +49,7 @@ def test_any_list_and_object_of_a_small_record_may_be_cut_or_grow(kind: str, tmp
 @pytest.mark.parametrize("kind", list(examples()))
 def test_values_of_any_kind_at_any_place(kind: str, tmp_path: Path) -> None:
     tree, rng = json.loads(examples()[kind]), random.Random(kind)
-    ways = [(path, spike) for path in _fields(tree) for spike in SPIKES]
-    for path, spike in rng.sample(ways, 40):
+    for path, spike in rng.sample([(path, spike) for path in _fields(tree) for spike in SPIKES], 40):
         _use(json.dumps(changed(tree, path, spike)), tmp_path / "r.json")
     for _ in range(10):
         _use(json.dumps(mutant(tree, rng, times=3)), tmp_path / "r.json")

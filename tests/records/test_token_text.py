@@ -25,9 +25,8 @@ def test_byte_level_tokens_by_hand() -> None:
 
 @given(st.text(max_size=40))
 def test_spelled_bytes_are_read_as_the_tokenizers_library_reads_them(text: str) -> None:
-    spelled = "".join(
-        piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
-    )
+    spelling = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    spelled = "".join(piece for piece, _ in spelling.pre_tokenize_str(text))
     assert _texts(spelled) == [decoders.ByteLevel().decode([spelled])] == [text]
 
 

@@ -164,8 +164,7 @@ def _unit_cone(tmp_path: Path, n: int = 2000) -> Path:
 
 
 def test_rows_that_lose_their_unit_length_are_named_first(tmp_path: Path) -> None:
-    source = _unit_cone(tmp_path)
-    found = repair(source, tmp_path / "y.npy", method="center")
+    found = repair(_unit_cone(tmp_path), tmp_path / "y.npy", method="center")
     norms = np.linalg.norm(np.load(tmp_path / "y.npy").astype(float), axis=1)
     lengths = found.lengths_after
     assert (found.lengths_before.is_unit, lengths.is_unit) == (True, False)
@@ -236,8 +235,7 @@ def test_a_whitening_says_its_power(cone: Path, tmp_path: Path) -> None:
     found = repair(cone, tmp_path / "y.npy", method="whiten", save=tmp_path / "t")
     assert "whiten (power 0.5) takes the mean cosine" in found.verdict
     assert any(block.text.startswith("whiten (power 0.5); fitted on") for block in found.blocks()[2:4])
-    again = repair(cone, tmp_path / "z.npy", load=tmp_path / "t")
-    assert "Whiten (power 0.5) takes" in again.verdict
+    assert "Whiten (power 0.5) takes" in repair(cone, tmp_path / "z.npy", load=tmp_path / "t").verdict
 
 
 def test_a_wider_cone_of_one_direction_is_no_gain() -> None:
@@ -370,8 +368,7 @@ class TestTheCommand:
         assert told.startswith("ROUNDER ")
         assert "not about a task" in told
         assert f"wrote {tmp_path / 'y.npy'}" in told
-        record = load_record(tmp_path / "r.json")
-        assert isinstance(record, Repaired)
+        assert isinstance(load_record(tmp_path / "r.json"), Repaired)
         assert str(tmp_path) not in (tmp_path / "r.json").read_text()  # records are passed on
         cli.main(["report", str(tmp_path / "r.json")])
         assert capsys.readouterr().out.startswith("ROUNDER")
@@ -437,26 +434,19 @@ class TestTheCommand:
         monkeypatch.setattr("uncone.edits.tokens.reinitialise_tokens", stop)
         (tmp_path / "ids").write_text("4\n5\n")
         out, text = tmp_path / "out", tmp_path / "text"
-        for verb, *flags in (
-            ("center-head", "--untie"),
-            ("center-head", "--text", text),
-            ("repair-tokens", "--tokens", "zero"),
-            ("repair-tokens", "--tokens", "added"),
-            ("repair-tokens", "--tokens", "3,17"),
-            ("repair-tokens", "--tokens", tmp_path / "ids", "--method", "covariance"),
-            ("repair-tokens", "--tokens", "7,10-12,9"),
+        for verb, flags, wanted in (
+            ("center-head", ("--untie",), (None, True)),
+            ("center-head", ("--text", text), (text, False)),
+            ("repair-tokens", ("--tokens", "zero"), ("zero", None, "sub_tokens")),
+            ("repair-tokens", ("--tokens", "added"), ("added", None, "sub_tokens")),
+            ("repair-tokens", ("--tokens", "3,17"), ([3, 17], None, "sub_tokens")),
+            ("repair-tokens", ("--tokens", tmp_path / "ids", "--method", "covariance"), ([4, 5], None, "covariance")),
+            ("repair-tokens", ("--tokens", "7,10-12,9"), ([7, 10, 11, 12, 9], None, "sub_tokens")),
         ):
             with pytest.raises(SystemExit):
-                _run(model, out, *flags, verb=str(verb))
-        assert asked == [
-            (model, out, None, True),
-            (model, out, text, False),
-            (model, out, "zero", None, "sub_tokens"),
-            (model, out, "added", None, "sub_tokens"),
-            (model, out, [3, 17], None, "sub_tokens"),
-            (model, out, [4, 5], None, "covariance"),
-            (model, out, [7, 10, 11, 12, 9], None, "sub_tokens"),
-        ]
+                _run(model, out, *flags, verb=verb)
+            assert asked.pop() == (model, out, *wanted)
+        assert not asked
 
     def test_a_task_chooses_or_leaves_it(
         self, cone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

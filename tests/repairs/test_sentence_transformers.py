@@ -11,6 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from tests.rows.reading import refuses
 from uncone import InputError
 from uncone.errors import UnsupportedModel
 from uncone.model.sentence_transformers import load_sentence_transformer
@@ -78,8 +79,7 @@ def test_every_other_file_is_copied_as_it_is(tmp_path: Path) -> None:
     (source / "linked").symlink_to(source / "model.safetensors")  # as a cache has them
     insert_into_directory(source, _fitted(), tmp_path / "out")
     before, after = _files(source), _files(tmp_path / "out")
-    new = {name for name in after if name not in before}
-    assert new == {"2_Dense/config.json", "2_Dense/model.safetensors"}
+    assert {name for name in after if name not in before} == {"2_Dense/config.json", "2_Dense/model.safetensors"}
     assert {name for name in before if before[name] != after[name]} == {"modules.json"}
     assert not (tmp_path / "out" / "linked").is_symlink()
 
@@ -113,8 +113,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path: Path) -> Non
         ("there", _fitted(), "out", "expected a directory of Sentence Transformers with modules.json"),
         ("m", _fitted(), "no/out", "there is no folder .*: give a folder that exists"),
     ):
-        with pytest.raises(InputError, match=message):
-            insert_into_directory(tmp_path / directory, transformation, tmp_path / out)
+        refuses(message, insert_into_directory, tmp_path / directory, transformation, tmp_path / out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "there"]
 
 
@@ -132,8 +131,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path: Path) -> Non
 def test_a_modules_file_that_lies_is_refused(tmp_path: Path, modules: object, message: str) -> None:
     source = _directory(tmp_path / "m", ["Transformer"])
     (source / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(InputError, match=message):
-        insert_into_directory(source, _fitted(), tmp_path / "out")
+    refuses(message, insert_into_directory, source, _fitted(), tmp_path / "out")
 
 
 def test_links_to_folders_are_refused(tmp_path: Path) -> None:
@@ -150,8 +148,7 @@ def test_a_check_that_fails_leaves_nothing(tmp_path: Path) -> None:
         raise InputError("no")
 
     source = _directory(tmp_path / "m", ["Transformer", "Pooling"])
-    with pytest.raises(InputError, match="no"):
-        insert_into_directory(source, _fitted(), tmp_path / "out", check=refuse)
+    refuses("no", insert_into_directory, source, _fitted(), tmp_path / "out", check=refuse)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
@@ -187,8 +184,7 @@ def test_a_loaded_model_gives_the_repaired_vectors_and_saves_them(tmp_path: Path
     model = load_sentence_transformer(minilm)
     x = embed(without_normalize(model), SENTENCES)
     fitted = Center().fit(x)
-    with pytest.raises(InputError, match="expected a transformation of rows of 384 features"):
-        insert(model, _fitted())
+    refuses("expected a transformation of rows of 384 features", insert, model, _fitted())
     insert(model, fitted)
     expected = torch.nn.functional.normalize(fitted.transform(x))
     torch.testing.assert_close(embed(model, SENTENCES), expected, atol=1e-5, rtol=0)

@@ -15,6 +15,5 @@ def printed(shown: Record | Document, width: int = 80, encoding: str = "utf-8", 
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
     console = Console(file=stream, width=width, force_terminal=colour, color_system="standard" if colour else None)
-    show = print_document if isinstance(shown, Document) else report.print_record
-    show(shown, console)
+    (print_document if isinstance(shown, Document) else report.print_record)(shown, console)
     return raw.getvalue().decode(encoding)

@@ -91,8 +91,7 @@ def make_subject(name: str = "input") -> Subject:
     """A subject with everything in it; a `head` also has readings without effect and rows left out."""
     isotropic = tuple(1.1 - 0.025 * k for k in range(8))
     centered = tuple(2.0 / (k + 1) for k in range(8))
-    edges = (0.4, 0.8, 0.9, 1.0, 1.1, 1.2, 1.6)
-    norms = Norms(0.4, 1.05, 1.6, edges, (500, 400, 1200, 2000, 1500, 400))
+    norms = Norms(0.4, 1.05, 1.6, (0.4, 0.8, 0.9, 1.0, 1.1, 1.2, 1.6), (500, 400, 1200, 2000, 1500, 400))
     drawn = (make_groups(), Spectrum((9.0, *centered[1:]), centered, isotropic), norms, make_picture())
     said = (make_measurements(), make_findings())
     subject = Subject(name, f"model#{name}", 6000, 8, "float32", *said, *drawn)

@@ -71,10 +71,8 @@ class _Visit:
         self.page.goto(path.as_uri(), wait_until="load")
 
 
-def _visit(
-    browser: Any, diagnosis: Diagnosis, folder: Path, width: int, scheme: str, **options: Any
-) -> tuple[_Visit, str]:
-    path = folder / "report.html"
+def _visit(browser: Any, diagnosis: Diagnosis, to: Path, width: int, scheme: str, **options: Any) -> tuple[_Visit, str]:
+    path = to / "report.html"
     write_html(diagnosis, path)
     return _Visit(browser, path, width, scheme, **options), path.as_uri()
 
@@ -143,9 +141,8 @@ def test_hostile_strings_show_and_do_nothing(browser: Any, tmp_path: Path, text:
     visit.context.close()
 
 
-def _two_tables(minilm: Path) -> Diagnosis:
+def _two_tables(d: Diagnosis) -> Diagnosis:
     """A real table, and the same again as a head with readings without effect: all that a page can hold, twice."""
-    d = diagnose(minilm)
     (table,) = d.subjects
     return replace(d, subjects=(table, replace(table, name="head", without_effect=table.measurements[:7])))
 
@@ -178,10 +175,8 @@ def _trained_gpt2(out: Path) -> Path:
 
 
 @pytest.mark.parametrize(("kind", "most"), [("MiniLM", 5.2), ("two tables", 9.0), ("GPT-2", 8.3)])
-def test_the_page_of_a_real_model_takes_few_screens(
-    browser: Any, tmp_path: Path, minilm: Path, kind: str, most: float
-) -> None:
-    diagnosis = diagnose(_trained_gpt2(tmp_path / "gpt2")) if kind == "GPT-2" else _two_tables(minilm)
+def test_a_real_model_takes_few_screens(browser: Any, tmp_path: Path, of_minilm: Any, kind: str, most: float) -> None:
+    diagnosis = diagnose(_trained_gpt2(tmp_path / "gpt2")) if kind == "GPT-2" else _two_tables(of_minilm)
     if kind == "MiniLM":
         diagnosis = replace(diagnosis, subjects=diagnosis.subjects[:1])
     visit, _ = _visit(browser, diagnosis, tmp_path, 1440, "light")
@@ -199,10 +194,8 @@ def _readings(page: Any) -> list[str]:
     return page.locator("table:has(.fold)").first.locator("th[scope=row]").evaluate_all(seen)
 
 
-def test_measures_are_folded_by_question_and_the_first_of_each_is_open(
-    browser: Any, tmp_path: Path, minilm: Path
-) -> None:
-    visit, _ = _visit(browser, diagnose(minilm), tmp_path, 1440, "light", java_script_enabled=False)
+def test_measures_are_folded_by_question_and_each_first_is_open(browser: Any, tmp_path: Path, of_minilm: Any) -> None:
+    visit, _ = _visit(browser, of_minilm, tmp_path, 1440, "light", java_script_enabled=False)
     first = ["Mean cosine, raw", "IsoScore, centred", "Effective rank, centred", "Rogue dimensions, raw"]
     first += ["Partition isotropy, raw", "Uniformity, raw", "Correlation of norm and id, raw"]
     assert _readings(visit.page) == first
@@ -215,11 +208,10 @@ def test_measures_are_folded_by_question_and_the_first_of_each_is_open(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_wide_tables_scroll_inside_themselves_on_a_phone(
-    browser: Any, tmp_path: Path, minilm: Path, scheme: str
+def test_wide_tables_scroll_within_themselves_on_phones(
+    browser: Any, tmp_path: Path, of_minilm: Any, scheme: str
 ) -> None:
-    records = (diagnose(minilm), calibrate(torch.randn(400, 16), most_pairs=10_000), make_comparison(3))
-    for record in records:
+    for record in (of_minilm, calibrate(torch.randn(400, 16), most_pairs=10_000), make_comparison(3)):
         path = tmp_path / "report.html"
         write_html(record, path)
         visit = _Visit(browser, path, 375, scheme)
@@ -227,8 +219,7 @@ def test_wide_tables_scroll_inside_themselves_on_a_phone(
             visit.page.evaluate("now => document.querySelectorAll('details').forEach(one => one.open = now)", is_open)
             assert visit.page.evaluate("document.documentElement.scrollWidth") == 375
         over = "all => all.filter(one => one.checkVisibility()).map(one => one.scrollWidth - one.clientWidth)"
-        wide = visit.page.locator(".scroll:has(table)").evaluate_all(over)
-        assert max(wide) > 0, "a wide table is not squeezed"
+        assert max(visit.page.locator(".scroll:has(table)").evaluate_all(over)) > 0, "a wide table is not squeezed"
         heights = visit.page.locator("td").evaluate_all("all => all.map(one => one.offsetHeight)")
         assert not isinstance(record, Calibration) or max(heights) < 40, "a cell of a threshold is one line"
         visit.context.close()
@@ -288,9 +279,9 @@ def test_code_has_a_button_and_a_page_without_scripts_has_none(browser: Any, tmp
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
 def test_the_printed_page_has_the_picture_and_no_table_lies_on_another(
-    browser: Any, tmp_path: Path, minilm: Path, scripts: bool
+    browser: Any, tmp_path: Path, of_minilm: Any, scripts: bool
 ) -> None:
-    visit, _ = _visit(browser, diagnose(minilm), tmp_path, 718, "dark", java_script_enabled=scripts)
+    visit, _ = _visit(browser, of_minilm, tmp_path, 718, "dark", java_script_enabled=scripts)
     page = visit.page
     page.emulate_media(media="print")
     drawn = page.locator(".still svg.chart")
@@ -328,9 +319,7 @@ def test_links_within_the_page_lead_to_their_subject(browser: Any, tmp_path: Pat
 @pytest.mark.parametrize("count", [2, 6])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_page_of_a_comparison_is_quiet_and_fits(
-    browser: Any, tmp_path: Path, width: int, scheme: str, count: int
-) -> None:
+def test_a_comparison_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme: str, count: int) -> None:
     path = tmp_path / "comparison.html"
     write_html(make_comparison(count), path)
     visit = _Visit(browser, path, width, scheme)

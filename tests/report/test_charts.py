@@ -75,13 +75,11 @@ def test_a_large_picture_is_drawn_in_part_and_says_so() -> None:
 
 def test_the_reserved_rows_have_their_colour_and_the_largest_group_is_quiet() -> None:
     assert group_classes(make_picture()) == ["g0", "g1", "g2"]
-    renamed = replace(make_picture(), group_names=("a", "b", "Reserved"))
-    assert group_classes(renamed) == ["g0", "g2", "g1"]
+    assert group_classes(replace(make_picture(), group_names=("a", "b", "Reserved"))) == ["g0", "g2", "g1"]
 
 
 def test_wedge_of_a_known_cone() -> None:
-    points = [(math.cos(0.5 + t), math.sin(0.5 + t)) for t in (-0.2, -0.1, 0.0, 0.1, 0.2)]
-    found = wedge(points)
+    found = wedge([(math.cos(0.5 + t), math.sin(0.5 + t)) for t in (-0.2, -0.1, 0.0, 0.1, 0.2)])
     assert found is not None
     assert found == pytest.approx((0.5, 0.2))
     assert wedge([(1.0, 0.0), (-1.0, 0.1), (0.0, 1.0), (0.0, -1.0)]) is None
@@ -112,8 +110,7 @@ def test_bins_show_their_values_and_mark_the_reserved() -> None:
 
 
 def test_bins_without_reserved_rows_have_no_such_panel() -> None:
-    groups = make_groups()
-    plain = Groups(1000, "", None, tuple(replace(group, cosine_to_reserved=None) for group in groups.bins))
+    plain = Groups(1000, "", None, tuple(replace(group, cosine_to_reserved=None) for group in make_groups().bins))
     assert [chart.title for chart in bin_charts([("bins", "bins", plain.bins)])] == ["Cosine within the bin", "Norm"]
     assert bin_charts([("bins", "bins", ())]) == []
 
@@ -156,8 +153,7 @@ def test_unit_rows_have_one_bar_and_ticks_that_differ() -> None:
 
 
 def test_unit_rows_beside_others_are_no_higher_than_all_of_them() -> None:
-    edges = tuple(1 + at / 60 for at in range(61))
-    raw = Norms(1.0, 1.5, 2.0, edges, (10,) * 60)
+    raw = Norms(1.0, 1.5, 2.0, tuple(1 + at / 60 for at in range(61)), (10,) * 60)
     chart = norms_compared([("A", "a", raw), ("B", "b", _of_unit_rows())])
     assert chart is not None
     assert chart.y_label == "% of rows per 0.017 of norm"

@@ -106,8 +106,7 @@ def test_the_page_is_complete_and_policed() -> None:
 @pytest.mark.parametrize("count", [2, 3, 6])
 def test_every_diagnosis_has_its_colour_and_dashes(count: int) -> None:
     page = report.to_html(make_comparison(count))
-    drawn = {int(k) for k in re.findall(r'class="line d(\d)"', page)}
-    assert drawn == set(range(count))
+    assert {int(k) for k in re.findall(r'class="line d(\d)"', page)} == set(range(count))
     dashes = dict(re.findall(r"\.line\.d(\d) \{[^}]*stroke-dasharray: ([^;]+);", page))
     colours = dict(re.findall(r"\.line\.d(\d) \{ stroke: ([^;]+);", page))
     assert len(set(dashes.values())) == 5, "the first is solid, the others have patterns of their own"
@@ -170,8 +169,7 @@ def _subject(of: dict[str, Any]) -> Subject:
     spectra = None if of["spectrum"] is None else Spectrum(*(tuple(values) for values in of["spectrum"]))
     edges = tuple(of["edges"])
     norms = Norms(edges[0], edges[0], edges[-1], edges, tuple(of["counts"][: len(edges) - 1]))
-    groups = Groups(1000, "r", None, bins)
-    return Subject("rows", "s", n, 8, "float32", (measured,), (), groups, spectra, norms, None)
+    return Subject("rows", "s", n, 8, "float32", (measured,), (), Groups(1000, "r", None, bins), spectra, norms, None)
 
 
 @given(st.lists(side, min_size=2, max_size=3))

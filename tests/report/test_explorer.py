@@ -10,14 +10,12 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import uncone
 from tests.report.records_example import HOSTILE, coordinates, make_diagnosis, make_hostile, make_picture
 from uncone.diagnosis.record import Diagnosis
 from uncone.records.parts import Picture
@@ -111,8 +109,7 @@ def test_hostile_tokens_stay_inside_the_data(text: str) -> None:
 @given(st.lists(st.text(st.characters(codec=None, categories=None), max_size=20), min_size=3, max_size=3))
 @settings(deadline=None, max_examples=50)
 def test_any_token_reads_the_same_and_cannot_end_the_element(texts: list[str]) -> None:
-    page = explorer(make_picture(3, labels=tuple(texts)), ((), ()), "u")
-    (_, text), *others = _Scripts(page).found
+    (_, text), *others = _Scripts(explorer(make_picture(3, labels=tuple(texts)), ((), ()), "u")).found
     assert not others
     assert not re.search("[<>&\u2028\u2029]", text)
     assert json.loads(text)["labels"] == [shortened(label, 80) for label in texts]
@@ -181,8 +178,7 @@ def test_a_known_cone_has_its_rim() -> None:
     tilt, far = math.radians(20), 3.0
     along, across = far * math.cos(tilt), far * math.sin(tilt)
     around = [math.tau * k / 40 for k in range(40)]
-    points = [(along, across * math.cos(t), across * math.sin(t)) for t in around]
-    raw, scale = coordinates(points)
+    raw, scale = coordinates([(along, across * math.cos(t), across * math.sin(t)) for t in around])
     picture = replace(make_picture(40), raw=raw, raw_scale=scale)
     plane, space = _data(picture)["rims"]["raw"]
     assert len(space) == 49
@@ -204,8 +200,7 @@ def test_each_view_says_how_much_it_shows_and_a_sample_that_it_is_one() -> None:
     page = explorer(make_picture(), SHARES, "u")
     raw, centred = "hold 80% of the rows’ squared length", "hold 75% of the rows’ variance"
     for view, words in (("raw2", raw), ("raw3", "hold 90%"), ("centered2", centred)):
-        note = page.partition(f'data-note="{view}"')[2].partition("</p>")[0]
-        assert words in note
+        assert words in page.partition(f'data-note="{view}"')[2].partition("</p>")[0]
     assert "directions hold" not in explorer(make_picture(), ((), ()), "u")
     whole = explorer(make_picture(), (SHARES[0], (1 - 1e-9, 1.0)), "u")
     assert "two directions hold &lt;100% of the rows’ variance" in whole, "rounded to a whole that it did not reach"
@@ -214,12 +209,11 @@ def test_each_view_says_how_much_it_shows_and_a_sample_that_it_is_one() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_of_the_packaged_model_is_small(minilm: Path) -> None:
-    diagnosis = uncone.diagnose(minilm)
-    picture = diagnosis.subjects[0].picture
+def test_the_page_of_the_packaged_model_is_small(of_minilm: Diagnosis) -> None:
+    picture = of_minilm.subjects[0].picture
     assert picture is not None
     counts = tuple(10_000_000 // (1 + i) for i in picture.ids)
-    counted = replace(diagnosis, subjects=(replace(diagnosis.subjects[0], picture=replace(picture, counts=counts)),))
+    counted = replace(of_minilm, subjects=(replace(of_minilm.subjects[0], picture=replace(picture, counts=counts)),))
     assert len(picture.ids) == 30_522
     assert len(to_html(counted).encode()) <= 3e6
 

@@ -170,9 +170,7 @@ def test_search_counts_marks_and_steps(browser: Any, tmp_path: Path) -> None:
         for key in ("Enter", "Enter", "Shift+Enter", "Shift+Enter"):
             seen.page.keyboard.press(key)
             said.append(seen.said.inner_text())
-        assert [text.partition(":")[0] for text in said] == [
-            f"{k} of {len(found)} found" for k in (1, 2, 1, len(found))
-        ]
+        assert [one.partition(":")[0] for one in said] == [f"{k} of {len(found)} found" for k in (1, 2, 1, len(found))]
         assert [int(text.split("token")[1].split(":")[0]) for text in said] == [found[0], found[1], found[0], found[-1]]
         seen.box.get_by_label("Next row").click()
         assert seen.said.inner_text().startswith("1 of")
@@ -204,8 +202,7 @@ def test_all_of_it_works_from_the_keyboard(browser: Any, tmp_path: Path) -> None
         seen.press("ArrowRight")
         turned = seen.place(7)
         seen.press("Shift+ArrowRight")
-        moved = seen.place(7)
-        assert moved == pytest.approx((turned[0] + 24, turned[1]), abs=1e-3)
+        assert seen.place(7) == pytest.approx((turned[0] + 24, turned[1]), abs=1e-3)
         assert turned != pytest.approx(before, abs=0.5)
         seen.press("n", "n", "p")
         first = seen.said.inner_text()

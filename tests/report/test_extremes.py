@@ -47,8 +47,7 @@ def test_every_part_of_every_record_is_made() -> None:
     maker = Maker((0.5, 0.25, 0.75))
     for kind in (*KINDS, parts.Measures):
         maker.make(kind)
-    every = BY_NAME.values()
-    assert {one for one in every if dataclasses.is_dataclass(one)} <= maker.made
+    assert {one for one in BY_NAME.values() if dataclasses.is_dataclass(one)} <= maker.made
 
 
 def _made(kind: type[Record], **options: Any) -> Record | None:
@@ -254,8 +253,7 @@ def test_matplotlib_draws_every_chart_of_every_record(kind: type[Record]) -> Non
 
     drawn = set[str]()  # charts that differ in words alone are drawn once, but for hostile ones
     extremes = [{"floats": floats} for floats in EXTREMES.values()]
-    ways = [*extremes, {"floats": (0.5, 0.25), "words": WORDS[8:]}]
-    for way in ways:
+    for way in [*extremes, {"floats": (0.5, 0.25), "words": WORDS[8:]}]:
         record = _made(kind, length=2, **way)
         for chart in () if record is None else charts_of(record.blocks()).values():
             shape = repr(chart) if "words" in way else re.sub(r"'[^']*'|\"[^\"]*\"", "", repr(chart))

@@ -16,9 +16,7 @@ from uncone.report.html import to_page
 from uncone.report.markdown import markdown_of
 
 _NUMBERS = ((1.0, 1.0, 1.0), (0.5, None, 0.0))
-MAP = HeatMap(
-    "profiles", "Profiles", "step", "rank", "share", (0.0, 10.0, 30.0), (1.0, 4.0), _NUMBERS, spark="spectrum"
-)
+MAP = HeatMap("profiles", "Parts", "step", "rank", "share", (0.0, 10.0, 30.0), (1.0, 4.0), _NUMBERS, spark="spectrum")
 MAP = replace(MAP, caption="Dark is much.")
 
 
@@ -35,8 +33,7 @@ def test_neighbours_meet_halfway() -> None:
 
 
 def test_the_page_has_a_shade_for_each_number_and_none_for_a_blank() -> None:
-    page = to_page(_document(MAP))
-    (drawn,) = re.findall('<svg class="chart".*?</svg>', page, re.DOTALL)
+    (drawn,) = re.findall('<svg class="chart".*?</svg>', to_page(_document(MAP)), re.DOTALL)
     ET.fromstring(drawn)
     cells = {
         opacity: d.count("M")
@@ -74,8 +71,7 @@ def test_a_map_without_places_or_differences_is_drawn() -> None:
 @pytest.mark.parametrize("words", HOSTILE, ids=ascii)
 def test_hostile_text_in_a_map_is_text(words: str) -> None:
     hostile = HeatMap("m", words, words, words, words, MAP.x, MAP.y, MAP.values, caption=words, spark=words)
-    reader = _assert_harmless(to_page(_document(hostile)))
-    assert visible(words) in reader.text
+    assert visible(words) in _assert_harmless(to_page(_document(hostile))).text
     assert not {"\x1b", "\u202e", "\x07"} & set(printed(_document(hostile), 200))
 
 

@@ -92,8 +92,7 @@ def test_page_is_well_formed_and_policed() -> None:
     assert "<title>example-model · uncone diagnosis</title>" in page
     _assert_labelled(reader)
     assert not re.findall(r"<script[^>]* src|javascript:|@import|<iframe|<object|<link(?! rel=\"icon\")", page)
-    urls = re.findall(r"url\(([^)]*)\)", page)
-    assert all(url.startswith("#") for url in urls)
+    assert all(url.startswith("#") for url in re.findall(r"url\(([^)]*)\)", page))
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}
 
 
@@ -150,8 +149,7 @@ def test_the_caption_of_the_picture_says_what_was_found() -> None:
 
 def test_the_badge_is_the_worst_finding_in_words() -> None:
     for place, level in enumerate(LEVELS):
-        findings = tuple(Finding("a", one, "s") for one in reversed(LEVELS[place:]))
-        subject = replace(make_subject(), findings=findings)
+        subject = replace(make_subject(), findings=tuple(Finding("a", one, "s") for one in reversed(LEVELS[place:])))
         first, *_ = replace(make_diagnosis(), subjects=(subject,)).blocks()
         assert isinstance(first, Heading)
         assert (first.label, first.tone) == (LABELS[level], level)

@@ -20,13 +20,8 @@ _FITTED = Fitted(HOSTILE, 1000, 8, "ab" * 32)
 REPAIRED = Repaired(**_NAMED, **_RECORDED, **_SIDES, fitted=_FITTED, gains=True, notes=(HOSTILE,))
 PROOF = edits.HeadProof(HOSTILE, 512, "float32", "float64", 1e-5, 2e-5, 1.5e-5, 4e-5, 511, 1)
 _TABLE = {"name": HOSTILE, "head": "lm_head.weight", "n": 100, "d": 8, "dtype": "float32", "unchanged": 12}
-_WAY = {
-    "way": "folded",
-    "folded_into": (HOSTILE,),
-    "added": (),
-    "left_out": ("onnx",),
-    "warnings": ("repetition penalty",),
-}
+_WAY = {"way": "folded", "folded_into": (HOSTILE,), "added": (), "left_out": ("onnx",)}
+_WAY |= {"warnings": ("repetition penalty",)}
 _ROWS = {"before": edits.HeadRows(2.0, 1.5, 3.0, 0.4), "after": edits.HeadRows(1.5, 0.0, 2.0, 0.0)}
 _EFFECTS = (edits.RoundingError("int8_tensor", 0.01, 0.02),)
 HEAD = edits.HeadEdit(**_TABLE, **_WAY, **_ROWS, proof=PROOF, effects=_EFFECTS)

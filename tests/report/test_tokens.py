@@ -31,9 +31,8 @@ def make_groups(*, by: str = "count", name: str = "frequent") -> FrequencyGroups
 def make_under_trained(
     *, token: str | None = "Ġdavidjl", found: int = 60, count: int | None = 3, note: str = ""
 ) -> UnderTrained:
-    tokens = tuple(
-        UnderTrainedToken(i, token, 0.1, 1e-20, 1e-17, 0.44, 0.9, None, count, expected=i >= 30) for i in range(35)
-    )
+    numbers = (0.1, 1e-20, 1e-17, 0.44, 0.9, None)
+    tokens = tuple(UnderTrainedToken(i, token, *numbers, count, expected=i >= 30) for i in range(35))
     counts = (0.01, 5000, "20 reserved rows", 20, 19)
     null = (1.0, 0.1, 0.5)
     return UnderTrained(found, "", "cosine", "cosine distance", *counts, *null, tokens, (note,) * bool(note))

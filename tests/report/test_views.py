@@ -97,11 +97,9 @@ def test_a_new_record_has_every_view_from_its_blocks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", HOSTILE, ids=ascii)
 def test_hostile_text_is_text_in_every_view(words: str) -> None:
     record = Weather(words, 7.5, words)
-    reader = _assert_harmless(report.to_html(record))
-    assert reader.text.count(visible(words)) >= 10
+    assert _assert_harmless(report.to_html(record)).text.count(visible(words)) >= 10
     for encoding in ("utf-8", "ascii"):
-        shown = printed(record, 400, encoding)
-        assert not {"\x1b", "\u202e", "\x07"} & set(shown)
+        assert not {"\x1b", "\u202e", "\x07"} & set(printed(record, 400, encoding))
     text = report.to_markdown(record)
     outside = text[: text.rindex("`", 0, text.index("print(1)"))]
     assert not {"\x1b", "\u202e", "\x07"} & set(text + report.to_markdown(make_hostile(words)))
@@ -127,8 +125,7 @@ def _records() -> list[Record]:
 @pytest.mark.parametrize("record", _records(), ids=lambda record: record.KIND)
 def test_every_result_has_every_view_and_a_table(record: Record, tmp_path: Path) -> None:
     pytest.importorskip("pandas")
-    verdict = next(block.text for block in record.blocks() if isinstance(block, Heading))
-    first = " ".join(visible(verdict).split())
+    first = " ".join(visible(next(block.text for block in record.blocks() if isinstance(block, Heading))).split())
     assert first in " ".join(printed(record, 1000).split())
     page = report.to_html(record)
     ET.fromstring(page)
@@ -213,8 +210,7 @@ def _changes(record: Record) -> dict[str, tuple[float, float, float]]:
 
 def test_a_repair_is_drawn_less_what_is_isotropic_and_an_edit_of_a_head_as_shares_of_before() -> None:
     cosines = [Measurement("mean_cosine", value, reference=0.0) for value in (0.6, -0.1)]
-    scores = [Measurement("isoscore", value, reference=0.9) for value in (0.4, 0.8)]
-    before, after = zip(cosines, scores, strict=True)
+    before, after = zip(cosines, [Measurement("isoscore", value, reference=0.9) for value in (0.4, 0.8)], strict=True)
     changes = _changes(replace(REPAIRED, before=before, after=after))
     assert changes["Mean cosine"] == (-0.1, -0.1, 0.6)
     assert changes["IsoScore"] == pytest.approx((-0.1, -0.5, -0.1))
@@ -233,8 +229,7 @@ def test_an_edit_of_tokens_is_drawn_as_norms_beside_those_of_the_other_rows() ->
 
 def test_a_check_is_drawn_as_distances_to_the_bars() -> None:
     small = (Bar("a", 4.0, "max", 5.0, True), Bar("b", 0.4, "min", 0.5, False), Bar("c", 0.0, "max", 0.0, True))
-    bars = (*small, Bar("d", 1e308, "max", -1e308, False))
-    changes = _changes(Check("model", False, bars))
+    changes = _changes(Check("model", False, (*small, Bar("d", 1e308, "max", -1e308, False))))
     assert changes["a"] == pytest.approx((-0.2, -0.2, 0.0))
     assert changes["b"] == pytest.approx((0.2, 0.0, 0.2))
     assert changes["c"] == (0.0, 0.0, 0.0)

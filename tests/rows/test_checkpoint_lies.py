@@ -13,7 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import uncone
-from uncone import InputError
 
 from ..matrices import equal, gaussian
 from .reading import all_rows, refuses, write_zip
@@ -48,8 +47,7 @@ def test_the_planted_instructions_are_those_of_torch(tmp_path: Path) -> None:
 
 def test_a_big_endian_file(tmp_path: Path) -> None:
     x = gaussian(16, 1)
-    swapped = x.numpy().astype(">f4").tobytes()
-    path = _pickled(tmp_path / "x.pt", SIXTEEN, swapped, order=b"big")
+    path = _pickled(tmp_path / "x.pt", SIXTEEN, x.numpy().astype(">f4").tobytes(), order=b"big")
     assert equal(all_rows(path), x.flatten()[4:10].view(2, 3))
 
 
@@ -83,23 +81,14 @@ def test_two_records_of_one_name(tmp_path: Path, name: str) -> None:
     refuses(r"record data/0 has 4 bytes, and its storage 64", uncone.open_rows, path)
 
 
-@pytest.mark.parametrize(
-    "lie",
-    [
-        (2**50, 0, (2**40, 2**10), (2**10, 1)),
-        (16, 0, (2**40, 2**10), (2**10, 1)),
-        (16, 2**40, (2, 3), (3, 1)),
-        (16, 0, (5, 4), (4, 1)),
-        (16, 14, (1, 3), (3, 1)),
-        (16, 0, (2, 3), (2**60, 1)),
-        (16, -4, (2, 3), (3, 1)),
-        (16, 0, (-2, 3), (3, 1)),
-        (2**40, 2**39, (2, 3), (3, 1)),
-    ],
-)
+LIES = [(2**50, 0, (2**40, 2**10), (2**10, 1)), (16, 0, (2**40, 2**10), (2**10, 1)), (16, 2**40, (2, 3), (3, 1))]
+LIES += [(16, 0, (5, 4), (4, 1)), (16, 14, (1, 3), (3, 1)), (16, 0, (2, 3), (2**60, 1))]
+LIES += [(16, -4, (2, 3), (3, 1)), (16, 0, (-2, 3), (3, 1)), (2**40, 2**39, (2, 3), (3, 1))]
+
+
+@pytest.mark.parametrize("lie", LIES)
 def test_sizes_that_do_not_fit_the_file_are_refused_and_allocate_nothing(tmp_path: Path, lie) -> None:
-    with pytest.raises(InputError, match=r"lies about tensor|which torch cannot read"):
-        uncone.open_rows(_pickled(tmp_path / "x.pt", _tensor(*lie)))
+    refuses(r"lies about tensor|which torch cannot read", uncone.open_rows, _pickled(tmp_path / "x.pt", _tensor(*lie)))
 
 
 @pytest.mark.parametrize("name", [b"__builtin__\nbytearray", b"builtins\nprint", b"builtins\neval"])
@@ -127,9 +116,7 @@ def test_random_instructions_are_refused(tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize(("length", "message"), [(5_000, "got an object of mxxx"), (10**6, "a class has a name of")])
-def test_an_object_of_a_very_long_name_is_refused_at_once(
-    tmp_path: Path, legacy: bool, length: int, message: str
-) -> None:
+def test_an_object_of_a_long_name_is_refused_at_once(tmp_path: Path, legacy: bool, length: int, message: str) -> None:
     """The message does not grow with it, and torch searches none that took it hours."""
     path = tmp_path / "x.pt"
     instructions = b"}q\x00X\x01\x00\x00\x00wq\x01cm" + b"x" * length + b"\nf\nq\x02s"

@@ -28,9 +28,8 @@ def _check(texts: list[bytes]) -> np.ndarray:
 
 
 digits = st.text("0123456789", max_size=18)
-decimals = st.builds(
-    lambda sign, whole, rest: f"{sign}{whole}.{rest}".encode(), st.sampled_from(["", "-"]), digits, digits
-)
+signs = st.sampled_from(["", "-"])
+decimals = st.builds(lambda sign, whole, rest: f"{sign}{whole}.{rest}".encode(), signs, digits, digits)
 
 
 @given(st.lists(decimals, min_size=1, max_size=20))
@@ -42,8 +41,7 @@ def test_decimals_are_those_of_float(texts: list[bytes]) -> None:
 
 @given(st.lists(st.text("0123456789.-+eE_ xnaif\xff", min_size=0, max_size=12), min_size=1, max_size=20))
 def test_what_is_no_decimal_is_doubtful(parts: list[str]) -> None:
-    texts = [part.replace(".", "").replace(" ", "").encode("latin-1") for part in parts]
-    for text in texts:
+    for text in [part.replace(".", "").replace(" ", "").encode("latin-1") for part in parts]:
         for at in {0, len(text) // 2, len(text)}:
             _check([text[:at] + b"." + text[at:]]) if text else None
 
@@ -59,8 +57,7 @@ def test_each_of_these_is_doubtful(text: bytes) -> None:
 @pytest.mark.parametrize("form", ["%.5f", "%.6f", "%.8f", "%.10f", "%.15f", "%8.4f"])
 def test_what_files_of_vectors_hold_is_never_doubtful(form: str) -> None:
     source = random.Random(0)
-    texts = [(form % source.gauss(0, 0.5)).strip().encode() for _ in range(20_000)]
-    assert not _check(texts).any()
+    assert not _check([(form % source.gauss(0, 0.5)).strip().encode() for _ in range(20_000)]).any()
 
 
 def test_float32_in_its_shortest_form_is_seldom_doubtful() -> None:

@@ -55,9 +55,7 @@ def _open_files(path: Path) -> int:
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counting open files takes Linux's /proc")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", WRITERS)
-def test_rows_that_are_let_go_close_their_file(
-    tmp_path: Path, name: str, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_let_go_close_their_file(tmp_path: Path, name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_vectors, "available", lambda: threads)
     path = tmp_path / name
     WRITERS[name](path, gaussian(N, D))

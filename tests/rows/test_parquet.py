@@ -70,8 +70,7 @@ def test_a_tensor_column_is_a_column_of_lists(tmp_path: Path) -> None:
 
 def test_part_files_are_one_matrix_in_the_order_of_their_paths(tmp_path: Path) -> None:
     x = gaussian(90, 3)
-    parts = ("a=1/part-0.parquet", "a=1/part-1.parquet", "a=2/b=x/part-0.parquet")
-    for k, name in enumerate(parts):
+    for k, name in enumerate(("a=1/part-0.parquet", "a=1/part-1.parquet", "a=2/b=x/part-0.parquet")):
         _write(tmp_path / "table" / name, {"v": _listed(x[30 * k : 30 * k + 30])}, row_group_size=8)
     (tmp_path / "table" / "_SUCCESS").write_text("")
     _write(tmp_path / "table" / "_temporary" / "part-9.parquet", {"v": _listed(x)})
@@ -192,9 +191,7 @@ def test_no_rows_are_read_from_any_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("said", "got"), [(5, "more"), (15, "10")])
-def test_a_part_of_other_rows_than_its_footer_says(
-    tmp_path: Path, said: int, got: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_of_other_rows_than_said(tmp_path: Path, said: int, got: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of the next part came under other numbers in a pass than in a range."""
     for name in ("a", "b"):
         _write(tmp_path / "t" / f"{name}.parquet", {"v": _listed(gaussian(10, 2))})
@@ -225,8 +222,7 @@ class TestMessages:
         _write(tmp_path / "t" / "a.parquet", {"v": THREE})
         (tmp_path / "t" / "_SUCCESS").write_text("")
         make(tmp_path / "t" / name)
-        message = rf"expected files in .*t, got a link or pipe {name}: remove it"
-        refuses(message, uncone.open_rows, tmp_path / "t")
+        refuses(rf"expected files in .*t, got a link or pipe {name}: remove it", uncone.open_rows, tmp_path / "t")
 
     def test_a_linked_file_is_read(self, tmp_path: Path) -> None:
         _write(tmp_path / "a.parquet", {"v": THREE})
@@ -268,9 +264,7 @@ class TestMessages:
             ),
         ],
     )
-    def test_what_is_no_column_of_lists_of_floats(
-        self, tmp_path: Path, columns: dict[str, object], part: str, message: str
-    ) -> None:
+    def test_no_lists_of_floats(self, tmp_path: Path, columns: dict[str, object], part: str, message: str) -> None:
         refuses(message, uncone.open_rows, f"{_write(tmp_path / 'x.parquet', columns)}{part}")
 
     def test_two_columns_of_one_name(self, tmp_path: Path) -> None:
@@ -370,9 +364,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
     text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(6000, np.int32)), pa.array(["a" * 200_000]))
     table = pa.table({"v": _listed(torch.zeros(6000, 2)), "word": text})
-    pq.write_table(
-        table, tmp_path / "x.parquet", compression="zstd", store_schema=False, dictionary_pagesize_limit=2**30
-    )
+    options = {"compression": "zstd", "store_schema": False, "dictionary_pagesize_limit": 2**30}
+    pq.write_table(table, tmp_path / "x.parquet", **options)
     assert printed(code, f"{tmp_path}/x.parquet#v") < 200  # 1.2 GB, if each row had its own
 
 

@@ -51,8 +51,7 @@ def test_a_block_that_is_let_go_is_used_again(tmp_path: Path) -> None:
 
 def test_centered_rows_subtract_one_vector() -> None:
     x = gaussian(20, 3) + 5
-    rows = CenteredRows(uncone.open_rows(x), x.double().mean(0).numpy())
-    assert close(all_rows(rows), x - x.mean(0), atol=1e-6)
+    assert close(all_rows(CenteredRows(uncone.open_rows(x), x.double().mean(0).numpy())), x - x.mean(0), atol=1e-6)
     assert equal(x, gaussian(20, 3) + 5)
 
 
@@ -112,9 +111,7 @@ def test_lying_safetensors_are_refused(tmp_path: Path, name: str) -> None:
     path = _header(tmp_path / "f.safetensors", LIES[name], b"\0" * 16)
     if name == "a length beyond the file":
         path.write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
-    refuses(
-        r"expected a safetensors file, got .*, which the library refuses \(.*\): it was cut", uncone.open_rows, path
-    )
+    refuses(r"expected a safetensors file, got .*, which .* library refuses \(.*\): it was cut", uncone.open_rows, path)
     with pytest.raises(SafetensorError):
         load_file(path)
 

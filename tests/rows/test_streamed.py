@@ -42,9 +42,7 @@ LENGTHS = st.lists(st.integers(0, 9), min_size=1).filter(any)
 
 
 @given(st.integers(1, 40), LENGTHS, st.integers(1, 50), st.integers(1, 12), st.data())
-def test_blocks_and_ranges_are_those_of_the_matrix(
-    n: int, lengths: list[int], step: int, size: int, data: st.DataObject
-) -> None:
+def test_blocks_and_ranges_are_its_rows(n: int, lengths: list[int], step: int, size: int, data: st.DataObject) -> None:
     x = gaussian(n, 3, dtype=data.draw(st.sampled_from([torch.float32, torch.float64, torch.float16])))
     rows, wide = Pieces(x, lengths, step), x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     blocks = list(rows.blocks(size))

@@ -15,8 +15,7 @@ V, D, N = 240, 12, 24
 def write_checkpoint(path: Path, head: Array | None, *, table: Array | None = None, d: int = D) -> None:
     """A directory of transformers with a table, and a head of its own unless it is None."""
     path.mkdir(parents=True)
-    generator = np.random.default_rng(0)
-    table = generator.standard_normal((V, d)) if table is None else table
+    table = np.random.default_rng(0).standard_normal((V, d)) if table is None else table
     tensors = {"model.embed_tokens.weight": table} | ({} if head is None else {"lm_head.weight": head})
     save_file({name: np.ascontiguousarray(x, np.float32) for name, x in tensors.items()}, path / "model.safetensors")
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": V, "num_hidden_layers": 0}

@@ -56,9 +56,7 @@ def test_many_different_numbers_take_twelve_bytes_each(monkeypatch: pytest.Monke
     assert taken < 15 * len(column)  # arrays grow by an eighth
 
 
-def test_a_table_that_fits_into_no_memory_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_beyond_memory_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t.csv"
     path.write_text("step,value\n")
     os.truncate(path, 2**30)

@@ -69,8 +69,7 @@ def test_no_context_reaches_over_a_boundary() -> None:
 
 def test_contexts_that_are_all_different_give_the_frequencies_of_tokens() -> None:
     """Each row has a single 1, so that sigma_i^2 is how often a token follows."""
-    rng = np.random.default_rng(0)
-    followers = rng.zipf(1.5, 400) % 30
+    followers = np.random.default_rng(0).zipf(1.5, 400) % 30
     ids = np.stack([np.arange(400) + 30, followers], axis=1).ravel()  # each context is one token, seen once
     matrix = ContextMatrix(count_followers(ids, 2 * np.arange(1, 401), 2), "all")
     counts = np.sort(np.bincount(followers))[::-1]
@@ -84,18 +83,15 @@ def test_a_planted_rank_is_found() -> None:
     rng = np.random.default_rng(0)
     rows = rng.dirichlet(np.full(40, 0.2), 3)
     contexts = rng.integers(0, 12, 60_000)
-    cumulative = rows.cumsum(1)[contexts % 3]
-    followers = (rng.random((60_000, 1)) > cumulative).sum(1)
+    followers = (rng.random((60_000, 1)) > rows.cumsum(1)[contexts % 3]).sum(1)
     ids = np.stack([contexts + 40, followers], axis=1).ravel()
-    matrix = ContextMatrix(count_followers(ids, 2 * np.arange(1, 60_001), 2), "all")
-    errors, _ = matrix.spectrum(10)
+    errors, _ = ContextMatrix(count_followers(ids, 2 * np.arange(1, 60_001), 2), "all").spectrum(10)
     assert errors[2] > 0.2 > 0.05 > errors[3]
 
 
 def test_tokens_without_order_show_no_difference() -> None:
     ids = np.random.default_rng(3).zipf(1.4, 30_000)
-    found = uncone.context_rank(ids[ids < 200], order=3, dimensions=60)
-    assert "no difference is shown" in found.verdict
+    assert "no difference is shown" in uncone.context_rank(ids[ids < 200], order=3, dimensions=60).verdict
 
 
 def test_what_is_left_beyond_the_rank_is_nothing() -> None:

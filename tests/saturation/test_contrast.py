@@ -37,8 +37,7 @@ def test_tails_are_those_of_scipy(degrees: int) -> None:
 @pytest.mark.parametrize("steps", [STEPS, UNEVEN])
 def test_contrast_and_jitter_are_those_of_a_loop(steps: np.ndarray) -> None:
     y = np.random.default_rng(0).standard_normal((3, len(steps)))
-    errors = np.full_like(y, 0.01)
-    found = contrasts(y, errors, design(steps))
+    found = contrasts(y, np.full_like(y, 0.01), design(steps))
     for row in range(3):
         late = [y[row, i] for i in range(len(steps)) if steps[i] >= 0.77 * steps[-1]]
         middle = [y[row, i] for i in range(len(steps)) if 0.22 * steps[-1] <= steps[i] <= 0.52 * steps[-1]]
@@ -110,8 +109,7 @@ def test_a_quiet_majority_does_not_speak_for_curves_of_another_jitter() -> None:
 def test_the_chance_of_a_contrast_is_uniform_under_white_jitter_about_a_quadratic() -> None:
     random, of = np.random.default_rng(2), design(np.arange(1.0, 31.0))
     y = random.standard_normal((2000, 30))
-    white = np.tile(np.eye(20)[0], (2000, 1))
-    p = p_of(contrasts(y, None, of), None, of, white)
+    p = p_of(contrasts(y, None, of), None, of, np.tile(np.eye(20)[0], (2000, 1)))
     assert np.mean(p <= 0.025) == pytest.approx(0.025, abs=0.012)
     assert np.mean(p <= 0.5) == pytest.approx(0.5, abs=0.04)
 
@@ -177,8 +175,7 @@ def test_a_curve_that_ends_at_its_peak_has_the_chance_one() -> None:
 def test_the_bend_is_found_by_trying_every_one() -> None:
     random = np.random.default_rng(6)
     x = np.log(STEPS)
-    line = np.where(x < x[8], x - x[8], -3 * (x - x[8]))
-    y = line + 0.05 * random.standard_normal((4, len(STEPS)))
+    y = np.where(x < x[8], x - x[8], -3 * (x - x[8])) + 0.05 * random.standard_normal((4, len(STEPS)))
     found = change_points(y, STEPS, np.eye(len(STEPS)))
     for row in range(4):
         left = []

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.curves_example import make_rows
+from tests.rows.reading import refuses
 from tests.saturation.test_tensorboard import events
 from uncone.errors import InputError
 from uncone.saturation.curves.columns import curves_of
@@ -61,8 +62,7 @@ def test_every_table_gives_the_same_verdicts(tmp_path: Path, name: str) -> None:
 
 
 def test_a_frame_of_pandas_and_columns_are_read() -> None:
-    pandas = pytest.importorskip("pandas")
-    assert _verdicts(uncone.judge_curves(pandas.DataFrame(ROWS))) == EXPECTED
+    assert _verdicts(uncone.judge_curves(pytest.importorskip("pandas").DataFrame(ROWS))) == EXPECTED
     assert _verdicts(uncone.judge_curves({name: [row[name] for row in ROWS] for name in NAMES})) == EXPECTED
 
 
@@ -75,8 +75,7 @@ def test_columns_are_named(tmp_path: Path) -> None:
         ({"step": "sen", "value": "lambada_acc"}, r"a column 'sen' for the step.*did you mean 'seen'"),
         ({"stepp": "seen"}, r"roles out of step, value.*'stepp': did you mean 'step'"),
     ):
-        with pytest.raises(InputError, match=message):
-            uncone.judge_curves(path, columns=columns)
+        refuses(message, uncone.judge_curves, path, columns=columns)
     record = uncone.judge_curves(path, columns={"step": "seen", "value": "lambada_acc", "batch_size": "bs"})
     assert _verdicts(record) == EXPECTED
     assert record.curves[0].settings == {"bs": "1024"}
@@ -153,8 +152,7 @@ def test_a_direction_that_nobody_said_is_in_the_verdict() -> None:
     assert "for 'value', whose" in uncone.judge_curves(_falling()).verdict
     (curve,) = uncone.judge_curves(_falling(), lower=["value"]).curves
     assert (curve.lower, curve.declined) == (True, False)
-    with pytest.raises(InputError, match="which has 'value', got 'valu': did you mean 'value'"):
-        uncone.judge_curves(_falling(), lower=["valu"])
+    refuses("which has 'value', got 'valu': did you mean 'value'", uncone.judge_curves, _falling(), lower=["valu"])
 
 
 def test_the_direction_can_be_said() -> None:
@@ -164,8 +162,7 @@ def test_the_direction_can_be_said() -> None:
     loss = [row | {"metric": "loss"} for row in falling]
     assert not uncone.judge_curves(loss).curves[0].declined
     assert uncone.judge_curves(loss, higher=["loss"]).curves[0].declined
-    with pytest.raises(InputError, match=r"which has 'acc', got 'ac': did you mean 'acc'"):
-        uncone.judge_curves(falling, lower=["ac"])
+    refuses(r"which has 'acc', got 'ac': did you mean 'acc'", uncone.judge_curves, falling, lower=["ac"])
 
 
 def test_cells_that_are_no_numbers_leave_a_curve_undecided() -> None:
@@ -228,31 +225,22 @@ def test_curves_without_any_value_one_point_or_steps_in_words() -> None:
     [(1, 0.7, "are they percents"), (1, 0.007, ""), (100, 0.007, "are they fractions"), (100, 0.7, ""), (1, 0.1, "")],
 )
 def test_standard_errors_in_another_unit_are_noted(values: float, errors: float, said: str) -> None:
-    random = np.random.default_rng(0)
-    y = 0.4 - 0.3 * np.exp(-np.arange(30) / 3) + 0.007 * random.standard_normal(30)
+    y = 0.4 - 0.3 * np.exp(-np.arange(30) / 3) + 0.007 * np.random.default_rng(0).standard_normal(30)
     rows = [{"metric": "acc", "step": s + 1, "value": values * v, "stderr": errors} for s, v in enumerate(y)]
     (curve,) = uncone.judge_curves(rows).curves
     assert (said in "".join(curve.notes)) if said else curve.notes == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "a header"),
-        ("step,value\n", "expected rows"),
-        ("step,step\n1,2\n", "different names"),
-        ("step,value\n1,2,3\n", "2 columns in row 1"),
-        ('step,value\n1,"2\n', "does not parse"),
-        ("[1, 2]", "one JSON object a line"),
-        ('{"step": 1\n', "does not parse"),
-        ("[" * 9000, "does not parse"),
-    ],
-)
+NO_TABLES = [("", "a header"), ("step,value\n", "expected rows"), ("step,step\n1,2\n", "different names")]
+NO_TABLES += [("step,value\n1,2,3\n", "2 columns in row 1"), ("[1, 2]", "one JSON object a line")]
+NO_TABLES += [(text, "does not parse") for text in ('step,value\n1,"2\n', '{"step": 1\n', "[" * 9000)]
+
+
+@pytest.mark.parametrize(("text", "said"), NO_TABLES)
 def test_a_table_that_is_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
-    with pytest.raises(InputError, match=said):
-        uncone.judge_curves(path)
+    refuses(said, uncone.judge_curves, path)
 
 
 def test_what_is_not_there_or_no_source(tmp_path: Path) -> None:
@@ -265,8 +253,7 @@ def test_what_is_not_there_or_no_source(tmp_path: Path) -> None:
         (ROWS, {"alpha": 5}, "alpha between 0 and 1, got 5"),
         (ROWS, {"seed": -1}, "a seed"),
     ):
-        with pytest.raises(InputError, match=message):
-            uncone.judge_curves(source, **options)
+        refuses(message, uncone.judge_curves, source, **options)
 
 
 # lm-evaluation-harness
@@ -329,8 +316,7 @@ def test_results_of_the_old_form_and_without_steps(tmp_path: Path) -> None:
     row = {"model": "m", "step": 9, "task": "piqa", "metric": "acc", "value": 0.6, "stderr": 0.01, "shots": "5"}
     assert {name: list(cells) for name, cells in columns.items()} == {name: [cell] for name, cell in row.items()}
     (tmp_path / "results.json").write_text(json.dumps(_harness("m", 1, 0.5, config={})))
-    with pytest.raises(InputError, match="names no step"):
-        open_table(tmp_path)
+    refuses("names no step", open_table, tmp_path)
 
 
 # trainer_state.json
@@ -353,8 +339,7 @@ def test_the_losses_of_a_trainer_are_curves(tmp_path: Path) -> None:
     assert record.curves[0].model == tmp_path.name
     assert uncone.judge_curves(folder / "trainer_state.json").curves[0].declined is not None
     (folder / "trainer_state.json").write_text('{"log_history": [{"step": 1}]}')
-    with pytest.raises(InputError, match="expected losses"):
-        uncone.judge_curves(folder)
+    refuses("expected losses", uncone.judge_curves, folder)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -130,8 +130,7 @@ def test_the_unit_and_the_origin_do_not_matter(unit: float, origin: float) -> No
 
 def test_many_curves_can_still_be_called_declined() -> None:
     """Holm over 400 curves multiplies by 400: counted draws would have to be 80,000 each."""
-    curves = _planted(25.0, models=400, n=16)
-    verdicts, _ = judge(curves)
+    verdicts, _ = judge(_planted(25.0, models=400, n=16))
     assert verdicts[0].declined
     assert sum(v.declined is True for v in verdicts) == 1
     assert (verdicts[0].p_peak or 1.0) < 0.05 / 400
@@ -145,8 +144,7 @@ def test_what_never_declines_is_rarely_called_declined(correlation: float, famil
     root = np.linalg.cholesky(correlation ** np.abs(np.subtract.outer(np.arange(n), np.arange(n))))
     y = random.standard_normal((count, n)) @ root.T
     verdicts, _ = judge([Curve(str(i), str(i // family), "acc", STEPS, row) for i, row in enumerate(y)])
-    fell = np.array([v.declined for v in verdicts]).reshape(-1, family).any(1)
-    assert fell.mean() <= 0.06
+    assert np.array([v.declined for v in verdicts]).reshape(-1, family).any(1).mean() <= 0.06
 
 
 def test_a_curve_that_cannot_be_judged_says_why_and_the_others_go_on() -> None:
@@ -174,8 +172,7 @@ def test_a_curve_that_cannot_be_judged_says_why_and_the_others_go_on() -> None:
 
 def test_missing_errors_leave_the_jitter_and_are_said() -> None:
     curves = _planted(10.0, models=2)
-    holed = replace(curves[0], errors=np.r_[np.nan, np.ones(39)])
-    verdict = judge([holed, curves[1]])[0][0]
+    verdict = judge([replace(curves[0], errors=np.r_[np.nan, np.ones(39)]), curves[1]])[0][0]
     assert verdict.noise == "jitter"
     assert "standard errors are missing" in verdict.notes[0]
 
@@ -183,8 +180,7 @@ def test_missing_errors_leave_the_jitter_and_are_said() -> None:
 def test_constant_and_smooth_curves_have_a_verdict() -> None:
     steps = np.arange(1.0, 31.0)
     flat = Curve("flat", "t", "acc", steps, np.full(30, 0.5))
-    smooth = Curve("smooth", "t2", "acc", steps, -((steps - 10) ** 2))
-    verdicts = judge([flat, smooth])[0]
+    verdicts = judge([flat, Curve("smooth", "t2", "acc", steps, -((steps - 10) ** 2))])[0]
     assert [v.declined for v in verdicts] == [False, True]
 
 

@@ -45,8 +45,7 @@ def test_directions_that_carry_the_answer_are_missed() -> None:
     head[V // 2 :, 3] -= 2
     head -= head.mean(0)
     labels = torch.randint(0, V, (N,), generator=generator)
-    states = 2 * head[labels]
-    found = excise(States(states, labels, head, None, None, 1.0, "planted", torch.arange(N) // 50))
+    found = excise(States(2 * head[labels], labels, head, None, None, 1.0, "planted", torch.arange(N) // 50))
     assert _row(found, "raw", 1)[0] == pytest.approx(torch.log(torch.tensor(2.0)).item(), abs=0.1)
     assert found.cause == "information"
     assert "carry" in found.verdict

@@ -14,11 +14,9 @@ from uncone.saturation.head.gradient.record import GradientShare
 Tensor = torch.Tensor
 
 
-def _states(
-    head: Tensor, states: Tensor, labels: Tensor, *, cap: float | None = None, bias: Tensor | None = None
-) -> States:
+def _states(head: Tensor, x: Tensor, labels: Tensor, *, cap: float | None = None, bias: Tensor | None = None) -> States:
     windows = torch.arange(len(labels)) * 20 // len(labels)
-    return States(states.float(), labels, head.float(), bias, cap, 1.0, "planted", windows)
+    return States(x.float(), labels, head.float(), bias, cap, 1.0, "planted", windows)
 
 
 def _random(n: int, v: int, d: int, seed: int = 0, **more: float) -> States:
@@ -65,8 +63,7 @@ def test_a_head_of_the_first_tokens_keeps_their_part_of_a_capped_gradient() -> N
     given_ = _states(torch.eye(v)[:, :d], torch.zeros(6, d), torch.tensor([0, 1, 2, 5, 6, 7]), cap=cap)
     whole = (1 - 1 / v) ** 2 + (v - 1) / v**2  # of all of g
     of_first, of_others = (1 - 1 / v) ** 2 + (d - 1) / v**2, d / v**2
-    expected = (of_first / whole + of_others / whole) / 2
-    assert _all(kept_gradient_share(given_))[2] == pytest.approx(expected, rel=1e-5)
+    assert _all(kept_gradient_share(given_))[2] == pytest.approx((of_first / whole + of_others / whole) / 2, rel=1e-5)
 
 
 def test_a_row_that_is_the_mean_passes_nothing_back() -> None:
@@ -74,8 +71,7 @@ def test_a_row_that_is_the_mean_passes_nothing_back() -> None:
     head[7] = 0
     head = head - head.sum(0) / 29
     head[7] = 0
-    given_ = _states(head, torch.zeros(20, 4), torch.full((20,), 7))
-    share = kept_gradient_share(given_)
+    share = kept_gradient_share(_states(head, torch.zeros(20, 4), torch.full((20,), 7)))
     assert _all(share)[3] == pytest.approx(0, abs=1e-10)
     assert "more is lost than counting" in share.verdict
 

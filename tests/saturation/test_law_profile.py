@@ -69,8 +69,7 @@ def test_an_end_is_open_where_the_farthest_value_fits() -> None:
 
 def test_no_threshold_is_below_that_of_many_runs() -> None:
     """A law that has lost E gives simulated runs whose sum hardly rises: their quantile alone was a width of 0."""
-    of = known(*noisy(WITHOUT_E, runs=12, noise=0.1))
-    assert min(of.thresholds.values()) >= CHI_SQUARE
+    assert min(known(*noisy(WITHOUT_E, runs=12, noise=0.1)).thresholds.values()) >= CHI_SQUARE
 
 
 def without_e() -> dict[str, Array]:

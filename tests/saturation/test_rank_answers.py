@@ -22,8 +22,7 @@ def _drawn(excess: np.ndarray, error: float, seed: int = 0, draws: int = 400) ->
 
 
 def test_means_of_blocks_and_their_errors_are_those_of_a_loop() -> None:
-    random = np.random.default_rng(0)
-    values, blocks = random.normal(size=(3, 100)), np.repeat([2, 5, 6, 9], [30, 20, 40, 10])
+    values, blocks = np.random.default_rng(0).normal(size=(3, 100)), np.repeat([2, 5, 6, 9], [30, 20, 40, 10])
     means = block_means(values, blocks)
     for row, of_row in zip(values, means, strict=True):
         assert of_row == pytest.approx([row[blocks == b].mean() for b in (2, 5, 6, 9)])
@@ -45,8 +44,7 @@ def test_the_smallest_rank_is_the_first_from_which_on_all_are_within() -> None:
     assert (found.rank, found.low, found.high) == (8, 8, 16)
     nothing = smallest((1, 2), np.array([1.0, 0.5]), _drawn(np.array([1.0, 0.5]), 0.01), 0.01)
     assert (nothing.rank, nothing.low, nothing.high) == (None, None, None)
-    everything = np.zeros(2)
-    assert smallest((1, 2), everything, np.zeros((5, 2)), 0.01).rank == 1
+    assert smallest((1, 2), np.zeros(2), np.zeros((5, 2)), 0.01).rank == 1
 
 
 SMOOTH: dict[str, Callable[[], np.ndarray]] = {

@@ -105,8 +105,7 @@ def test_every_column_is_what_its_heading_says(n: int) -> None:
         found = (plain.bounds[i].on_states, plain.bounds[i].spectral, plain.bounds[i].frobenius)
         assert found == pytest.approx((on_states, spectral, frobenius), rel=1e-5)
         told = (whole, whole - mean(head, range(n)), change, on_states, spectral, frobenius)
-        shown = [float(str(cell)) for cell in wholes.rows[i][1:]]
-        assert shown == pytest.approx(told, rel=0.006, abs=0.006)
+        assert [float(str(cell)) for cell in wholes.rows[i][1:]] == pytest.approx(told, rel=0.006, abs=0.006)
 
 
 def test_a_head_that_uses_every_direction_needs_them_all() -> None:
@@ -121,8 +120,7 @@ def test_no_answer_depends_on_a_row_added_to_all_or_on_how_states_are_scaled() -
     base = rank_curve(s, refits=False)
     scaled = replace(s, scale=0.25, states=4 * s.states), replace(s, head=s.head / 4, scale=4.0)
     for other in (replace(s, head=s.head + torch.randn(8)), *scaled):
-        again = rank_curve(other, refits=False)
-        for one, two in zip(base.lines, again.lines, strict=True):
+        for one, two in zip(base.lines, rank_curve(other, refits=False).lines, strict=True):
             assert two.losses == pytest.approx(one.losses, abs=1e-4)
 
 
@@ -145,8 +143,7 @@ def test_the_margin_moves_the_answer() -> None:
 
 def test_the_same_seed_gives_the_same_curve_and_progress_is_told() -> None:
     s, told = made(600, 30, 8), []
-    one = rank_curve(s, evaluations=4, progress=lambda *step: told.append(step))
-    assert one == rank_curve(s, evaluations=4)
+    assert rank_curve(s, evaluations=4, progress=lambda *step: told.append(step)) == rank_curve(s, evaluations=4)
     assert {step for step, _, _ in told} >= {"reading the plain truncation", "refitting"}
     assert all(0 <= done <= of for _, done, of in told)
 
@@ -183,8 +180,7 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, object], told:
 
 
 def test_states_of_zero_and_one_token_that_always_comes_are_read() -> None:
-    s = made(400, 30, 8)
-    empty = replace(s, states=torch.zeros(400, 8), labels=torch.zeros(400, dtype=torch.int64))
+    empty = replace(made(400, 30, 8), states=torch.zeros(400, 8), labels=torch.zeros(400, dtype=torch.int64))
     curve = rank_curve(empty, evaluations=3)
     for line in curve.lines:
         assert all(torch.isfinite(torch.tensor(line.losses)))
@@ -230,8 +226,7 @@ def test_a_mixture_wins_where_the_source_is_one() -> None:
     p = 0.5 * left + 0.5 * right
     labels = torch.multinomial(p, 1, generator=random)[:, 0]
     blocks = torch.arange(n).numpy() // 60
-    fit = torch.from_numpy(blocks % 4 != 3)
-    found = compare(Text(x, labels), gauge(head, None), fit, blocks, steps=600)
+    found = compare(Text(x, labels), gauge(head, None), torch.from_numpy(blocks % 4 != 3), blocks, steps=600)
     assert found.high < 0, found
 
 

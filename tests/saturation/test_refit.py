@@ -15,8 +15,7 @@ Tensor = torch.Tensor
 
 def _problem(s: States, teacher: float) -> tuple[Objective, Tensor, Tensor]:
     head = gauge(s.head, s.cap)
-    bias = None if s.bias is None else s.bias.double()
-    text = Text(s.states.double(), s.labels, bias, s.cap)
+    text = Text(s.states.double(), s.labels, None if s.bias is None else s.bias.double(), s.cap)
     return Objective.of(text, head, teacher), head, second_moment(text.x)
 
 
@@ -91,11 +90,9 @@ def test_a_refit_is_never_worse_than_its_start_and_finds_a_planted_rank(rank: in
     s = made(1500, 40, 12, rank=8)
     problem, head, moment = _problem(s, 1.0)
     ends = []
-    starts = [cut(plain(head), rank), cut(data_aware(head, moment), rank), random_head(40, 12, rank, moment, 0)]
-    for start in starts:
+    for start in [cut(plain(head), rank), cut(data_aware(head, moment), rank), random_head(40, 12, rank, moment, 0)]:
         (a, b), fit = of_rank(problem, start, 150)
-        before = float(_by_autograd(s, 1.0, start[0] @ start[1]))
-        assert fit.objective <= before + 1e-12
+        assert fit.objective <= float(_by_autograd(s, 1.0, start[0] @ start[1])) + 1e-12
         assert fit.objective == pytest.approx(float(_by_autograd(s, 1.0, a @ b)))
         ends.append(fit.objective)
     least = float(_by_autograd(s, 1.0, head))

@@ -129,8 +129,7 @@ def test_what_is_refused(
 
 def test_steps_of_checkpoints_without_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_family(tmp_path / "family", 5)
-    paths = sorted((tmp_path / "family").iterdir())[:2]
-    for path, name in zip(paths, ("first", "second"), strict=True):
+    for path, name in zip(sorted((tmp_path / "family").iterdir())[:2], ("first", "second"), strict=True):
         path.rename(tmp_path / name)
     options = ["checkpoints", tmp_path / "first", tmp_path / "second", "--steps", "7", "3", *_files(tmp_path)]
     record = _answered(tmp_path, _run(capsys, *options), CheckpointTrace)

@@ -32,8 +32,7 @@ DATA = (Path(__file__).parents[2] / "../shared/data/pythia/godey2024_digitised.c
 
 def pythias(*, outside: bool = False) -> dict[str, list[object]]:
     n = [OUTSIDE[model] if outside else n for model, (n, _) in FINAL.items()]
-    losses = [loss for _, loss in FINAL.values()]
-    return {"model": [*FINAL], "n": n, "t": [TOKENS] * len(FINAL), "loss": losses}
+    return {"model": [*FINAL], "n": n, "t": [TOKENS] * len(FINAL), "loss": [loss for _, loss in FINAL.values()]}
 
 
 def test_two_constants_of_two_runs_in_closed_form() -> None:
@@ -51,8 +50,7 @@ def test_exact_losses_give_the_planted_constants_and_no_width() -> None:
     n, t, losses = simulated(20, 0.0, seed=0)
     law = fit(n, t, losses)
     assert [getattr(law, name) for name in CONSTANTS] == pytest.approx([getattr(TRUE, c) for c in CONSTANTS], rel=1e-4)
-    record = uncone.fit_scaling_law({"n": n, "t": t, "loss": losses}, resamples=100)
-    for constant in record.constants:
+    for constant in uncone.fit_scaling_law({"n": n, "t": t, "loss": losses}, resamples=100).constants:
         low, high = constant.profile
         assert high - low < 1e-3 * constant.value
 
@@ -128,8 +126,7 @@ def test_intervals_hold_planted_constants_as_often_as_they_say() -> None:
     for seed in range(120):
         losses = true.predict(n, t) * np.exp(0.01 * np.random.default_rng(seed).standard_normal(6))
         problem = problem_of(n, t, losses, fixed=FIXED)
-        law = fitted(problem)
-        known = uncertainty(problem, law, resamples=199, seed=seed)
+        known = uncertainty(problem, fitted(problem), resamples=199, seed=seed)
         bootstrap, (low, high) = known.constants()[1], known.profiles()[1]
         _, gap_low, gap_high = known.mean_gap(n[:2], t[:2], true.predict(n[:2], t[:2]))
         hits += [bootstrap[0] <= 0.246 <= bootstrap[1], low <= 0.246 <= high, gap_low <= 0 <= gap_high]
@@ -145,8 +142,7 @@ def test_the_profile_ends_where_the_deviance_meets_its_threshold() -> None:
     for place, name in ((0, "A"), (3, "beta")):
         for end in known.profiles()[place]:
             rise = np.array(fit(n, t, losses, fixed={name: end}).objective - law.objective)
-            found = deviance(rise, np.array(known.noise), 1e-3)
-            assert found == pytest.approx(known.thresholds[place], rel=0.02)
+            assert deviance(rise, np.array(known.noise), 1e-3) == pytest.approx(known.thresholds[place], rel=0.02)
 
 
 def test_the_deviance_of_squares_is_the_sum_over_the_variance_and_of_sizes_twice_that_of_medians() -> None:
@@ -207,8 +203,7 @@ def test_a_law_that_is_given_only_reads_gaps() -> None:
 
 
 def test_no_run_to_spare_leaves_intervals_out_and_says_so() -> None:
-    runs = {"n": [1e8, 1e9], "t": [3e11] * 2, "loss": [3.3, 2.7]}
-    record = uncone.fit_scaling_law(runs, fixed=FIXED)
+    record = uncone.fit_scaling_law({"n": [1e8, 1e9], "t": [3e11] * 2, "loss": [3.3, 2.7]}, fixed=FIXED)
     assert record.noise is None
     assert record.constants[0].profile is None
     assert record.resamples == 0

@@ -64,8 +64,7 @@ def test_anisotropy_is_the_mean_of_all_cosines() -> None:
     u = h / np.linalg.norm(h, axis=1, keepdims=True)
     pairs = [float(u[i] @ u[j]) for i in range(60) for j in range(60) if i != j]
     assert of_rows(Moments.of(h), "states")["states_cosine"] == pytest.approx(np.mean(pairs), abs=1e-12)
-    fast = (np.square(u.sum(axis=0)).sum() - 60) / (60 * 59)
-    assert fast == pytest.approx(np.mean(pairs), abs=1e-12)
+    assert (np.square(u.sum(axis=0)).sum() - 60) / (60 * 59) == pytest.approx(np.mean(pairs), abs=1e-12)
 
 
 def test_singular_values_are_those_of_the_matrix() -> None:

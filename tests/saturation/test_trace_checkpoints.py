@@ -11,6 +11,7 @@ import pytest
 
 from tests.command import run_command
 from tests.edited import edited
+from tests.rows.reading import refuses
 from tests.saturation.families import D, N, V, head_at, losses, table_of, write_checkpoint, write_family
 from uncone import report, trace_checkpoints
 from uncone.errors import InputError
@@ -56,8 +57,7 @@ def test_a_planted_order_is_found(family: Path, turn: int, order: str) -> None:
 
 
 def test_a_loss_that_never_turns_is_said_to(family: Path) -> None:
-    falling = [(step, 3 / math.sqrt(1 + step / 100)) for step, _ in losses(10)]
-    found = trace_checkpoints(family, losses=falling)
+    found = trace_checkpoints(family, losses=[(step, 3 / math.sqrt(1 + step / 100)) for step, _ in losses(10)])
     assert found.verdict.endswith("the loss shows no sure turn.")
     assert all(row.order == "" for row in found.turns)
 
@@ -157,12 +157,11 @@ def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> N
     out = tmp_path / "kept.jsonl"
     checkpoints.read_checkpoints(checkpoints.places_of([family]), out=out)
     own = out.read_text().splitlines(keepends=True)
-    old = '{"key": "0123", "checkpoint": {"name": "a", "step": 1}}\n'
     for lines, number, got in (
         (["dear diary\n"], 1, "'dear diary"),
         (["dear diary"], 1, "'dear diary"),
         (['{"key": "mine", "loss": 2.5}\n', '{"key": "yours"}\n'], 1, '\'{"key": "mine"'),
-        ([old], 1, '\'{"key": "0123"'),
+        (['{"key": "0123", "checkpoint": {"name": "a", "step": 1}}\n'], 1, '\'{"key": "0123"'),
         ([*own, "note to self\n"], N + 1, "'note to self"),
         ([*own, "note to self"], N + 1, "'note to self"),
         ([*own[:3], "\n", *own[3:]], 4, "'\\\\n'"),
@@ -173,8 +172,7 @@ def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> N
     ):
         out.write_text("".join(lines))
         message = rf"expected a checkpoint as this version .* in line {number} of .*kept.jsonl, got {got}"
-        with pytest.raises(InputError, match=message):
-            trace_checkpoints(family, out=out)
+        refuses(message, trace_checkpoints, family, out=out)
         assert out.read_text() == "".join(lines)
     with pytest.raises(InputError):
         trace_checkpoints(family, out=family / "step0" / "model.safetensors")
@@ -251,8 +249,7 @@ def test_what_has_no_step_is_named_and_a_folder_of_two_is_read(tmp_path: Path) -
     assert [one.step for one in found.checkpoints] == [100, 200]
     assert f"Not read, as no step is in the name: {tmp_path.name[:40]}, final." in found.notes
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match="got no folder that names a step"):
-        trace_checkpoints(tmp_path / "none")
+    refuses("got no folder that names a step", trace_checkpoints, tmp_path / "none")
 
 
 def test_equal_series_have_equal_turns_and_few_show_their_numbers(tmp_path: Path) -> None:
@@ -274,8 +271,7 @@ def test_steps_come_from_names_trainers_or_the_caller(tmp_path: Path) -> None:
     def steps(given: list[Path], of: list[int] | None = None) -> list[int]:
         return [place.step for place in checkpoints.places_of(given, of)]
 
-    with pytest.raises(InputError, match=r"expected a step in the name of .*/a, such as step1000"):
-        trace_checkpoints(paths)
+    refuses(r"expected a step in the name of .*/a, such as step1000", trace_checkpoints, paths)
     (paths[0] / "trainer_state.json").write_text('{"global_step": 100, "log_history": []}')
     assert steps(paths) == [100, 200, 300]
     assert [one.step for one in trace_checkpoints(paths, steps=[3, 2, 1]).checkpoints] == [1, 2, 3]
@@ -285,8 +281,7 @@ def test_steps_come_from_names_trainers_or_the_caller(tmp_path: Path) -> None:
         ([tmp_path / "nothing"], None, r"no checkpoint .*nothing"),
         ([], None, "expected directories of checkpoints, got none"),
     ):
-        with pytest.raises(InputError, match=message):
-            steps(given, of)
+        refuses(message, steps, given, of)
 
 
 def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Path) -> None:
@@ -311,8 +306,7 @@ def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Pat
         ("e.csv", "task,metric,step,value\nlambada,acc,100,0.5\n", "the columns step and loss in .*, without loss"),
     ):
         (tmp_path / name).write_text(content)
-        with pytest.raises(InputError, match=f"expected {message}"):
-            checkpoints.losses_of(tmp_path / name, places)
+        refuses(f"expected {message}", checkpoints.losses_of, tmp_path / name, places)
 
 
 def test_a_gap_is_named() -> None:

@@ -24,16 +24,13 @@ def _alone(head: Tensor, text: Text) -> Tensor:
 
 @pytest.mark.parametrize("cap", [None, 5.0])
 @pytest.mark.parametrize("bias", [False, True])
-def test_nested_losses_are_those_of_each_head_alone(
-    cap: float | None, bias: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nested_losses_are_those_of_each_head(cap: float | None, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truncation, "_CHUNK_BYTES", 60 * 4 * 50)  # many chunks, the last one short
     s = made(333, cap=cap, bias=bias)
     text, head = Text(s.states, s.labels, s.bias, s.cap), gauge(s.head, s.cap)
     ranks, seen = [1, 3, 4, 16], []
     for heads in (plain(head), data_aware(head, second_moment(text.x))):
-        found = losses(heads, ranks, text, lambda *told: seen.append(told))
-        for rank, row in zip(ranks, found, strict=True):
+        for rank, row in zip(ranks, losses(heads, ranks, text, lambda *told: seen.append(told)), strict=True):
             torch.testing.assert_close(row, _alone(heads.at(rank), text), atol=3e-5, rtol=1e-5)
     assert max(seen) == (333, 333)
 
@@ -77,8 +74,7 @@ def test_no_rival_of_the_same_rank_cuts_the_states_better(weighted: bool) -> Non
 
 
 def test_states_that_lie_in_a_subspace_are_cut_there() -> None:
-    basis = torch.linalg.qr(torch.randn(12, 12))[0][:3]
-    x = torch.randn(400, 3) @ basis
+    x = torch.randn(400, 3) @ torch.linalg.qr(torch.randn(12, 12))[0][:3]
     head = gauge(torch.randn(50, 12), None)
     heads = data_aware(head, second_moment(x))
     assert torch.isfinite(heads.left).all()
@@ -102,21 +98,18 @@ def test_no_loss_changes_by_more_than_its_bound(seed: int, rank: int, size: floa
     random = torch.Generator().manual_seed(seed)
     x = torch.randn(64, 8, generator=random) @ torch.randn(8, 8, generator=random)
     head = gauge(size * torch.randn(20, 8, generator=random) + torch.randn(8, generator=random), cap)
-    labels = torch.randint(0, 20, (64,), generator=random)
-    text, moment = Text(x, labels, None, cap), second_moment(x)
+    text, moment = Text(x, torch.randint(0, 20, (64,), generator=random), None, cap), second_moment(x)
     norms = x.double().norm(dim=1)
     for heads in (plain(head), data_aware(head, moment)):
         changes = (_alone(heads.at(rank), text) - _alone(head, text)).abs()
         found = bounds(head, heads, rank, moment, float(norms.mean()))
         room = 1 + 1e-6
         assert float(changes.mean()) <= found.on_states * room + 1e-6
-        assert (
-            found.on_states <= float(norms.square().mean().sqrt()) * found.frobenius / float(norms.mean()) * room + 1e-6
-        )
+        bound = float(norms.square().mean().sqrt()) * found.frobenius / float(norms.mean())
+        assert found.on_states <= bound * room + 1e-6
         assert float(changes.mean()) <= found.spectral * room + 1e-6
         assert found.spectral <= found.frobenius * room
-        cut = head - heads.at(rank)
-        largest = float(torch.linalg.matrix_norm(cut, 2)) * np.sqrt(2)
+        largest = float(torch.linalg.matrix_norm(head - heads.at(rank), 2)) * np.sqrt(2)
         assert bool((changes <= largest * norms * room + 1e-6).all()), "token by token too (note, 1.6)"
 
 
@@ -132,8 +125,7 @@ def test_near_an_optimum_the_loss_grows_with_the_square_and_elsewhere_linearly()
         return float(-(p * torch.log_softmax(text.x.double() @ weight.T, 1)).sum(1).mean())
 
     def rate(at: Tensor) -> float:
-        sizes = (1e-3, 1e-2)
-        small, large = (abs(expected(at + size * away) - expected(at)) for size in sizes)
+        small, large = (abs(expected(at + size * away) - expected(at)) for size in (1e-3, 1e-2))
         return float(np.log10(large / small))
 
     assert rate(head) == pytest.approx(2, abs=0.05)

@@ -67,8 +67,7 @@ def test_a_turn_stays_where_it_was_when_the_series_recovers() -> None:
 
 
 def test_the_noise_has_the_restricted_likelihood_of_its_contrasts() -> None:
-    generator = np.random.default_rng(0)
-    y = np.where(X < 12, 12 - X, 0.5 * (X - 12)) + 2 * _wander(30, 0.5, generator)
+    y = np.where(X < 12, 12 - X, 0.5 * (X - 12)) + 2 * _wander(30, 0.5, np.random.default_rng(0))
     fit = turns._Parts(y[None]).fit(y)
     noise = turns._noise_of(y, fit)
     block = np.concatenate([[0], np.cumsum(np.diff(fit) != 0)])
@@ -86,8 +85,7 @@ def test_the_noise_has_the_restricted_likelihood_of_its_contrasts() -> None:
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 def test_a_planted_turn_is_found_in_its_interval(correlation: float) -> None:
-    generator = np.random.default_rng(3)
-    y = np.where(X < 12, 1.5 * (12 - X), 0.5 * (X - 12)) + 0.4 * _wander(30, correlation, generator)
+    y = np.where(X < 12, 1.5 * (12 - X), 0.5 * (X - 12)) + 0.4 * _wander(30, correlation, np.random.default_rng(3))
     found = _find(X, y)
     assert found.p < turns.LEVEL
     assert found.low <= 12 <= found.high

@@ -24,10 +24,9 @@ def model(tmp_path: Path) -> Path:
 def test_counts_are_what_diagnose_takes(model: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(_text(200_000))
     steps = list[str]()
-    found = uncone.count(
-        model, tmp_path / "a.txt", save=tmp_path / "counts.npy", progress=lambda what, *_: steps.append(what)
-    )
-    counts = np.load(tmp_path / "counts.npy")
+    out = tmp_path / "counts.npy"
+    found = uncone.count(model, tmp_path / "a.txt", save=out, progress=lambda what, *_: steps.append(what))
+    counts = np.load(out)
     assert (counts.shape, counts.dtype, int(counts.sum())) == ((400,), np.int64, 200_000)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "counts.npy", "model"]
     assert steps[-1] == "counting tokens"
@@ -39,8 +38,7 @@ def test_counts_are_what_diagnose_takes(model: Path, tmp_path: Path) -> None:
     assert found.words is not None
     assert found.words.different == 250
     assert found.tokens.law.exponent.value == pytest.approx(1.5, abs=0.1)
-    again = TokenFrequencies.from_json(found.to_json())
-    assert again == found
+    assert TokenFrequencies.from_json(found.to_json()) == found
     assert "Zipf" in to_html(found)
     groups = uncone.diagnose(str(model), counts=tmp_path / "counts.npy").subjects[0].frequency_groups
     assert groups is not None
@@ -60,9 +58,7 @@ def test_parts_are_added(model: Path, tmp_path: Path) -> None:
         uncone.count(model, [tmp_path / "a.npy"], save=tmp_path / "a.npy")
 
 
-def test_no_file_is_replaced_and_none_taken_for_a_state(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_file_is_replaced_or_read_as_state(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text(_text(2_000))
     out, part, far = tmp_path / "x.npy", tmp_path / "x.npy.part", tmp_path / "far.npy"
     far.write_bytes(b"vectors")
@@ -71,10 +67,8 @@ def test_no_file_is_replaced_and_none_taken_for_a_state(
     def files() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
 
-    exists, state = (
-        f"expected a new file, got {out} which exists",
-        "the state of an earlier count by this version of uncone",
-    )
+    exists = f"expected a new file, got {out} which exists"
+    state = "the state of an earlier count by this version of uncone"
     for file, make, message in (
         (out, lambda: out.write_bytes(b"vectors"), exists),
         (out, lambda: out.symlink_to(far), exists),

@@ -30,11 +30,9 @@ def classifier(kind: str = "BertFor", *, dtype: torch.dtype = torch.float64, **c
 
 def batch(rows: int = 16, length: int = 10, *, side: str = "right", pad: int = 0, seed: int = 0) -> dict[str, Tensor]:
     """Every other sequence is shorter, padded on one side; the labels are two classes."""
-    random = torch.Generator().manual_seed(seed)
-    ids = torch.randint(5, V - 5, (rows, length), generator=random)
+    ids = torch.randint(5, V - 5, (rows, length), generator=torch.Generator().manual_seed(seed))
     mask = torch.ones_like(ids)
-    gone = slice(length - 4, length) if side == "right" else slice(0, 4)
-    mask[::2, gone] = 0
+    mask[::2, slice(length - 4, length) if side == "right" else slice(0, 4)] = 0
     return {"input_ids": ids.where(mask == 1, pad), "attention_mask": mask, "labels": torch.arange(rows) // 2 % 2}
 
 

@@ -357,8 +357,7 @@ def test_a_frozen_head_without_an_adapter_and_one_of_a_loaded_adapter(tmp_path: 
             uncone.attach(model, **asked)
     with uncone.attach(model):
         assert model(**batch()).loss.requires_grad
-    saved = peft(build("LlamaForCausalLM"), target_modules=["q_proj"], modules_to_save=["lm_head"])
-    saved.save_pretrained(tmp_path)
+    peft(build("LlamaForCausalLM"), target_modules=["q_proj"], modules_to_save=["lm_head"]).save_pretrained(tmp_path)
     loaded = pytest.importorskip("peft").PeftModel.from_pretrained(build("LlamaForCausalLM"), tmp_path)
     with pytest.raises(UnsupportedModel, match=r"frozen .*: load the adapter with is_trainable=True, or"):
         uncone.attach(loaded, gate=RareTokenGate(V))
@@ -389,9 +388,7 @@ class Strange(torch.nn.Module):
     def get_input_embeddings(self) -> Any:
         return self.inner.transformer.wte
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Any = None, labels: Any = None, return_dict: Any = None
-    ) -> Any:
+    def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, return_dict: Any = None) -> Any:
         out = self.inner(input_ids=input_ids, attention_mask=attention_mask)
         out.logits = self.change(out.logits)
         if labels is not None:

@@ -63,8 +63,7 @@ def test_sequences_without_tokens_and_what_is_no_number_in_padding() -> None:
 def test_a_mean_over_many_tokens_loses_no_digits_in_half_precision(dtype: torch.dtype, masked: bool) -> None:
     random = torch.Generator().manual_seed(0)
     hidden = (300 + torch.randn(2, 301, 4, generator=random)).to(dtype)  # bfloat16 counts 300 or 302, float16 overflows
-    mask = torch.ones(2, 301) if masked else None
-    found = pool(hidden, mask, "mean")
+    found = pool(hidden, torch.ones(2, 301) if masked else None, "mean")
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), hidden.double().mean(1), rtol=1e-6, atol=0)
 
@@ -104,8 +103,7 @@ def test_evaluation_is_as_before_and_nothing_is_left_behind() -> None:
             model(**inputs)
         asked = model(**inputs, output_hidden_states=True)
         assert len(asked.hidden_states) == 3
-        as_tuple = model(**inputs, return_dict=False)
-        assert torch.equal(as_tuple[0], asked.loss)
+        assert torch.equal(model(**inputs, return_dict=False)[0], asked.loss)
     assert torch.equal(evaluated.loss, plain.loss)
     assert evaluated.keys() == plain.keys()
     for module, was in zip((model, model.base_model), before, strict=True):

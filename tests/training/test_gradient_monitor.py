@@ -50,8 +50,7 @@ def _by_hand(model: Any) -> Any:
     hidden = model.transformer(input_ids=ids).last_hidden_state[:, :-1].flatten(0, 1).detach().float()
     targets = labels[:, 1:].flatten()
     kept = targets != -100
-    head = model.get_output_embeddings().weight.detach().float()
-    return _ledger(hidden[kept], targets[kept], head)
+    return _ledger(hidden[kept], targets[kept], model.get_output_embeddings().weight.detach().float())
 
 
 def test_a_line_is_the_ledger_of_the_micro_batch(tmp_path: Path) -> None:
@@ -231,9 +230,7 @@ def test_a_trainer_writes_lines_and_trains_as_without(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [MemoryError("none left"), torch.OutOfMemoryError("none left")])
-def test_a_ledger_without_memory_ends_no_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_ledgers_without_memory_end_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def none(*_: Any, **__: Any) -> None:
         raise error
 

@@ -80,9 +80,7 @@ def test_it_is_said_at_the_second_forward_pass_and_no_earlier() -> None:
 
 
 @pytest.mark.parametrize("micro_batches", [1, 4])
-def test_steps_that_are_closed_after_or_before_the_optimisers_and_a_loss_left_over_are_no_case(
-    micro_batches: int,
-) -> None:
+def test_steps_closed_after_or_before_the_optimisers_and_a_loss_left_over_are_no_case(micro_batches: int) -> None:
     model, optimizer, attached = started()
     with attached:
         train(model, optimizer, 3, after=attached.step, micro_batches=micro_batches)
@@ -126,8 +124,7 @@ def test_losses_of_two_optimisers_are_one_step(tmp_path: Path) -> None:
     model = classifier(dtype=torch.float32)
     first, *rest = model.parameters()
     optimizers = [torch.optim.SGD([first], 1e-3), torch.optim.AdamW(rest)]
-    track = AnisotropyTrack(1, tmp_path / "track.jsonl")
-    attached = uncone.attach_states(model, track=track)
+    attached = uncone.attach_states(model, track=AnisotropyTrack(1, tmp_path / "track.jsonl"))
     model(**texts(12)).loss.backward()
     for optimizer in optimizers:
         optimizer.step()
@@ -312,7 +309,6 @@ def test_nothing_is_left_behind() -> None:
     model.transformer.h, model.lm_head = None, None
     gc.collect()
     assert forgotten() is None
-    other = torch.nn.Linear(2, 2)
-    torch.optim.SGD(other.parameters(), 1e-3).step()
+    torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), 1e-3).step()
     for key in hook:
         del _global_optimizer_post_hooks[key]

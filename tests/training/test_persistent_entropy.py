@@ -56,9 +56,8 @@ def test_it_is_a_loop_over_classes(settings: dict[str, Any], classes: int) -> No
         labels[7] = -100
     penalty = PersistentEntropy(**settings)
     loss = penalty(points, labels)
-    wanted, entropies, kept = slow(
-        points, labels, *({"weight": 1.0, "select": True, "length_weight": 0.0} | settings).values()
-    )
+    settings = {"weight": 1.0, "select": True, "length_weight": 0.0} | settings
+    wanted, entropies, kept = slow(points, labels, *settings.values())
     assert float(loss) == pytest.approx(wanted, rel=1e-9)
     assert penalty.last.entropy.tolist() == pytest.approx(entropies, rel=1e-9)
     assert penalty.last.kept.tolist() == kept
@@ -95,8 +94,7 @@ def test_descent_makes_a_stretched_cloud_rounder(select: bool) -> None:
         optimizer.zero_grad()
         penalty(points).backward()
         optimizer.step()
-    after = uncone.anisotropy_scores(points).centred
-    assert after[0] < 0.8 * before[0]
+    assert uncone.anisotropy_scores(points).centred[0] < 0.8 * before[0]
 
 
 def test_the_length_term_pushes_discarded_bars_up() -> None:
@@ -137,15 +135,13 @@ def _nothing(penalty: PersistentEntropy, points: Tensor) -> Any:
 
 @pytest.mark.parametrize("n", range(5))
 def test_too_few_points_are_nothing(n: int) -> None:
-    points = cloud(n, 3).requires_grad_()
-    last = _nothing(PersistentEntropy(), points)
+    last = _nothing(PersistentEntropy(), cloud(n, 3).requires_grad_())
     assert int(last.left_out) == (n > 0)
 
 
 @pytest.mark.parametrize("settings", [{}, {"select": False}, {"length_weight": 1.0}])
 def test_points_that_are_all_alike_have_no_gradient(settings: dict[str, Any]) -> None:
-    points = torch.full((8, 4), 3.0, requires_grad=True)
-    last = _nothing(PersistentEntropy(**settings), points)
+    last = _nothing(PersistentEntropy(**settings), torch.full((8, 4), 3.0, requires_grad=True))
     assert last.zero.tolist() == [7]
     assert last.kept.tolist() == [0]
 

@@ -161,8 +161,7 @@ def test_an_attached_model_is_copied_and_saved_and_a_detached_one_pickled(tmp_pa
     plain = model(**inputs).loss
     with attach_states(model, PersistentEntropy()) as attached:
         wanted = model(**inputs).loss
-        copied = copy.deepcopy(model)
-        assert torch.equal(copied(**inputs).loss, wanted)
+        assert torch.equal(copy.deepcopy(model)(**inputs).loss, wanted)
         assert attached._taken == 1, "a copy has a state of its own"
         model.save_pretrained(tmp_path)
     assert torch.equal(type(model).from_pretrained(tmp_path)(**inputs).loss, plain)
@@ -235,9 +234,7 @@ def test_models_without_states_of_one_stack_are_refused() -> None:
         (Kept(), {"attention_mask": torch.ones(8, 1, 10, 10).bool()}, r"expected an attention_mask of shape \(8, 10\)"),
     ],
 )
-def test_penalties_that_are_no_number_and_masks_that_are_none_are_refused(
-    penalty: Any, changed: Any, said: str
-) -> None:
+def test_penalties_that_are_no_number_and_what_is_no_mask_are_refused(penalty: Any, changed: Any, said: str) -> None:
     model, inputs = classifier(), batch(8)
     with attach_states(model, penalty), pytest.raises(InputError, match=said):
         model(**inputs | changed)

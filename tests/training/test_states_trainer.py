@@ -64,9 +64,8 @@ def differences(found: Any, plain: Any) -> list[float]:
 def test_the_logged_loss_is_the_models_and_the_penalty_once(kind: str, accumulated: int, tmp_path: Path) -> None:
     """With a learning rate of 0, against the same run without a penalty."""
     values, settings = Values(), {"gradient_accumulation_steps": accumulated, "learning_rate": 0.0}
-    added = differences(
-        *(trainer(tmp_path, classifier(kind, dtype=torch.float32), p, **settings) for p in (values, None))
-    )
+    runs = (trainer(tmp_path, classifier(kind, dtype=torch.float32), p, **settings) for p in (values, None))
+    added = differences(*runs)
     assert len(values.found) == 4 * accumulated
     # these classifiers do not divide by the step's targets, and neither does Trainer: loss and penalty are too large alike
     assert added == pytest.approx(torch.tensor(values.found).view(4, -1).sum(1).tolist(), rel=1e-3)
@@ -82,9 +81,8 @@ def test_a_causal_models_penalty_is_a_mean_over_micro_batches(tmp_path: Path) ->
 
 def test_evaluation_while_it_trains_adds_nothing(tmp_path: Path) -> None:
     values, model = Values(), classifier(dtype=torch.float32)
-    run = trainer(
-        tmp_path, model, values, learning_rate=0.0, eval_strategy="steps", eval_steps=1, gradient_checkpointing=True
-    )
+    settings = {"learning_rate": 0.0, "eval_strategy": "steps", "eval_steps": 1}
+    run = trainer(tmp_path, model, values, gradient_checkpointing=True, **settings)
     run.train()
     assert len(values.found) == 4, "one a training step"
     run.attached.detach()
@@ -95,9 +93,8 @@ def test_evaluation_while_it_trains_adds_nothing(tmp_path: Path) -> None:
 def test_it_trains_tracks_evaluates_and_saves(tmp_path: Path) -> None:
     track = AnisotropyTrack(5, tmp_path / "track.jsonl")
     model = classifier(dtype=torch.float32)
-    run = trainer(
-        tmp_path / "out", model, PersistentEntropy(0.1), steps=30, more={"track": track}, bf16=True, learning_rate=1e-2
-    )
+    settings = {"steps": 30, "bf16": True, "learning_rate": 1e-2}
+    run = trainer(tmp_path / "out", model, PersistentEntropy(0.1), more={"track": track}, **settings)
     run.train()
     evaluated = run.evaluate(examples())["eval_loss"]
     assert evaluated < 0.5

@@ -213,9 +213,8 @@ def test_kill_9_in_the_middle_leaves_the_old_file_or_none(tmp_path: Path, old: b
     target = tmp_path / "y.npy"
     if old:
         target.write_text("old")
-    process = subprocess.Popen(
-        [sys.executable, "-c", _SLOW, tmp_path / "x.npy", target], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", _SLOW, tmp_path / "x.npy", target]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "half\n"
     os.kill(process.pid, signal.SIGKILL)

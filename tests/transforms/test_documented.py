@@ -21,9 +21,8 @@ def _numbers(lines: list[str]) -> dict[str, list[float]]:
 def test_the_table_is_what_the_code_prints(minilm: Path) -> None:
     pytest.importorskip("sklearn", reason="the extra [cluster] is not installed")
     text = PAGE.read_text(encoding="utf-8")
-    code = next(
-        code for code in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if "REPAIRS" in code
-    )
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    code = next(code for code in blocks if "REPAIRS" in code)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, str(PAGE), "exec"), {"uncone": uncone})
     table = text[text.index(code) :].partition("| repair | mean cosine |")[2].splitlines()[2:]

@@ -78,8 +78,7 @@ def test_moments_and_their_merged_shards_give_the_same(made: Transformation) -> 
     x = cone(dtype=torch.float64)
     whole = fresh(made).fit(x).transform(x)
     torch.testing.assert_close(fresh(made).fit(Moments.of(x)).transform(x), whole)
-    merged = Moments.of(x[:70]).merge(Moments.of(x[70:200])).merge(Moments.of(x[200:]))
-    fit = fresh(made).fit(merged)
+    fit = fresh(made).fit(Moments.of(x[:70]).merge(Moments.of(x[70:200])).merge(Moments.of(x[200:])))
     torch.testing.assert_close(fit.transform(x), whole)
     assert fit.fitted_ == Fitted("moments", 300, 8)
 
@@ -129,8 +128,7 @@ def test_rows_that_are_not_finite_are_counted_in_every_dtype(dtype: str) -> None
     for same in (x,) if dtype == "bfloat16" else (x, x.numpy()):
         refuses("expected finite rows, got 2 of 3000 with NaN or inf", made.transform, same)
     largest = torch.full((2, 8), torch.finfo(x.dtype).max, dtype=x.dtype)
-    four = Affine(torch.zeros(8), 4 * torch.eye(8))
-    refuses(f"expected numbers that {dtype} can hold", four.transform, largest)
+    refuses(f"expected numbers that {dtype} can hold", Affine(torch.zeros(8), 4 * torch.eye(8)).transform, largest)
 
 
 @settings(max_examples=4)
@@ -158,8 +156,7 @@ def test_equal_weights_are_none(made: Transformation) -> None:
 @_from_moments
 def test_a_merge_of_weighted_shards_is_the_whole(made: Transformation) -> None:
     x, w = cone(dtype=torch.float64), torch.arange(300).double()
-    merged = Moments.of(x[:100], w[:100]).merge(Moments.of(x[100:], w[100:]))
-    fit = fresh(made).fit(merged)
+    fit = fresh(made).fit(Moments.of(x[:100], w[:100]).merge(Moments.of(x[100:], w[100:])))
     torch.testing.assert_close(fit.transform(x), fresh(made).fit(x, weights=w).transform(x))
     assert fit.fitted_.weights == "in the moments"
 
@@ -342,8 +339,7 @@ def test_directions_without_variance_are_not_removed(dtype: torch.dtype) -> None
     assert AllButTheTop(2).fit(x).variances_.shape == (2,)
     message = "expected rows that vary in at least 3 directions, got 2: the others would be arbitrary"
     refuses(message, AllButTheTop(3).fit, x)
-    made = ClusterCenter(1, 5).fit(x)
-    assert int(made.components_.any(2).sum()) == 2
+    assert int(ClusterCenter(1, 5).fit(x).components_.any(2).sum()) == 2
 
 
 _FIT = """

@@ -45,9 +45,8 @@ def test_scaled_centring_is_the_papers_formula() -> None:
     x = torch.cat([_cone(60, 5), torch.zeros(2, 5, dtype=torch.float64)])
     norms = [sum(float(v) ** 2 for v in row) ** 0.5 for row in x]
     mean = [sum(float(row[j]) / norm for row, norm in zip(x[:60], norms, strict=False)) / 60 for j in range(5)]
-    expected = [
-        [float(v) - norm * m for v, m in zip(row, mean, strict=True)] for row, norm in zip(x, norms, strict=True)
-    ]
+    pairs = zip(x, norms, strict=True)
+    expected = [[float(v) - norm * m for v, m in zip(row, mean, strict=True)] for row, norm in pairs]
     y = ScaledCenter().fit_transform(x)
     torch.testing.assert_close(y, torch.tensor(expected, dtype=torch.float64))
     assert bool((y[60:] == 0).all())
@@ -180,8 +179,7 @@ def test_the_default_number_of_directions_is_that_of_the_papers() -> None:
 def test_a_rotation_of_the_rows_is_a_rotation_of_the_result() -> None:
     x, turn = _cone(), rotation(10, seed=3)
     for made in (Center(), ScaledCenter(), RemoveMeanDirection(), AllButTheTop(2), Whiten()):
-        y = made.fit_transform(x)
-        torch.testing.assert_close(made.fit_transform(x @ turn), y @ turn)
+        torch.testing.assert_close(made.fit_transform(x @ turn), made.fit_transform(x) @ turn)
 
 
 @pytest.mark.parametrize("kind", ["zca", "pca"])
@@ -211,8 +209,7 @@ def test_whitened_float32_rows_are_white_to_their_rounding() -> None:
 def test_the_floor_holds_what_has_no_variance() -> None:
     x = _cone()
     x[:, 3] = 1.0
-    made = Whiten("pca", 1.0, floor=1e-2)
-    y = made.fit_transform(x)
+    y = Whiten("pca", 1.0, floor=1e-2).fit_transform(x)
     values = torch.linalg.eigvalsh(torch.cov(x.T)).flip(0)
     expected = values / values.clamp_min(1e-2 * values[0])
     torch.testing.assert_close(torch.cov(y.T).diagonal(), expected.clamp_min(0), atol=1e-9, rtol=1e-7)

@@ -57,9 +57,7 @@ def test_what_was_saved_comes_back_to_the_bit(made: Transformation, tmp_path: Pa
 @pytest.mark.parametrize("fitted", [None, Fitted("rows.npy", 300, 8, "ab" * 32)])
 @pytest.mark.parametrize("weight", [None, gaussian(4, 3)])
 @pytest.mark.parametrize("offset", [None, gaussian(1, 3)[0]])
-def test_an_affine_map_comes_back(
-    fitted: Fitted | None, weight: Tensor | None, offset: Tensor | None, tmp_path: Path
-) -> None:
+def test_a_map_comes_back(fitted: Fitted | None, weight: Tensor | None, offset: Tensor | None, tmp_path: Path) -> None:
     made, path = Affine(torch.arange(4.0 if weight is not None else 3.0), weight, fitted, offset), tmp_path / "a"
     made.save(path)
     for found in (load(path), Affine.load(path)):

@@ -17,8 +17,7 @@ def _unit(x: Array) -> Array:
 
 
 def _told(documents: Array, queries: Array) -> str:
-    sides = (as_rows(x.astype(np.float32), name="x") for x in (documents, queries))
-    return one_sided(*sides)
+    return one_sided(*(as_rows(x.astype(np.float32), name="x") for x in (documents, queries)))
 
 
 def _sides(topics: int, common: float, *, of_queries: int | None = None) -> tuple[Array, Array]:
@@ -69,8 +68,7 @@ def test_evaluate_and_calibrate_say_it_in_the_first_lines() -> None:
     sides = {"documents": documents - documents.mean(0), "queries": queries}
     qrels = {at: {at: 1} for at in range(50)}
     found = uncone.evaluate(**sides, qrels=qrels, repairs=["center"], resamples=100)
-    record = uncone.calibrate(sides["documents"], queries=queries)
-    for one in (found, record):
+    for one in (found, uncone.calibrate(sides["documents"], queries=queries)):
         assert one.caution == _told(*sides.values())
         assert one.blocks()[1] == Text(f"Caution: {one.caution}")
         assert type(one).from_json(one.to_json()) == one

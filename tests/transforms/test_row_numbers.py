@@ -35,9 +35,8 @@ def test_a_shift_by_one_is_seen_and_undone(shift: tuple[int, int]) -> None:
     q, d = q + shift[0], d + shift[1]
     there = (q >= 0) & (q < M) & (d >= 0) & (d < N)
     note, caution = remarks_on_numbers(_sides(documents, queries, q[there], d[there]), "qrels.tsv")
-    assert note.startswith(
-        "The ids of the queries and documents in qrels.tsv are taken as row numbers, counted from 0."
-    )
+    begin = "The ids of the queries and documents in qrels.tsv are taken as row numbers, counted from 0."
+    assert note.startswith(begin)
     sides, words = zip(("queries", "documents"), shift, strict=True), {1: "lowered by 1", -1: "raised by 1"}
     shifts = " and ".join(f"the numbers of {name} {words[by]}" for name, by in sides if by)
     assert f"with {shifts}. Row numbers are counted from 0" in caution
@@ -47,8 +46,7 @@ def test_a_shift_by_one_is_seen_and_undone(shift: tuple[int, int]) -> None:
 def test_only_a_side_without_ids_is_shifted() -> None:
     documents, queries, q, d = _related(0)
     kept = d < N - 1
-    sides = _sides(documents, queries, q[kept], d[kept] + 1, (False, True))
-    note, caution = remarks_on_numbers(sides, "qrels")
+    note, caution = remarks_on_numbers(_sides(documents, queries, q[kept], d[kept] + 1, (False, True)), "qrels")
     assert "ids of the documents in qrels" in note
     assert "--query-ids" not in note + caution
     assert "the numbers of documents lowered by 1" in caution
@@ -62,8 +60,7 @@ def test_pairs_within_one_set_are_shifted_together() -> None:
     rows = as_rows(both.astype(np.float32), name="x")
     for by, there in ((0, pairs[:, 1] > 0), (1, pairs[:, 1] < N + M - 1)):
         side = PairedRows("rows", rows, pairs[there] + by, "--ids", is_numbered=True)
-        caution = remarks_on_numbers([side], "pairs.tsv")[1]
-        assert ("the numbers of rows lowered by 1" in caution) is bool(by)
+        assert ("the numbers of rows lowered by 1" in remarks_on_numbers([side], "pairs.tsv")[1]) is bool(by)
 
 
 def test_numbers_are_those_of_the_source_where_rows_are_left_out() -> None:
@@ -72,8 +69,7 @@ def test_numbers_are_those_of_the_source_where_rows_are_left_out() -> None:
     place = {number: at for at, number in enumerate(kept)}
     there = np.array([number + 1 in place for number in d])
     sides = _sides(documents, queries, q[there], [place[number + 1] for number in d[there]])
-    rows = SelectedRows(sides[1].rows, kept)
-    sides[1] = PairedRows("documents", rows, sides[1].at, "--ids", is_numbered=True)
+    sides[1] = PairedRows("documents", SelectedRows(sides[1].rows, kept), sides[1].at, "--ids", is_numbered=True)
     assert "the numbers of documents lowered by 1" in remarks_on_numbers(sides, "qrels")[1]
 
 
@@ -83,9 +79,8 @@ def test_a_number_0_that_never_occurs_is_said_unless_the_rows_show_that_the_numb
     assert remarks_on_numbers(_sides(documents, queries, q, d), "qrels")[1] == ""
     unrelated = np.random.default_rng(4).standard_normal((M, D))
     caution = remarks_on_numbers(_sides(documents, unrelated, q, d), "qrels")[1]
-    assert caution.startswith(
-        "The number 0 never occurs among the ids of the documents in the matching pairs of qrels."
-    )
+    begin = "The number 0 never occurs among the ids of the documents in the matching pairs of qrels."
+    assert caution.startswith(begin)
     d[0] = 0
     assert remarks_on_numbers(_sides(documents, unrelated, q, d), "qrels")[1] == ""
 
@@ -106,5 +101,4 @@ def test_no_shift_is_seen_in_data_that_are_numbered_right(kind: str) -> None:
             queries, d = generator.standard_normal((M, D)) + 1, generator.choice(np.arange(1, 9), 2 * M)
         elif kind == "equal rows":
             documents, queries = np.ones((N, D)), np.ones((M, D))
-        caution = remarks_on_numbers(_sides(documents, queries, q, d), "qrels")[1]
-        assert "mean cosine" not in caution, seed
+        assert "mean cosine" not in remarks_on_numbers(_sides(documents, queries, q, d), "qrels")[1], seed

@@ -60,13 +60,9 @@ def as_its_checks_expect(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if hasattr(init, "__wrapped__"):
             monkeypatch.setattr(type(made), "__init__", init.__wrapped__)
     with warnings.catch_warnings():
-        for expected in (
-            "Estimator .* does not inherit from",
-            "whitening .* rows",
-            "the rows' mean is zero",
-            "X .* feature names",
-        ):
-            warnings.filterwarnings("ignore", expected, UserWarning)
+        known = ("Estimator .* does not inherit", "whitening .* rows", "the rows' mean is zero", "X .* feature names")
+        for message in known:
+            warnings.filterwarnings("ignore", message, UserWarning)
         yield
 
 
@@ -171,8 +167,7 @@ def test_a_pipeline_is_its_steps_by_hand() -> None:
     by_hand = LogisticRegression().fit(x - x.mean(0), y)
     np.testing.assert_allclose(pipeline.predict_proba(x), by_hand.predict_proba(x - x.mean(0)), atol=1e-6)
     w = np.arange(300) % 4
-    weighted = pipeline.fit(x, y, center__sample_weight=w)[0]
-    np.testing.assert_allclose(weighted.mean_, np.average(x, axis=0, weights=w))
+    np.testing.assert_allclose(pipeline.fit(x, y, center__sample_weight=w)[0].mean_, np.average(x, axis=0, weights=w))
     assert "Center" in pipeline._repr_html_()
 
 
@@ -306,8 +301,7 @@ def test_the_error_reaches_another_process(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_options_of_numpy_are_saved_as_numbers(tmp_path: Path) -> None:
-    made = Whiten().set_params(n_components=np.int64(2), power=np.float32(0.5)).fit(_rows())
-    made.save(tmp_path / "w.safetensors")
+    Whiten().set_params(n_components=np.int64(2), power=np.float32(0.5)).fit(_rows()).save(tmp_path / "w.safetensors")
     found = transforms.load(tmp_path / "w.safetensors")
     assert found.options() == Whiten(n_components=2).options()  # type: ignore[union-attr]
 

@@ -40,14 +40,11 @@ def test_repairs_of_vectors_need_no_torch(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="the extra [cluster] is not installed")
     x = np.random.default_rng(0).normal(1, np.linspace(3, 1, 20), (500, 20)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, tmp_path, *REPAIRS], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", _PROGRAM, tmp_path, *REPAIRS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("pip install 'uncone[torch]'") == 2
     for name in REPAIRS:
-        made = load(tmp_path / f"{name}.safetensors")
-        found = made.transform(torch.from_numpy(x))
+        found = load(tmp_path / f"{name}.safetensors").transform(torch.from_numpy(x))
         assert isinstance(found, torch.Tensor)
         for file in (f"{name}.npy", f"{name}-array.npy"):
             np.testing.assert_allclose(np.load(tmp_path / file), found.numpy(), rtol=1e-6, atol=1e-6)

@@ -110,8 +110,7 @@ def test_words_and_the_first_line_of_text_stay(tmp_path: Path, header: bool, zip
     source = _text(tmp_path / "x.vec", WORDS, header=header)
     out = tmp_path / ("y.vec.gz" if zipped else "y.vec")
     repair_rows(uncone.open_rows(source), HALVES, out)
-    text = gzip.decompress(out.read_bytes()) if zipped else out.read_bytes()
-    lines = text.decode().splitlines()
+    lines = (gzip.decompress(out.read_bytes()) if zipped else out.read_bytes()).decode().splitlines()
     assert (lines[0] == f"{N} 2") == header
     assert [line.rsplit(" ", 2)[0] for line in lines[header:]] == WORDS
     np.testing.assert_array_equal(_rows(out), _x()[:, :2] / np.float32(2))
@@ -135,8 +134,7 @@ def test_words_that_are_no_utf8_stay_byte_for_byte(tmp_path: Path) -> None:
 
 def test_word2vec_binary_is_as_gensim_writes_it(tmp_path: Path) -> None:
     words = [word.replace(" ", "_") for word in WORDS]
-    source = _text(tmp_path / "x.vec", words, header=True)
-    repair_rows(uncone.open_rows(source), ADD_ONE, tmp_path / "y.bin")
+    repair_rows(uncone.open_rows(_text(tmp_path / "x.vec", words, header=True)), ADD_ONE, tmp_path / "y.bin")
     rows = (f"{w} ".encode() + row.tobytes() for w, row in zip(words, _x() + np.float32(1), strict=True))
     assert (tmp_path / "y.bin").read_bytes() == f"{N} {D}\n".encode() + b"".join(rows)
     repair_rows(uncone.open_rows(tmp_path / "y.bin"), Affine(torch.ones(D)), tmp_path / "z.bin")

@@ -34,8 +34,7 @@ def cloud(kind: str, seed: int, largest: int = 400) -> torch.Tensor:
         x = random.integers(-2, 3, size=(n, d)).astype(np.float64)
     if kind == "outlier":
         x[-1] *= 1e3
-    half = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-    return torch.from_numpy(x).to(half.get(kind, torch.float32))
+    return torch.from_numpy(x).to({"bfloat16": torch.bfloat16, "float16": torch.float16}.get(kind, torch.float32))
 
 
 def scipy_lengths(points: torch.Tensor) -> np.ndarray:

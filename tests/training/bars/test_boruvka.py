@@ -49,8 +49,7 @@ def test_only_points_inside_count(seed: int, n: int) -> None:
     g = seeded(seed)
     squared = torch.randint(0, 9, (3, n, n), generator=g).double()  # symmetric only after the smaller of two counts
     inside = torch.rand(3, n, generator=g) < 0.7
-    found = trees_of(squared, inside)
-    for tree, one, chosen in zip(found.tolist(), squared, inside, strict=True):
+    for tree, one, chosen in zip(trees_of(squared, inside).tolist(), squared, inside, strict=True):
         members = chosen.nonzero().flatten().tolist()
         m = max(len(members) - 1, 0)
         assert sorted(tree[:m]) == by_kruskal(one, members)
@@ -116,10 +115,8 @@ def test_it_is_the_barcode_of_groups(seed: int, sizes: list[int]) -> None:
     groups = torch.repeat_interleave(torch.tensor(sizes))[torch.randperm(sum(sizes), generator=g)]
     points = torch.randn(sum(sizes), 3, generator=g)
     points[len(points) // 2 :] = points[: (len(points) + 1) // 2].clone()  # repeated points, in their groups or not
-    order = torch.sort(groups, stable=True).indices
-    edges, lengths = shortest_first(Clouds(points, sizes, order))
-    expected = barcode(points, groups)
-    torch.testing.assert_close(lengths, expected.lengths, rtol=1e-6, atol=1e-7)
+    edges, lengths = shortest_first(Clouds(points, sizes, torch.sort(groups, stable=True).indices))
+    torch.testing.assert_close(lengths, barcode(points, groups).lengths, rtol=1e-6, atol=1e-7)
     assert torch.equal(groups[edges[:, 0]], groups[edges[:, 1]])
 
 
@@ -194,17 +191,14 @@ def test_on_a_gpu_under_graph_replay() -> None:
     here = others.requires_grad_()
     expected = barcode(here)
     torch.testing.assert_close(found.lengths.cpu(), expected.lengths)
-    torch.testing.assert_close(
-        slope.cpu(), torch.autograd.grad(persistent_entropy(expected.lengths), here)[0], rtol=1e-4, atol=1e-9
-    )
+    wanted = torch.autograd.grad(persistent_entropy(expected.lengths), here)[0]
+    torch.testing.assert_close(slope.cpu(), wanted, rtol=1e-4, atol=1e-9)
 
 
 @pytest.mark.parametrize(("far", "dtype"), [(1e20, torch.float32), (1e37, torch.float32), (1e200, torch.float64)])
 def test_points_far_out_hide_no_distance(far: float, dtype: torch.dtype) -> None:
     points = torch.randn(60, 24, generator=seeded(9), dtype=torch.float64).to(dtype)
     lengths = shortest_first(Clouds(points, [60]))[1]
-    with_one = torch.cat([torch.full((1, 24), far, dtype=dtype), points])
-    found = shortest_first(Clouds(with_one, [61]))[1]
+    found = shortest_first(Clouds(torch.cat([torch.full((1, 24), far, dtype=dtype), points]), [61]))[1]
     torch.testing.assert_close(found[:-1], lengths)
-    scaled = shortest_first(Clouds(points / far, [60]))[1]
-    torch.testing.assert_close(scaled * far, lengths, rtol=1e-6, atol=0)
+    torch.testing.assert_close(shortest_first(Clouds(points / far, [60]))[1] * far, lengths, rtol=1e-6, atol=0)

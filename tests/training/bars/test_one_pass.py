@@ -126,8 +126,7 @@ def test_the_product_never_rules_out_more_than_its_rounding_allows(
     squares, moved = block.squares.double(), block.moved.double()
     excess = squares[:, None] + squares - 2 * product - block.product_error * product.abs() - block.absolute_error
     bound = (excess.clamp(min=0).sqrt() - moved[:, None] - moved) / rounding.scale
-    true = (points.double()[:, None] - points.double()).norm(dim=2)
-    assert bool((bound <= true * (1 + 1e-12)).all())
+    assert bool((bound <= (points.double()[:, None] - points.double()).norm(dim=2) * (1 + 1e-12)).all())
 
 
 def test_the_tree_is_the_same_for_every_block_thread_and_precision() -> None:
@@ -171,8 +170,7 @@ def test_gaps_between_clusters_hide_nothing_inside_them(compiled: bool, monkeypa
     if not compiled:
         monkeypatch.setattr(light_edges, "kernels", lambda: None)
     which = torch.arange(1000) % 2
-    far_out = 50 * (torch.arange(1000) < 5)[:, None]
-    points = 0.3 * randn(1000, 48) + randn(2, 48, seed=1)[which] + far_out
+    points = 0.3 * randn(1000, 48) + randn(2, 48, seed=1)[which] + (50 * (torch.arange(1000) < 5)[:, None])
     grown = grow(points, block=128, candidates=torch.float32)
     assert grown.measured < 40_000  # of 499,500 pairs; half of them lie in one cluster
     np.testing.assert_allclose(lengths(points, grown.edges), scipy_lengths(points), rtol=1e-6)
@@ -187,8 +185,7 @@ def test_points_that_are_there_already_cost_no_pairs() -> None:
 
 
 def test_repeats_are_joined_to_the_first_of_their_value() -> None:
-    points = torch.tensor([[0.0, 1], [2, 3], [-0.0, 1], [2, 3], [4, 5], [0, 1]])
-    kept, edges = without_repeats(points)
+    kept, edges = without_repeats(torch.tensor([[0.0, 1], [2, 3], [-0.0, 1], [2, 3], [4, 5], [0, 1]]))
     assert kept.tolist() == [0, 1, 4]
     assert sorted(edges.tolist()) == [[0, 2], [0, 5], [1, 3]]
 
@@ -247,9 +244,8 @@ def test_a_mode_that_rounds_factors_is_reckoned_with() -> None:
     try:
         for name in ("high", "medium"):
             torch.set_float32_matmul_precision(name)
-            np.testing.assert_allclose(
-                lengths(points, spanning_tree(points, block=64)), scipy_lengths(points), rtol=1e-6
-            )
+            found = lengths(points, spanning_tree(points, block=64))
+            np.testing.assert_allclose(found, scipy_lengths(points), rtol=1e-6)
     finally:
         torch.set_float32_matmul_precision(mode)
 

@@ -32,8 +32,7 @@ def by_the_procedure(lengths: list[float], convention: str) -> int:
             tail = bars[i:]
             whole = math.fsum(tail)
             entropy = -math.fsum(one / whole * math.log(one / whole) for one in tail)
-            neutral = whole / math.exp(entropy)
-            sums.append(whole + i * neutral)
+            sums.append(whole + i * (whole / math.exp(entropy)))
             if sums[i - 1] / sums[i] < 1:
                 stop = i
                 break
@@ -193,8 +192,7 @@ def test_the_bound_is_smooth_where_its_form_changes(gap: float) -> None:
 
     getcontext().prec = 60
     a = 1 - Decimal(gap)
-    exact = a * (a - 1 - a.ln()) / (1 - a) ** 2
-    assert bound(float(a)) == pytest.approx(float(exact), rel=1e-12)
+    assert bound(float(a)) == pytest.approx(float(a * (a - 1 - a.ln()) / (1 - a) ** 2), rel=1e-12)
 
 
 def test_no_gradient_is_asked_of_it() -> None:

@@ -30,11 +30,8 @@ def losses(z: Tensor, labels: Tensor, options: CrossEntropyOptions) -> Tensor:
     y = torch.where(valid, labels, 0)
     log_p = z.log_softmax(dim=-1)
     e = options.label_smoothing
-    value = (
-        -(1 - e) * log_p.gather(-1, y[:, None])[:, 0]
-        - e * log_p.mean(dim=-1)
-        + options.z_loss * z.logsumexp(-1).square()
-    )
+    value = -(1 - e) * log_p.gather(-1, y[:, None])[:, 0] - e * log_p.mean(dim=-1)
+    value += options.z_loss * z.logsumexp(-1).square()
     return torch.where(valid, value, 0.0)
 
 

@@ -212,9 +212,7 @@ def test_a_compiled_model_calls_it() -> None:
     def step(h: Tensor, w: Tensor) -> Tensor:
         return gated_linear_cross_entropy(torch.tanh(h * 2), w, labels, gate=gate)
 
-    eager, compiled = (
-        gradients(step, hidden, weight),
-        gradients(torch.compile(step, backend="aot_eager"), hidden, weight),
-    )
+    eager = gradients(step, hidden, weight)
+    compiled = gradients(torch.compile(step, backend="aot_eager"), hidden, weight)
     assert float(eager[0]) == pytest.approx(float(compiled[0]), rel=1e-6)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(eager[1], compiled[1], strict=True))

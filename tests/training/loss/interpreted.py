@@ -107,8 +107,7 @@ def test_autocast_decides_the_products() -> None:
             return linear_cross_entropy(h, w, labels, options=TRITON)
 
     value, found = gradients(under, hidden, weight)
-    narrow = of_loss(hidden.half(), weight.half(), labels, backend="triton")
-    assert float(value) == float(narrow[0])
+    assert float(value) == float(of_loss(hidden.half(), weight.half(), labels, backend="triton")[0])
     assert {value.dtype, *(g.dtype for g in found)} == {torch.float32}
 
 
@@ -129,8 +128,7 @@ def test_rows_may_begin_behind_the_largest_int32() -> None:
 def test_the_share_of_a_gate_is_the_one_that_chunks_tell(options: str) -> None:
     given, told = a_problem(torch.float32), []
     for backend in (TRITON, CrossEntropyOptions()):
-        gate = gate_of("some rare")
-        recorder = Recorder(gate.gates())
+        recorder = Recorder(gate_of("some rare").gates())
         hidden, weight, bias, labels = given
         chosen, w = replace(backend, **OPTIONS[options]), weight.clone().requires_grad_()
         gated_linear_cross_entropy(hidden, w, labels, bias=bias, gate=recorder, options=chosen)

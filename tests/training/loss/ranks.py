@@ -76,9 +76,8 @@ def refusals(group: Any, rows: slice) -> dict[str, str]:
     def run(**changed: Any) -> str:
         given = {"gate": None, "weight": weight[rows], "labels": labels, "hidden": hidden} | changed
         try:
-            gated_linear_cross_entropy(
-                given["hidden"], given["weight"], given["labels"], gate=given["gate"], options=options
-            )
+            inputs = (given[name] for name in ("hidden", "weight", "labels"))
+            gated_linear_cross_entropy(*inputs, gate=given["gate"], options=options)
         except InputError as error:
             return str(error)
         return "nothing"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.rows.reading import refuses
 from uncone import InputError
 from uncone.training.loss import wrapped
 from uncone.training.loss.loss import linear_cross_entropy
@@ -125,8 +126,7 @@ def test_kernels_compile_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for kernel, values in ((kernels.differentiate, given), (kernels.differentiate, nothing), (kernels._gate, given)):
         names = {name: "constexpr" if name in values else types[name] for name in kernel.arg_names}
         source = ASTSource(kernel, names, {name: values[name] for name in names if name in values})
-        built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 16})
-        assert built.asm["cubin"]
+        assert triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 16}).asm["cubin"]
 
 
 @pytest.mark.slow
@@ -156,21 +156,18 @@ class TestRefused:
     )
     def test_what_a_kernel_lacks(self, options: dict[str, Any], message: str) -> None:
         hidden, weight, _, labels = problem()
-        with pytest.raises(InputError, match=message):
-            linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(**options))
+        refuses(message, linear_cross_entropy, hidden, weight, labels, options=CrossEntropyOptions(**options))
 
     def test_a_backend_that_there_is_not(self) -> None:
         said = r"expected a backend among chunk, triton, .*, got 'cuda': use one of them"
-        with pytest.raises(InputError, match=said):
-            CrossEntropyOptions(backend="cuda")
+        refuses(said, CrossEntropyOptions, backend="cuda")
 
     @pytest.mark.parametrize("backend", ["triton", "wrap:liger"])
     def test_the_cpu(self, backend: str) -> None:
         pytest.importorskip("triton" if backend == "triton" else "liger_kernel", reason="the extra is not installed")
         hidden, weight, _, labels = problem(dtype=torch.float32)
         said = f"expected tensors on a GPU with the backend '{backend}', got cpu: move them"
-        with pytest.raises(InputError, match=said):
-            linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
+        refuses(said, linear_cross_entropy, hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
 
     @pytest.mark.parametrize(
         ("backend", "extra", "package"),
@@ -184,8 +181,7 @@ class TestRefused:
         monkeypatch.delitem(sys.modules, "uncone.training.loss.kernels", raising=False)
         monkeypatch.delattr("uncone.training.loss.kernels", raising=False)
         said = rf"expected the package {package} for the backend .*pip install 'uncone\[{extra}\]'"
-        with pytest.raises(InputError, match=said):
-            linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
+        refuses(said, linear_cross_entropy, hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
 
     def test_an_older_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(torch.nn.functional, "linear_cross_entropy")
@@ -194,13 +190,11 @@ class TestRefused:
             linear_cross_entropy(hidden, weight, labels, options=TORCH)
 
     def test_an_older_liger(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        stock = pytest.importorskip(
-            "liger_kernel.ops.fused_linear_cross_entropy", reason="the extra [liger] is not installed"
-        )
+        name = "liger_kernel.ops.fused_linear_cross_entropy"
+        stock = pytest.importorskip(name, reason="the extra [liger] is not installed")
         monkeypatch.setattr(stock, "fused_linear_cross_entropy_forward", lambda _input, weight: None)
         h, w, y = torch.zeros(2, 3), torch.zeros(4, 3), torch.zeros(2, dtype=torch.int64)
-        with pytest.raises(InputError, match=r"expected liger-kernel of at least 0\.8\.2"):
-            wrapped._liger(h, w, y, None, CrossEntropyOptions())
+        refuses(r"expected liger-kernel of at least 0\.8\.2", wrapped._liger, h, w, y, None, CrossEntropyOptions())
 
     def test_a_bias_where_there_is_none(self) -> None:
         cce = pytest.importorskip("cut_cross_entropy", reason="the extra [cce] is not installed")

@@ -63,9 +63,7 @@ OPTIONS = st.builds(
 
 
 @given(OPTIONS, st.integers(0, 10**6), st.sampled_from([None, 0.0, 0.2, 0.8, 1.0]), st.booleans())
-def test_it_is_the_dense_definition(
-    options: CrossEntropyOptions, seed: int, rare: float | None, with_bias: bool
-) -> None:
+def test_it_is_the_definition(options: CrossEntropyOptions, seed: int, rare: float | None, with_bias: bool) -> None:
     hidden, weight, bias, labels = problem(seed=seed)
     gate = None if rare is None else a_gate(len(weight), rare, seed)
     upstream = torch.rand(len(labels)).double() if options.reduction == "none" else torch.tensor(0.7).double()

@@ -48,9 +48,8 @@ class Case:
     def problem(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
         (sequences, targets, d, v), random = SIZES[self.size], torch.Generator().manual_seed(len(self.size))
         length = targets + self.shifted
-        hidden, weight, bias = (
-            torch.randn(*shape, generator=random).to(dtype) for shape in ((sequences, length, d), (v, d), (v,))
-        )
+        shapes = ((sequences, length, d), (v, d), (v,))
+        hidden, weight, bias = (torch.randn(*shape, generator=random).to(dtype) for shape in shapes)
         labels = torch.randint(0, v, (sequences, length), generator=random)
         if self.ignore_index is not None:
             share = {"one target": 0.0, "all ignored": 2.0}.get(self.size, 0.3)
