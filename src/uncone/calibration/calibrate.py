@@ -25,12 +25,25 @@ RATES = (0.05, 0.01, 0.001, 0.0001, 0.00001)
 
 
 def calibrate(
-    vectors: Spec, *, queries: Vectors = None, texts: Read = None, query_texts: Read = None, pairs: Read = None,
-    ids: Read = None, query_ids: Read = None, match_at: float | None = None, prior: float | None = None,
-    metric: Metric = "cosine", scores: Sequence[float] | None = None, rates: Sequence[float] = RATES,
-    against: Annotated[Calibration | Path_ | None, Role.READ] = None, most_pairs: int = 1_000_000_000, seed: int = 0,
-    skip_nonfinite: bool = False, progress: Progress | None = None,
-) -> Calibration:  # fmt: skip
+    vectors: Spec,
+    *,
+    queries: Vectors = None,
+    texts: Read = None,
+    query_texts: Read = None,
+    pairs: Read = None,
+    ids: Read = None,
+    query_ids: Read = None,
+    match_at: float | None = None,
+    prior: float | None = None,
+    metric: Metric = "cosine",
+    scores: Sequence[float] | None = None,
+    rates: Sequence[float] = RATES,
+    against: Annotated[Calibration | Path_ | None, Role.READ] = None,
+    most_pairs: int = 1_000_000_000,
+    seed: int = 0,
+    skip_nonfinite: bool = False,
+    progress: Progress | None = None,
+) -> Calibration:
     """Say what a similarity score of these vectors means: how often random pairs reach it.
 
     A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are exact

@@ -68,9 +68,13 @@ def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Me
 
 
 def compare_groups(
-    rows: Any, membership: Membership, *, counts: Any = None, pairs: "PairSums | None" = None,
+    rows: Any,
+    membership: Membership,
+    *,
+    counts: Any = None,
+    pairs: "PairSums | None" = None,
     confidence: float = CONFIDENCE,
-) -> FrequencyGroups:  # fmt: skip
+) -> FrequencyGroups:
     """The readings of frequent, medium, rare and reserved rows with normal intervals, and their differences.
 
     Of each group: its mean cosine, mean norm, mean cosine to the reserved rows, and to the common direction (that of
@@ -111,9 +115,14 @@ def group_axes(unit: UnitSums) -> Array:
 
 @on_one_thread
 def compare_projected(
-    unit: UnitSums, products: Array, membership: Membership, *, counts: Any = None,
-    pairs: "PairSums | None" = None, confidence: float = CONFIDENCE,
-) -> FrequencyGroups:  # fmt: skip
+    unit: UnitSums,
+    products: Array,
+    membership: Membership,
+    *,
+    counts: Any = None,
+    pairs: "PairSums | None" = None,
+    confidence: float = CONFIDENCE,
+) -> FrequencyGroups:
     """As `compare_groups`, from the products (N, 5) of the rows with `group_axes(unit)`."""
     if not 0 < finite_number(confidence, "confidence") < 1:
         raise InputError(f"expected a confidence between 0 and 1, got {confidence}: 0.95 is customary")

@@ -95,9 +95,15 @@ class GroupMoments:
 
 
 def by_group(
-    rows: Any, measures: Iterable[Callable[[Moments], Measurement]], groups: Any = None, *, bin_size: int = 1000,
-    row_measures: Iterable[Callable[[Rows, Moments], Measurement]] = (), second: bool = True, unit_second: bool = False,
-) -> list[tuple[Measurement, ...]]:  # fmt: skip
+    rows: Any,
+    measures: Iterable[Callable[[Moments], Measurement]],
+    groups: Any = None,
+    *,
+    bin_size: int = 1000,
+    row_measures: Iterable[Callable[[Rows, Moments], Measurement]] = (),
+    second: bool = True,
+    unit_second: bool = False,
+) -> list[tuple[Measurement, ...]]:
     """Every measure for every group of rows.
 
     Args:

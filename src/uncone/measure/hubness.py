@@ -42,10 +42,17 @@ k = 10, cosine, unless given; 0 where every row occurs equally often""",
 
 @on_one_thread
 def hubness(
-    rows: Any, moments: Moments | None = None, *, k: int = 10, metric: Metric = "cosine",
-    neighbours: Neighbours | None = None, sample: int | None = None, seed: int = 0, progress: Ticks = None,
+    rows: Any,
+    moments: Moments | None = None,
+    *,
+    k: int = 10,
+    metric: Metric = "cosine",
+    neighbours: Neighbours | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: Ticks = None,
     mask: Any = None,
-) -> Measurement:  # fmt: skip
+) -> Measurement:
     """`HUBNESS` of the rows.
 
     In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them even, sum |N_k

@@ -58,9 +58,15 @@ T_j the distance to the j-th nearest row;  k = 100, or all other rows""",
 
 @on_one_thread
 def two_nn(
-    rows: Any, moments: Moments | None = None, *, neighbours: Neighbours | None = None, sample: int | None = None,
-    seed: int = 0, progress: Ticks = None, mask: Any = None,
-) -> Measurement:  # fmt: skip
+    rows: Any,
+    moments: Moments | None = None,
+    *,
+    neighbours: Neighbours | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: Ticks = None,
+    mask: Any = None,
+) -> Measurement:
     """`TWO_NN` of the rows. `interval` is the exact 95% interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
 
     In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the top 10%;
@@ -91,9 +97,16 @@ def two_nn(
 
 @on_one_thread
 def levina_bickel(
-    rows: Any, moments: Moments | None = None, *, k: int = NEIGHBOURS, neighbours: Neighbours | None = None,
-    sample: int | None = None, seed: int = 0, progress: Ticks = None, mask: Any = None,
-) -> Measurement:  # fmt: skip
+    rows: Any,
+    moments: Moments | None = None,
+    *,
+    k: int = NEIGHBOURS,
+    neighbours: Neighbours | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: Ticks = None,
+    mask: Any = None,
+) -> Measurement:
     """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
 
     With a sample, `interval` is the 95% interval for all rows (standard error of the mean inverse); without, there is

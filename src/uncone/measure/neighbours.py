@@ -52,9 +52,17 @@ class Neighbours:
 
 @on_one_thread
 def nearest_neighbours(
-    rows: Any, k: int, moments: Moments | None = None, *, metric: Metric = "euclidean", distinct: bool = False,
-    sample: int | None = None, seed: int = 0, progress: Ticks = None, mask: Any = None,
-) -> Neighbours:  # fmt: skip
+    rows: Any,
+    k: int,
+    moments: Moments | None = None,
+    *,
+    metric: Metric = "euclidean",
+    distinct: bool = False,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: Ticks = None,
+    mask: Any = None,
+) -> Neighbours:
     """The k nearest other rows of every row, exact: the same on any number of threads, of equally far rows the lower
     first.
 
@@ -136,9 +144,17 @@ def sampled_rows(total: int, sample: int | None, seed: int) -> Array:
 
 
 def searched(
-    rows: Any, moments: Moments | None, mask: Any, neighbours: Neighbours | None, k: int, sample: int | None,
-    seed: int, progress: Ticks, metric: Metric = "euclidean", distinct: bool = False,
-) -> tuple[Rows, Moments, Neighbours]:  # fmt: skip
+    rows: Any,
+    moments: Moments | None,
+    mask: Any,
+    neighbours: Neighbours | None,
+    k: int,
+    sample: int | None,
+    seed: int,
+    progress: Ticks,
+    metric: Metric = "euclidean",
+    distinct: bool = False,
+) -> tuple[Rows, Moments, Neighbours]:
     """The rows that `mask` keeps, their moments and neighbours, as given or made."""
     rows, m = with_moments(rows, moments, mask, second=False)
     if neighbours is None:

@@ -220,9 +220,15 @@ def _quantiles(n: float, d: int) -> Array:
 
 
 def _spectral(
-    what: MeasureDescription, function: Function, m: Moments, centered: bool, k: int = 0, *, leading: int = 0,
+    what: MeasureDescription,
+    function: Function,
+    m: Moments,
+    centered: bool,
+    k: int = 0,
+    *,
+    leading: int = 0,
     **ends: float,
-) -> Measurement:  # fmt: skip
+) -> Measurement:
     """A `function` of the first `leading` values and the sum of the others needs no decomposition."""
     centered = flag(centered, "centered")
     values = m.leading_spectrum(leading, centered=centered) if leading else m.spectrum(centered=centered)

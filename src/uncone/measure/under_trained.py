@@ -39,9 +39,15 @@ _ROUNDOFF = {"float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
 def under_trained_tokens(
-    rows: Any, moments: Moments | None = None, *, prefer: Indicator = "cosine", counts: Any = None,
-    rate: float = RATE, most: int = MOST_LISTED, progress: Ticks = None,
-) -> UnderTrained:  # fmt: skip
+    rows: Any,
+    moments: Moments | None = None,
+    *,
+    prefer: Indicator = "cosine",
+    counts: Any = None,
+    rate: float = RATE,
+    most: int = MOST_LISTED,
+    progress: Ticks = None,
+) -> UnderTrained:
     """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
 
     The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the mean row,
@@ -115,9 +121,15 @@ def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Array, st
 
 @on_one_thread
 def find_projected(
-    axes: UntrainedAxes, norms: Array, products: Array, squares: Array, *, prefer: Indicator,
-    rate: float = RATE, most: int = MOST_LISTED,
-) -> UnderTrained:  # fmt: skip
+    axes: UntrainedAxes,
+    norms: Array,
+    products: Array,
+    squares: Array,
+    *,
+    prefer: Indicator,
+    rate: float = RATE,
+    most: int = MOST_LISTED,
+) -> UnderTrained:
     """As `under_trained_tokens`, from norms of rows (N,), and of the rows less their mean the products with `axes.axes`
     (N, 3) and the squared lengths (N,)."""
     one_of(prefer, "prefer", ("cosine", "norm"))
@@ -235,11 +247,20 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
     tokens = tuple(map(read, listed, token_texts(axes.rows.labels, listed)))
     removed = " and the first principal component removed" * evidence.removed
     return UnderTrained(
-        int(finds.sum()), indicator=indicator, definition=DEFINITIONS[indicator].format(removed=removed), rate=rate,
-        tested=int(tested.sum()), reference=axes.why, known=int(expected.sum()), known_found=int(known_finds.sum()),
-        center=-null.center, scale=null.scale, threshold=float(values[finds].max()) if finds.any() else None,
-        tokens=tokens, notes=(NO_CONTROL,) if unused is None else (),
-    )  # fmt: skip
+        int(finds.sum()),
+        indicator=indicator,
+        definition=DEFINITIONS[indicator].format(removed=removed),
+        rate=rate,
+        tested=int(tested.sum()),
+        reference=axes.why,
+        known=int(expected.sum()),
+        known_found=int(known_finds.sum()),
+        center=-null.center,
+        scale=null.scale,
+        threshold=float(values[finds].max()) if finds.any() else None,
+        tokens=tokens,
+        notes=(NO_CONTROL,) if unused is None else (),
+    )
 
 
 def _q_if_tested(p: Array, tested: Array) -> Array:

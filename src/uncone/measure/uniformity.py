@@ -75,9 +75,15 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
 
 @on_one_thread
 def uniformity_exact(
-    rows: Any, moments: Moments | None = None, *, t: float = 2.0, sample: int | None = None, seed: int = 0,
-    progress: Ticks = None, mask: Any = None,
-) -> Measurement:  # fmt: skip
+    rows: Any,
+    moments: Moments | None = None,
+    *,
+    t: float = 2.0,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: Ticks = None,
+    mask: Any = None,
+) -> Measurement:
     """`UNIFORMITY_EXACT` of the rows, t at most 150. Costs N^2 D multiply-adds over two.
 
     `sample` rows are paired with all others, by default all up to 65,536 rows, else 8,192; the rest is as for

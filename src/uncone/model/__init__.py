@@ -8,8 +8,17 @@ from uncone.model.open import open_language_model
 from uncone.model.places import LanguageModel, Places, find_places
 
 __all__ = [
-    "LanguageModel", "ModelFiles", "Places", "TokenLabels", "cached_snapshot", "find_places", "is_model_file",
-    "open_language_model", "open_model_files", "rows_of", "token_labels",
-]  # fmt: skip
+    "LanguageModel",
+    "ModelFiles",
+    "Places",
+    "TokenLabels",
+    "cached_snapshot",
+    "find_places",
+    "is_model_file",
+    "open_language_model",
+    "open_model_files",
+    "rows_of",
+    "token_labels",
+]
 
 open_room(__name__)

@@ -26,9 +26,16 @@ class Moments(Sums):
 
     @classmethod
     def of(
-        cls, rows: Any, weights: Any = None, unit_second: bool = False, *,
-        second: bool = True, unit_first: bool = True, shift: Any = None, progress: Ticks = None,
-    ) -> Self:  # fmt: skip
+        cls,
+        rows: Any,
+        weights: Any = None,
+        unit_second: bool = False,
+        *,
+        second: bool = True,
+        unit_first: bool = True,
+        shift: Any = None,
+        progress: Ticks = None,
+    ) -> Self:
         """The moments of `rows` (Rows, or an array, tensor or list (N, D)), read once, block by block.
 
         Args:

@@ -18,8 +18,21 @@ from uncone.rows.npy import open_npy
 from uncone.rows.samples import as_numbers, as_samples
 
 __all__ = [
-    "GRID", "Array", "ArrayRows", "CenteredRows", "DerivedRows", "Rows", "SelectedRows", "as_array", "as_numbers",
-    "as_rows", "as_samples", "nonfinite_error", "nonfinite_rows", "open_npy", "without_nonfinite",
-]  # fmt: skip
+    "GRID",
+    "Array",
+    "ArrayRows",
+    "CenteredRows",
+    "DerivedRows",
+    "Rows",
+    "SelectedRows",
+    "as_array",
+    "as_numbers",
+    "as_rows",
+    "as_samples",
+    "nonfinite_error",
+    "nonfinite_rows",
+    "open_npy",
+    "without_nonfinite",
+]
 
 open_room(__name__)
