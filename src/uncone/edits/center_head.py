@@ -1,4 +1,4 @@
-"""`center_head`: a language model whose head has no mean row, with the proof that no probability changed."""
+"""`center_head`: a language model whose head has no mean row."""
 
 from uncone.edits.record import HeadEdit
 from uncone.errors import need_torch

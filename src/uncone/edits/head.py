@@ -1,9 +1,9 @@
-"""Centre an output head: an exact edit that changes no probability, which is proven on the model first.
+"""Centre an output head: an exact edit that changes no probability.
 
     (W - 1 v') h + b = z - (h . v) 1,    softmax(z - c 1) = softmax(z)
 
-With v the mean row, W gets as small as such a change can make it. Where W is the token table too, the lookup
-moves by -v: v is added to a table that is always added to it, or the head is stored apart.
+With v the mean row, W gets as small as it can. Where W is the token table too, the lookup moves by -v: v is added to a
+table that is always added to it, or the head is stored apart.
 """
 
 from collections.abc import Iterator, Mapping
@@ -62,8 +62,6 @@ _PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the copy holds."""
-
     way: Literal["untied", "folded", "parted"]
     tensors: Mapping[str, NewTensor]
     head: str
@@ -75,17 +73,14 @@ class _Layout:
 def centred_copy(
     model: Path_, out: Path_, *, untie: bool, text: Path_ | None, dtype: str | None, progress: Progress | None
 ) -> HeadEdit:
-    """As `uncone.center_head`."""
     directory = whole_model(model)
     creatable(out, outside=directory)
     files = open_directory(directory)
     head_name = _head_of(files)
-    if dtype is not None and dtype not in _PROVEN_IN:
-        raise InputError(
-            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {dtype!r}: leave it "
-            "out for the model's own"
-        )
-    proven_in = None if dtype is None else _PROVEN_IN[dtype]
+    proven_in = None
+    if dtype is not None and (proven_in := _PROVEN_IN.get(dtype)) is None:
+        got = f"got {dtype!r}: leave it out for the model's own"
+        raise InputError(f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, {got}")
     original = load_model(files, dtype=proven_in)
     if original.dtype == torch.float64:
         original, proven_in = original.float(), torch.float32
@@ -129,22 +124,20 @@ def centred_copy(
         if all(effect.after >= effect.before for effect in effects):
             notes += (_NO_EFFECT,)
         return HeadEdit(
-            name=files.path.resolve().name,
-            head=layout.head,
-            n=sides[0].shape[0],
-            d=sides[0].shape[1],
-            dtype=sides[0].dtype,
-            way=layout.way,
-            folded_into=layout.folded_into,
-            added=tuple(sorted(layout.tensors.keys() - files.tensors.keys())),
-            before=shapes[0],
-            after=shapes[1],
-            proof=proof,
-            effects=effects,
-            warnings=_warnings(files),
-            notes=(*notes, OTHERS),
-            unchanged=compare_untouched(files, copy.files, frozenset(layout.tensors)),
-            left_out=copy.left_out,
+            files.path.resolve().name,
+            layout.head,
+            *sides[0].shape,
+            sides[0].dtype,
+            layout.way,
+            layout.folded_into,
+            tuple(sorted(layout.tensors.keys() - files.tensors.keys())),
+            *shapes,
+            proof,
+            effects,
+            compare_untouched(files, copy.files, frozenset(layout.tensors)),
+            _warnings(files),
+            (*notes, OTHERS),
+            copy.left_out,
         )
 
 
@@ -154,10 +147,8 @@ def _head_of(files: ModelFiles) -> str:
         raise UnsupportedModel(f"expected a model with an output head in its files, got {files.path}: {places.why}")
     stored = files.entries[places.head].dtype
     if stored not in FLOATS:
-        raise UnsupportedModel(
-            f"expected the head in floating point, got {places.head!r} of {stored}: dequantise the head, or "
-            "edit the model that was quantised"
-        )
+        got = f"got {places.head!r} of {stored}: dequantise the head, or edit the model that was quantised"
+        raise UnsupportedModel(f"expected the head in floating point, {got}")
     return places.head
 
 
@@ -199,11 +190,9 @@ def _mean_row(rows: Rows) -> Tensor:
     for block in blocks_of(rows, rows_at_once(rows.shape[1])):
         total += block.double().sum(0)
     if not bool(torch.isfinite(total).all()):
-        bad = nonfinite_rows(rows).tolist()
-        raise InputError(
-            f"expected finite rows in {rows.name}, got NaN or inf in {some_of(bad)}: set them anew first, "
-            "with `uncone repair-tokens`"
-        )
+        got = f"got NaN or inf in {some_of(nonfinite_rows(rows).tolist())}"
+        how = "set them anew first, with `uncone repair-tokens`"
+        raise InputError(f"expected finite rows in {rows.name}, {got}: {how}")
     return total / rows.shape[0]
 
 
@@ -235,7 +224,7 @@ def linear_head(model: Any) -> torch.nn.Linear:
 
 
 def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """How logits follow from the head's output, where a constant added to all changes no probability."""
+    """A constant added to all logits has to change no probability."""
     try:
         logits = logit_map(model, head)
     except UnsupportedModel as error:
@@ -253,17 +242,16 @@ def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
 
 
 def _warnings(files: ModelFiles) -> tuple[str, ...]:
-    """Settings in the directory that read raw logits."""
-    settings = {name: files.config[name] for name in _READERS if name in files.config}  # of older versions
+    settings = dict(files.config)  # of older versions
     path = files.path / "generation_config.json"
     if path.is_file():
         with suppress(InputError):  # transformers would not read it either
             settings |= read_json(path, dict)
     warnings = [
-        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by their sign "
-        "or size, so with it the edited model generates otherwise. Turn it off, or keep the original."
-        for name, value in settings.items()
-        if name in _READERS and value not in (None, _READERS[name])
+        f"generation_config.json sets {name} to {str(settings[name])[:40]}: it divides or multiplies raw logits by "
+        "their sign or size, so with it the edited model generates otherwise. Turn it off, or keep the original."
+        for name, neutral in _READERS.items()
+        if settings.get(name) not in (None, neutral)
     ]
     z_losses = {
         key

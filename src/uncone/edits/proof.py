@@ -1,7 +1,5 @@
-"""The proof of an edit that may change no probability: both models against the original in a wider dtype.
-
-The edited model has to lie as near to it as the original, whose distance is its rounding.
-"""
+"""The proof of an edit that may change no probability: the edited model has to lie as near to the original in a wider
+dtype as the original itself, whose distance is its rounding."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -27,8 +25,6 @@ _BATCH, _ROWS_AT_ONCE = 4, 64
 
 @dataclass(frozen=True)
 class ProofText:
-    """Ids to run on."""
-
     name: str
     text: Tensor | None
     random: Tensor
@@ -63,7 +59,7 @@ class Run:
 
 
 def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
-    """Inputs of at most four windows; the first random one ends in two masked positions."""
+    """At most four windows each; the first random one ends in two masked positions."""
     for ids in (proof.text, proof.random):
         if ids is None:
             continue
@@ -78,7 +74,7 @@ def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
 def run(
     model: Any, proof: ProofText, *, product: Callable[[Tensor], Tensor] | None = None, tell: Progress | None = None
 ) -> Run:
-    """Run `model` on all ids; `product` stands in the place of the head's own, for a wider dtype."""
+    """Run `model` on all ids, with `product` in the place of the head's own, for a wider dtype."""
     head = model.get_output_embeddings()
     logits, hidden, taken = list[Tensor](), list[Tensor](), list[Tensor]()
     hook = head.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
@@ -107,11 +103,7 @@ def run(
 
 def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     wide, wide_bias = weight.double(), None if bias is None else bias.double()
-
-    def product(hidden: Tensor) -> Tensor:
-        return torch.nn.functional.linear(hidden.double(), wide, wide_bias)
-
-    return product
+    return lambda hidden: torch.nn.functional.linear(hidden.double(), wide, wide_bias)
 
 
 def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> HeadProof:
@@ -122,28 +114,17 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
         size = max(float(x.logits[part].nan_to_num(0, 0, 0).abs().max()) for x in (before, after))
         worst.append((_largest(a, b), _largest(a, exact), _largest(b, exact), size))
         first, second = a.argmax(-1), b.argmax(-1)
-        for i in (first != second).nonzero().flatten().tolist():
-            others.append((start + i, int(first[i]), int(second[i])))
+        at = (first != second).nonzero().flatten().tolist()
+        others += [(start + i, int(first[i]), int(second[i])) for i in at]
     # Python's max could lose a NaN
     difference, rounding, edited, largest = torch.tensor(worst, dtype=torch.float64).amax(0).tolist()
     writing = torch.finfo(before.dtype).eps / 2 * largest
-    ties = 0
+    ties, n = 0, len(before.logits)
     for row, one, other in others:
         exact = reference.logits[row].double()
         ties += bool((exact[one] - exact[other]).abs() <= 2 * (rounding + writing))
-    n = len(before.logits)
-    return HeadProof(
-        text=text,
-        positions=n,
-        dtype=str(before.dtype).removeprefix("torch."),
-        reference=how,
-        difference=difference,
-        rounding=rounding,
-        rounding_edited=edited,
-        allowed=FACTOR * rounding + writing,
-        same_first=n - len(others),
-        ties=ties,
-    )
+    errors = difference, rounding, edited, FACTOR * rounding + writing
+    return HeadProof(text, n, str(before.dtype).removeprefix("torch."), how, *errors, n - len(others), ties)
 
 
 def require(proof: HeadProof) -> None:
@@ -163,6 +144,5 @@ def require(proof: HeadProof) -> None:
 
 
 def _largest(x: Tensor, other: Tensor) -> float:
-    """The largest absolute difference: 0 for equal infinities, NaN where one side alone is no number."""
-    apart = torch.where(x == other, torch.zeros_like(x), x.double() - other)
-    return float(apart.abs().max())
+    """0 for equal infinities, NaN where one side alone is no number."""
+    return float(torch.where(x == other, 0, x - other).abs().max())

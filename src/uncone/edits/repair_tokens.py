@@ -1,4 +1,4 @@
-"""`repair_tokens`: new rows for tokens of a language model that no text has trained."""
+"""`repair_tokens`: new rows for tokens that no text has trained."""
 
 import os
 import re
@@ -112,7 +112,7 @@ class TokenNames:
         self._labels, self._by_name = labels, dict[str, list[int]]()
 
     def in_list(self, text: str) -> list[int]:
-        """The ids of names between commas. A comma in a token string is kept where the longer string is a token."""
+        """Names between commas. A comma in a token string is kept where the longer string is a token."""
         fields, ids, at = text.split(","), list[int](), 0
         while at < len(fields):
             end = at + 1
@@ -124,7 +124,7 @@ class TokenNames:
         return ids
 
     def in_lines(self, lines: Iterable[str]) -> list[int]:
-        """The ids of a file's lines: ids and spans between spaces or commas, or one token string."""
+        """A line holds ids and spans between spaces or commas, or one token string."""
         ids = list[int]()
         for line in filter(str.strip, lines):
             numbers = line.replace(",", " ").split()
@@ -152,14 +152,12 @@ class TokenNames:
         return ids[0]
 
     def _known(self, name: str) -> list[int]:
-        """The ids of a string, with the spaces around it or else without; of a spelling before those of a text."""
+        """With the spaces around it or else without; of a spelling before those of a text."""
         if not self._by_name:
             labels, read = self._labels(), dict[str, list[int]]()
             if labels is None:
-                raise InputError(
-                    "expected ids of tokens, got a string, and the model has no tokenizer file that gives its token "
-                    "strings: give ids such as 3,90-99"
-                )
+                got = "got a string, and the model has no tokenizer file that gives its token strings"
+                raise InputError(f"expected ids of tokens, {got}: give ids such as 3,90-99")
             for i, (label, text) in enumerate(zip(labels, token_texts(labels, range(len(labels))), strict=True)):
                 if label and text:
                     self._by_name.setdefault(label, []).append(i)
@@ -169,7 +167,6 @@ class TokenNames:
 
 
 def _ids(names: TokenNames, given: str | Sequence[int | str]) -> list[int]:
-    """The ids of the tokens that are named in a text, in the file of that name, or one by one."""
     if not isinstance(given, str):
         return [names.of_string(name) if isinstance(name, str) else name for name in given]
     if are_ids(given) or not os.path.isfile(given):

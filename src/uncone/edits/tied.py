@@ -1,7 +1,5 @@
-"""Tables that can take the mean of a tied table, as they are always added to it: positions, token types.
-
-No list of names says where that is so: each candidate gets a test vector, and the model is run.
-"""
+"""Tables that can take the mean of a tied table, as they are always added to it: positions, token types. To find them,
+each candidate gets a test vector and the model is run."""
 
 import inspect
 import itertools
@@ -23,9 +21,7 @@ _MOST_CANDIDATES, _MOST_TABLES = 8, 2
 
 def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> dict[str, float] | None:
     """The fewest tables, by parameter name, that undo a vector subtracted from all token rows, and how many times each
-    takes it; None where no two do. The tied `model` is put back. Tables that are not `stored`, as sinusoids, are
-    computed.
-    """
+    takes it; None where no two do. Tables that are not `stored`, as sinusoids, are computed."""
     table = model.get_output_embeddings().weight
     few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])
     random = torch.Generator().manual_seed(0)
@@ -72,7 +68,7 @@ def reads_token_types(model: Any, proof: ProofText, compensation: Mapping[str, f
 
 
 def _candidates(model: Any) -> dict[str, Tensor]:
-    """The other lookup tables of as many features, the smallest first, as an edit should touch little."""
+    """Other lookup tables of as many features, the smallest first, as an edit should touch little."""
     table = model.get_output_embeddings().weight
     lookups = ((f"{name}.weight", x.weight) for name, x in model.named_modules() if isinstance(x, torch.nn.Embedding))
     tables = [(name, x) for name, x in lookups if x is not table and x.shape[1] == table.shape[1]]
@@ -80,13 +76,13 @@ def _candidates(model: Any) -> dict[str, Tensor]:
 
 
 def lookups(model: Any) -> list[torch.nn.Embedding]:
-    """The lookups that share the head's rows."""
+    """Those that share the head's rows."""
     head = model.get_output_embeddings().weight
     return [x for x in model.modules() if isinstance(x, torch.nn.Embedding) and x.weight is head]
 
 
 def _scale(model: Any) -> float:
-    """The lookup's factor for rows: the square root of D in some (BART with scale_embedding), else 1."""
+    """Of rows, when they are looked up: the square root of D in some (BART with scale_embedding), else 1."""
     lookup = lookups(model)[-1]
     row = lookup.weight.detach()[:8]
     with torch.no_grad():
@@ -96,7 +92,7 @@ def _scale(model: Any) -> float:
 
 @contextmanager
 def _added(vectors: dict[Tensor, Tensor]) -> Iterator[None]:
-    """Each vector added to all rows of its table, and the tables put back to the bit."""
+    """Each vector is added to all rows of its table, and the tables are put back to the bit."""
     before = {table: table.detach().clone() for table in vectors}
     try:
         with torch.no_grad():
