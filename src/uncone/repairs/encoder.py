@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 HELD_OUT = 5  # every fifth sentence is measured and not fitted on: rows that are fitted on are centred by construction
 FEW = 100  # fewer measured sentences say more of the sample than of the model
 AGREEMENT = 1e-5  # of the longest vector: how far the written model may be off the repaired vectors
-ROUNDINGS = 4.0  # the same of a model in 16 bits: times its epsilon
+ROUNDINGS = 4.0  # times the epsilon of a model in 16 bits: the same
 _PROBES = ("A short sentence.", "Two men are playing chess in a park.", "Interest rates rose again in March.", "???")
 _MOST_PROBES = 64
 
@@ -33,10 +33,9 @@ def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress:
     """Write a copy of an encoder with a repair before its Normalize; `uncone.repair` has checked the arguments."""
     method, opened = options.method, open_spec(spec)
     directory = opened.path
-    # what cannot stand in a model is refused before its sentences are embedded
     if method in ZIPF_REPAIRS:
-        advice = f"choose {method.removeprefix('zipf_')}"
-        raise InputError(f"expected a repair of sentences, got {method} of tokens: {advice}")
+        how = f"choose {method.removeprefix('zipf_')}"
+        raise InputError(f"expected a repair of sentences, got {method} of tokens: {how}")
     if method is not None and not (transformation := repair_named(method, d=2**31)).affine:
         affine_of(transformation, WHERE)
     text = Sentences() if options.text is None else read_sentences(options.text, most=options.most_sentences)
@@ -62,7 +61,7 @@ def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress:
 
 
 class _Model:
-    """A model, and the embeddings of the sentences that it was given, before its Normalize."""
+    """A model without its Normalize, and the embeddings of the sentences that it was given."""
 
     def __init__(self, directory: Path, progress: Progress | None) -> None:
         model = load_sentence_transformer(directory)
@@ -70,7 +69,7 @@ class _Model:
         self._normalizes = len(self._before) < len(model)
 
     def check(self, copy: Path, fit: Fit, sentences: Sequence[str]) -> list[str]:
-        """Raise InputError unless the written model gives the repaired vectors; notes on its rounding."""
+        """InputError unless the written model gives the repaired vectors; notes on its rounding."""
         _, expected = self.both(fit, sentences)
         written = load_sentence_transformer(copy)
         got = embed(written, sentences)
@@ -86,12 +85,10 @@ class _Model:
 
     def both(self, fit: Fit, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
         x = self.embed(sentences)
-        y = fit.transformation.transform(x)
-        normalize = torch.nn.functional.normalize
+        y, normalize = fit.transformation.transform(x), torch.nn.functional.normalize
         return (normalize(x), normalize(y)) if self._normalizes else (x, y)
 
     def embed(self, sentences: Sequence[str]) -> Tensor:
-        """Each sentence is embedded once."""
         new = [sentence for sentence in sentences if sentence not in self._vectors]
         progress = self._progress
         tick = None if progress is None else lambda done: progress("embedding sentences", done, len(new))
@@ -101,15 +98,13 @@ class _Model:
 
 
 def narrow_dtype(model: Any) -> torch.dtype | None:
-    """float16 or bfloat16, where the model runs in one of them."""
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     return dtype if torch.finfo(dtype).bits == 16 else None
 
 
 def told_of_rounding(got: Tensor, expected: Tensor, dtype: torch.dtype) -> str:
     """How far vectors (N, K) of a model in 16 bits are from the repaired ones, which are float32."""
-    name = str(dtype).removeprefix("torch.")
-    apart = float("nan")
+    name, apart = str(dtype).removeprefix("torch."), float("nan")
     if got.shape == expected.shape:
         apart = float((got - expected).norm(dim=1).max() / expected.norm(dim=1).max())
     if not apart <= ROUNDINGS * torch.finfo(dtype).eps:

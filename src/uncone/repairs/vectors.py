@@ -1,4 +1,4 @@
-"""A repair of vectors: fitted or loaded, and what it did to them, by measures before and after."""
+"""A repair of vectors: fitted or loaded, and what it did to them."""
 
 import os
 import time
@@ -30,9 +30,9 @@ from uncone.version import versions
 
 MOST_SENTENCES = 100_000  # more embeddings would not move a mean or a covariance, and all are held in memory
 MOST_ROWS = 65_536
-_MOST_BYTES = 128 * 2**20  # of the measured rows on each side: so many give the numbers of all rows to three digits
+_MOST_BYTES = 128 * 2**20  # of measured rows on each side, which give the numbers of all rows to three digits
 NEAR_ZERO = 0.05  # a mean cosine below this is no common direction to speak of
-CLEARLY_MORE = 0.05  # of IsoScore and the mean cosine, 0 to 1: a smaller step is none that a reader would act on
+CLEARLY_MORE = 0.05  # of IsoScore and the mean cosine: nobody would act on a smaller step
 _ZIPF = "zipf_"
 _TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "partition_isotropy": "I(W)"}
 _UNWEIGHTED = (
@@ -65,8 +65,6 @@ class RepairOptions:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted transformation, its method, its rows, the seconds to fit (None where loaded), and notes."""
-
     transformation: Transformation | Affine | Normalized
     method: str
     fitted: Fitted | None
@@ -75,7 +73,7 @@ class Fit:
 
 
 def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progress | None = None) -> Fit:
-    """The transformation that `options` load, or fit on the rows they name or else on `own` rows."""
+    """Load what `options` say, or fit on the rows they name or else on `own` rows."""
     if options.load is not None:
         loaded = load(options.load)
         inner = undivided(loaded)
@@ -90,14 +88,13 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
     if options.force and isinstance(transformation, Whiten):
         transformation.force = True
     if method.startswith(_ZIPF) and counts is None:
-        advice = f"give --counts F (counts=F), or choose {method.removeprefix(_ZIPF)}"
-        raise InputError(f"expected counts of tokens for {method}, got none: {advice}")
+        how = f"give --counts F (counts=F), or choose {method.removeprefix(_ZIPF)}"
+        raise InputError(f"expected counts of tokens for {method}, got none: {how}")
     weights, notes = None, tuple[str, ...]()
     if counts is not None:
         if rows.left_out:
-            raise InputError(
-                f"expected finite rows with --counts (counts=), got {len(rows.left_out)} left out: mend them"
-            )
+            got = f"got {len(rows.left_out)} left out: mend them"
+            raise InputError(f"expected finite rows with --counts (counts=), {got}")
         counted = read_counts(counts, rows.shape[0], rows.labels)
         weights, notes = counted.counts.astype(np.float64), (*counted.notes, _UNWEIGHTED)
         method = f"{_ZIPF}{method.removeprefix(_ZIPF)}"
@@ -115,7 +112,7 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
 
 @dataclass(frozen=True)
 class Written:
-    """What was written of `source`, the spec as it was given, in so many seconds: rows (n, d) as (n, k)."""
+    """What was written of `source`, the spec as it was given: rows (n, d) as (n, k)."""
 
     kind: Literal["vectors", "encoder"]
     name: str
@@ -131,8 +128,6 @@ class Written:
 
 @dataclass(frozen=True)
 class Geometry:
-    """The same measures of the same rows on both sides; none where nothing was measured."""
-
     measured: int = 0
     before: tuple[Measurement, ...] = ()
     after: tuple[Measurement, ...] = ()
@@ -146,7 +141,7 @@ def compare(before: Any, after: Any) -> Geometry:
     n = sides[0].shape[0]
     room = _MOST_BYTES // (8 * max(rows.shape[1] for rows in sides))
     count = min(n, MOST_ROWS, max(2, room))
-    chosen = np.arange(count) * (n - 1) // max(1, count - 1) if count < n else np.arange(n)
+    chosen = np.arange(count) * (n - 1) // max(1, count - 1)
     x, y = (rows.take(chosen) for rows in sides)
     change = _relative_change(x, y) if x.shape == y.shape else None
     return Geometry(count, _measures(x), _measures(y), change, (_lengths(x), _lengths(y)))
@@ -167,10 +162,9 @@ def _relative_change(x: Array, y: Array) -> float | None:
 
 def _measures(x: Array) -> tuple[Measurement, ...]:
     m = Moments.of(x)
-    cosine = replace(read("mean_cosine", measure.mean_cosine, m), better="lower")
-    isoscore = replace(read("isoscore", measure.isoscore, m), better="higher")
-    isotropy = replace(read("partition_isotropy", measure.partition_isotropy, x, m), better="higher")
-    return cosine, isoscore, isotropy
+    cosine, isoscore = read("mean_cosine", measure.mean_cosine, m), read("isoscore", measure.isoscore, m)
+    isotropy = read("partition_isotropy", measure.partition_isotropy, x, m)
+    return replace(cosine, better="lower"), replace(isoscore, better="higher"), replace(isotropy, better="higher")
 
 
 def record_of(
@@ -207,10 +201,8 @@ def record_of(
 
 
 def _next_step(record: Repaired, source: str, options: RepairOptions, words: bool) -> str:
-    """The command that asks a task what the repair does to it; a name in capitals is for the user to fill in.
-
-    It starts from the source, but for what `--load` repaired: that belongs to documents that were repaired before.
-    """
+    """The command that asks a task what the repair does to it, from the source, but for what `--load` repaired: that
+    belongs to documents that were repaired before. Names in capitals are for the user to fill in."""
     named = f" --repairs {options.method}" if options.method in REPAIRS else ""
     if record.kind == "encoder":
         return f"uncone evaluate {source} --task sts --data PAIRS{named}"
@@ -226,7 +218,7 @@ def _next_step(record: Repaired, source: str, options: RepairOptions, words: boo
 
 
 def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, ...]:
-    """How an index of the written rows must be asked; nothing where nothing was measured. Words have no queries."""
+    """How an index of the written rows must be asked; nothing where nothing was measured."""
     before, after = record.lengths_before, record.lengths_after
     if after is None:
         return ()
@@ -266,7 +258,7 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
 
 def gains(geometry: Geometry) -> bool | None:
     """Whether the rows got clearly rounder: the common direction shorter or the dimensions more evenly used, and
-    neither clearly the other way. I(W) takes no part: it depends on the scale of the vectors, which repairs change."""
+    neither clearly the other way. I(W) takes no part: it depends on the scale of the vectors."""
     before, after = ({m.name: m.value for m in side} for side in (geometry.before, geometry.after))
     steps = []
     if (common := before.get("mean_cosine")) is not None and (then := after["mean_cosine"]) is not None:
