@@ -1,11 +1,10 @@
-"""Any Hugging Face model's training through the gated loss: attach to it, train as before, detach."""
+"""`attach`: any Hugging Face model trains through the gated loss."""
 
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +35,21 @@ def attach(
     """Compute `model`'s training loss inside its head, gated, without its logits; evaluation stays as it is.
 
     A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted: the
-    model's own loss has to come out. Load weights first, as nothing is measured again.
+    model's own loss has to come out. Load weights first.
 
     Args:
-        model: a transformers model with a linear head whose loss is its cross-entropy, also inside DDP, PEFT or a
-            compiler.
+        model: of transformers, with a linear head and its cross-entropy as loss; also inside DDP, PEFT or a compiler.
         gate: for instance a `RareTokenGate`; None is the plain loss.
-        penalties: each is called with the head's weight (V, D) and returns a scalar, which is added to the loss.
-        options: see `CrossEntropyOptions`; scale and cap come from the model and must be left alone.
-        fresh: under a Trainer that resumes from a checkpoint without a gate's state, let the gate begin there, with a
-            warning; by default such a checkpoint is refused. A state that is there is loaded either way.
+        penalties: each takes the head's weight (V, D) and returns a scalar to add to the loss.
+        options: without scale and cap, which come from the model.
+        fresh: let the gate begin, with a warning, where a Trainer resumes from a checkpoint without a gate's state; by
+            default such a checkpoint is refused.
 
     Returns:
         A handle, also as a context manager: `with attach(model, gate=gate) as attached: ...`
 
     Raises:
-        UnsupportedModel: a model that cannot be measured, or whose objective is another one, with the reason.
+        UnsupportedModel: a model that cannot be measured, or whose objective is another one.
         InputError: a gate for another vocabulary, or options that contradict the model.
     """
     options = options or CrossEntropyOptions()
@@ -78,21 +76,20 @@ class Attached(Attachment):
 
     model: Any
     head: torch.nn.Linear
-    head_map: HeadMap  # the measured map from the head's output to the logits and the loss
-    options: CrossEntropyOptions  # the options of the loss, with the measured scale and cap
+    head_map: HeadMap  # as measured, from the head's output to the logits and the loss
+    options: CrossEntropyOptions  # with the measured scale and cap
     _penalties: tuple[Penalty, ...]
     gate: Gate | None
-    fresh: bool = False  # a resumed Trainer's checkpoint may be without the gate's state: the gate then begins there
+    fresh: bool = False
     nll: Tensor | None = field(default=None, init=False)
-    """The cross-entropy of the last training forward in nats a target, a scalar, detached: the mean over that
-    micro-batch, whatever its loss was divided by, 0 without targets. Label smoothing and a z loss are in it."""
+    """The last training forward's cross-entropy in nats a target, a detached scalar: the mean over that micro-batch,
+    whatever its loss was divided by; 0 without targets. It includes label smoothing and a z loss."""
     penalty: Tensor | None = field(default=None, init=False)
-    """The penalties' sum there, undivided as well, detached; None without penalties."""
+    """The penalties' undivided sum there, detached; None without penalties."""
 
     def __post_init__(self) -> None:
         super().__init__()
-        assert self.options.ignore_index is not None  # as _check_options has seen
-        self._ignored = self.options.ignore_index
+        self._ignored: Any = self.options.ignore_index
         self._targets: Tensor | None = None  # aligned targets that wait for the head's input
         self._items: Any = None
         self._loss: Tensor | None = None
@@ -101,8 +98,8 @@ class Attached(Attachment):
         self._on_model = self._put(self.model, self._run_model)
 
     def step(self) -> None:
-        """Close an optimiser step: call it once after each `optimizer.step()`. Raises UnsupportedModel where no loss
-        went through the head since the last one."""
+        """Call it once after each `optimizer.step()`. UnsupportedModel where no loss went through the head since the
+        last."""
         if self._taken == 0:
             how = "pass labels to the model in training mode (a loss computed outside of the model is not gated)"
             raise UnsupportedModel(f"expected at least one training loss in this step, got none: {how}")
@@ -138,7 +135,6 @@ class Attached(Attachment):
         tell(self.gate, "set_batch", args.world_size * args.train_batch_size * steps)
 
     def _run_head(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """The loss, and one row of zeros, where targets wait; else logits as before."""
         if self._targets is None or not self.active:
             return self._on_head.original(hidden, *args, **kwargs)
         targets, self._targets = self._targets, None
@@ -153,11 +149,12 @@ class Attached(Attachment):
         if len(flat) != len(labels):
             got = f"got {len(flat)} at the head: leave logits_to_keep out in training"
             raise InputError(f"expected a hidden state for each of {len(labels)} labels, {got}")
-        loss = gated_linear_cross_entropy(flat, weight, labels, gate=self.gate, bias=self._bias(), options=options)
-        items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
-        counted = (targets != self._ignored).sum().clamp(min=1)
-        is_mean = options.reduction == "mean" and self._items is None
-        self.nll = loss.detach().clone() if is_mean else loss.detach().sum() * items / counted
+        bias = whole_bias(self.head.bias, self.head_map, weight.device)
+        loss = gated_linear_cross_entropy(flat, weight, labels, gate=self.gate, bias=bias, options=options)
+        self.nll = loss.detach().clone()
+        if options.reduction != "mean" or self._items is not None:
+            items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
+            self.nll = self.nll.sum() * items / (targets != self._ignored).sum().clamp(min=1)
         loss = loss.view(targets.shape) if options.reduction == "none" else loss
         if self._penalties:
             added = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties]).sum()
@@ -166,15 +163,12 @@ class Attached(Attachment):
         return loss
 
     def _part(self, targets: Tensor) -> Tensor | float:
-        """These targets' part of the step, so that a penalty counts once over all micro-batches."""
+        """A penalty counts once over all micro-batches of a step."""
         if self._items is None:
             return 1.0
         here = (targets != self._ignored).sum()
         items = torch.as_tensor(self._items, device=here.device)
         return torch.where(items > 0, here / items, 0.0)
-
-    def _bias(self) -> Tensor | None:
-        return whole_bias(self.head.bias, self.head_map, self.head.weight.device)
 
     def _run_model(self, *args: Any, **kwargs: Any) -> Any:
         if not self._on_model.trains():
@@ -222,12 +216,10 @@ class Attached(Attachment):
 
 
 class LogitsNotComputedError(UnsupportedModel, AttributeError):
-    """Logits of a training step were asked for, but are never in memory."""
+    """The logits of a training step are never in memory."""
 
 
 class NoLogits:
-    """Stands where a training step's logits would be."""
-
     def __getattr__(self, name: str) -> Any:
         raise LogitsNotComputedError(
             "expected no use of a training step's logits, got one: the attached loss never holds them; leave "
@@ -236,7 +228,6 @@ class NoLogits:
 
 
 def _refuse_more_losses(outputs: Any) -> None:
-    """Raise where the model computed another loss, which its own sum would hold and this one does not."""
     named = () if isinstance(outputs, tuple) else outputs.items()
     if more := [name for name, value in named if "loss" in name and name != "loss" and value is not None]:
         got = f"got {', '.join(more)} besides, which would be lost"
@@ -268,12 +259,11 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
     if counted != ignore_index:
         raise InputError(f"expected one ignore_index, got gate {counted}, options {ignore_index}: use one")
     special = (getattr(model.config, f"{name}_token_id", None) for name in _SPECIAL)
-    ids = chain.from_iterable(one if isinstance(one, list | tuple) else [one] for one in special)
+    ids = (i for one in special for i in (one if isinstance(one, list | tuple) else [one]))
     tell(gate, "protect", [i for i in ids if isinstance(i, int) and 0 <= i < size])
 
 
 def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
-    """Load the gate's state from the Trainer's checkpoint; a `fresh` gate begins at one that has none."""
     if not hasattr(gate, "load") or gate.status.step == step:
         return
     given, own = args.resume_from_checkpoint, checkpoint(args, step)
@@ -282,8 +272,8 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
         gate.load(states[0])
     elif fresh and gate.status.step == 0:
         tell(gate, "begin_at", step)
-        said = f"the checkpoint of step {step} was written without a gate ({own.name}/{STATE} is not there): the gate "
-        warnings.warn(f"{said}begins at this step, with counts of its own from here on", stacklevel=2)
+        said = f"the checkpoint of step {step} was written without a gate ({own.name}/{STATE} is not there)"
+        warnings.warn(f"{said}: the gate begins at this step, with counts of its own from here on", stacklevel=2)
         return
     if (at := gate.status.step) != step:
         raise InputError(

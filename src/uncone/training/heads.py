@@ -1,4 +1,4 @@
-"""Which module is a model's head, can it be trained through the gated loss, and what is the model's own?"""
+"""A model's head: can it train through the gated loss, and how does the loss follow from it?"""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ Tensor = torch.Tensor
 
 
 def output_head(model: Any) -> torch.nn.Linear:
-    """The linear layer that makes the logits; UnsupportedModel where its weight is no matrix that can train."""
+    """UnsupportedModel where its weight is no matrix that can train."""
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "forward"):
         got = f"got {type(model).__name__}: use gated_linear_cross_entropy in its own training loop"
         raise UnsupportedModel(f"expected a transformers model with an output head, {got}")
@@ -40,7 +40,7 @@ def output_head(model: Any) -> torch.nn.Linear:
 
 
 def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:
-    """Raises UnsupportedModel where the head's weight takes no gradient, with the way out under PEFT."""
+    """With the way out under PEFT."""
     if head.weight.requires_grad:
         return
     advice = "unfreeze it (model.get_output_embeddings().requires_grad_(True)), or"
@@ -53,7 +53,7 @@ def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:
 
 
 def _saved_whole(model: Any, head: torch.nn.Module) -> str:
-    """The options of PEFT by which the head trains as a matrix, and stays tied to the table where it is."""
+    """The options of PEFT by which the head trains as a matrix, and stays tied."""
     weight = getattr(getattr(head, "base_layer", head), "weight", None)
     name = next((name for name, module in model.named_modules() if module is head), "lm_head")
     is_tied = sum(each is weight for _, each in model.named_parameters(remove_duplicate=False)) > 1
@@ -61,7 +61,6 @@ def _saved_whole(model: Any, head: torch.nn.Module) -> str:
 
 
 def refuse_patched(model: Any, backend: str) -> None:
-    """Raises UnsupportedModel where the model is attached to already, or Liger computes its loss."""
     forward = model.__dict__.get("forward")
     if hasattr(forward, "of_uncone"):
         raise UnsupportedModel("expected an unattached model, got an attached one: detach() its handle")
@@ -73,7 +72,7 @@ def refuse_patched(model: Any, backend: str) -> None:
 
 
 def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
-    """Raises UnsupportedModel where the backward pass would find the head's storage freed."""
+    """The backward pass would find the head's storage freed."""
     if reduction == "none" and any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__):
         why = "its gradients are computed in the backward pass, when the head's rows are given back"
         how = "leave the head in the root's group (fully_shard the model only)"
@@ -82,7 +81,6 @@ def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
 
 
 def probe(model: Any, head: torch.nn.Linear) -> maps.HeadMap:
-    """How logits and loss follow from the head, measured on a batch; the model is left as it was."""
     with maps.undisturbed(model):
         batch = maps.probe_batch(model)
         given, logits = maps.known_outputs(model, head, batch)
@@ -103,7 +101,6 @@ def whole_bias(own: Tensor | None, head_map: maps.HeadMap, device: torch.device)
 
 
 def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map: maps.HeadMap) -> bool:
-    """Whether labels are shifted, by which of the two gives the model's own loss."""
     z, outputs = _run(model, head, batch)
     if outputs.loss is None or z is None:
         raise UnsupportedModel("expected the model's loss from labels, got none: pass labels to its forward")

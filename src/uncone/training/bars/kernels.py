@@ -1,7 +1,7 @@
-"""The loops of the barcode, compiled by numba. The functions that call them import this file, where numba is.
+"""The loops of the barcode, compiled by numba.
 
-Flags: a sum of squares may be added in any order (reassoc); a search for the least uses vectors where no NaN comes
-(nnan). Distances are computed the same way from either end, so that equal ones are equal to the bit.
+A sum of squares may be added in any order (reassoc); a search for the least uses vectors where no NaN comes (nnan).
+Distances are the same from either end, so that equal ones are equal to the bit.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ _TILE = 32
 
 
 def loop(**flags: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compiles a function at its first call, once for all processes where a cache can be written."""
+    """Compiles at the first call, once for all processes where a cache can be written."""
 
     def compiled(function: Callable[..., Any]) -> Any:
         try:
             return numba.njit(cache=True, nogil=True, **flags)(function)
-        except RuntimeError:  # nowhere can be written to: each process compiles anew
+        except RuntimeError:  # nowhere to write a cache
             return numba.njit(nogil=True, **flags)(function)
 
     return compiled
@@ -31,7 +31,7 @@ def loop(**flags: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @loop(fastmath=_SUM)
 def centred(points, rows, out, norms):
-    """Points of one cloud less their mean (n, D), and the squared norms of that (n,)."""
+    """Points of one cloud less their mean (n, D), and the squared norms (n,)."""
     mean, count = np.zeros(points.shape[1], points.dtype), points.dtype.type(len(rows))
     for i in range(len(rows)):
         x = points[rows[i]]
@@ -57,7 +57,7 @@ def _squared(a, b):
 
 @loop(fastmath=_SUM)
 def direct(points, rows, product):
-    """Minus half the squared distances (n, n) of one cloud, by direct difference, four pairs at a time."""
+    """Minus half the squared distances (n, n) of one cloud, four pairs at a time."""
     n, half = len(rows), points.dtype.type(-0.5)
     for i in range(n):
         x = points[rows[i]]
@@ -80,7 +80,7 @@ def direct(points, rows, product):
 
 @loop()
 def mirror(product, begin, end, n):
-    """Mirror rows `begin` to `end` below the diagonal, a tile at a time: a column would miss the cache."""
+    """Rows `begin` to `end` below the diagonal, a tile at a time: a column would miss the cache."""
     for left in range(begin, n, _TILE):
         for top in range(begin, end, _TILE):
             bottom = min(top + _TILE, end)
@@ -92,7 +92,6 @@ def mirror(product, begin, end, n):
 
 @loop()
 def _visit(row, norm, new, waiting, best, parent):
-    """Bring the distances `best` to the tree up to date with its `new` point."""
     zero = row.dtype.type(0)
     for u in range(len(row)):
         d = max((waiting[u] + norm) - (row[u] + row[u]), zero)
@@ -104,7 +103,7 @@ def _visit(row, norm, new, waiting, best, parent):
 
 @loop()
 def _lowest(bits):
-    """The lowest of non-negative floats by their bits, in the same order: searched by vectors."""
+    """Of non-negative floats by their bits, in the same order: searched by vectors."""
     low = bits[0]
     for u in range(len(bits)):
         low = min(low, bits[u])
@@ -128,17 +127,15 @@ def _nearest(best, parent, lowest):
 
 @loop()
 def prim(product, norms, integer, ends, weights):
-    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: points joined, and how far.
-
-    `integer` is the type of integers as wide as these floats. False where a distance is not finite.
-    """
+    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: points joined, and how far; `integer` is as
+    wide as these floats. False where a distance is not finite."""
     n = len(norms)
     waiting, best = norms.copy(), np.full(n, np.inf, norms.dtype)
     parent, bits = np.zeros(n, np.int32), best.view(integer)
     lowest = np.empty((n + _BLOCK - 1) // _BLOCK, integer)
     new = 0
     for step in range(n - 1):
-        waiting[new] = best[new] = np.inf  # what is in the tree is infinitely far from now on
+        waiting[new] = best[new] = np.inf  # it is in the tree
         row, norm, joined = product[new, :n], norms[new], np.int32(new)
         for block in range(len(lowest)):
             part = slice(block * _BLOCK, min((block + 1) * _BLOCK, n))
@@ -153,12 +150,11 @@ def prim(product, norms, integer, ends, weights):
 
 @loop(fastmath=_SUM)
 def _length(a, b):
-    """The distance of two points; where all squares vanish, their largest difference."""
     total, largest = 0.0, 0.0
     for k in range(len(a)):
         t = np.float64(a[k] - b[k])
         total += t * t
-    if total == 0:
+    if total == 0:  # all squares vanished
         for k in range(len(a)):
             largest = max(largest, abs(np.float64(a[k] - b[k])))
         return largest
@@ -184,8 +180,8 @@ def settle(points, rows, product, norms, ends, weights, error):
     """Replace `product` by minus half the squared distances: direct ones where rounding could hide an edge.
 
     A distance from the product is off by at most `error` times the sum of the squared norms. In the order in which
-    points joined, the largest edge on the way between the i-th and the j-th is the largest of the (i+1)-th to the j-th:
-    no pair beyond that by more than the errors is an edge.
+    points joined, the largest edge between the i-th and the j-th is the largest of the (i+1)-th to the j-th: no pair
+    beyond that by more than the errors is an edge.
     """
     n, half = len(norms), product.dtype.type(-0.5)
     order, bound = np.zeros(n, np.int64), np.empty(n, norms.dtype)
@@ -208,10 +204,8 @@ def settle(points, rows, product, norms, ends, weights, error):
 
 @loop()
 def ordered(points, rows, ends, vanishing, edges, lengths):
-    """Write edges as rows of points, smaller first, and lengths, ascending by (length, smaller, larger row).
-
-    False where a length is above 0 and below `vanishing`, so that its square is not exact.
-    """
+    """Write edges as rows of points, smaller first, and lengths, ascending by (length, smaller, larger row). False
+    where a length is above 0 and below `vanishing`, so that its square is not exact."""
     m = len(ends)
     key, measured = np.empty(m, np.int64), np.empty(m, points.dtype)
     for e in range(m):
@@ -233,7 +227,7 @@ def ordered(points, rows, ends, vanishing, edges, lengths):
 
 @loop()
 def small_clouds(points, order, offsets, first, which, integer, vanishing, edges, lengths):
-    """Edges and lengths of the clouds `which`, by direct differences. False where a square overflowed."""
+    """By direct differences. False where a square overflowed."""
     most = np.int64(0)
     for c in which:
         most = max(most, offsets[c + 1] - offsets[c])
@@ -299,7 +293,7 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
     reach, part, within = bounds
     reaches, parts, withins = reach[across], part[across], within[across]
     factor = points.dtype.type(scale)
-    # of a coarse distance, less what rounding may add, as in `Rounding`; and what underflow may add
+    # of a coarse distance, less what rounding (as in `Rounding`) and underflow may add
     share, least = 1 - (2 * points.shape[1] + 32) * 2.0**-24, points.shape[1] * 2.0**-100
     for r in range(product.shape[0]):
         i = first + r
@@ -329,7 +323,6 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
 
 @loop(fastmath=_FINITE)
 def _least_excess(row, products, squares, moved, bounds, product_error, out):
-    """Least squared distances less that of the longest edge, to `out`; returns the least."""
     square, shift, far, own, inside = row
     reach, part, within = bounds
     least = np.float32(3e38)
@@ -346,7 +339,6 @@ def _least_excess(row, products, squares, moved, bounds, product_error, out):
 
 @loop(fastmath=_FINITE)
 def _coarse_distance(a, b, scale):
-    """The squared distance in the type of the points: in float32 faster than exactly, and mostly enough."""
     total = a.dtype.type(0)
     for k in range(len(a)):
         difference = (a[k] - b[k]) * scale

@@ -1,8 +1,8 @@
-"""The loss under `torch.compile`: an operator of its own in the compiled graph.
+"""The loss under `torch.compile`.
 
 Chunks and rare rows have sizes that only the data show, so the compiler sees the whole loss as one operator, which
-returns the gradients with it; with the reduction "none" the backward pass calls it again. The gate's own methods are
-traced like the user's code. Other backends than "chunk", and a head over several ranks, run outside of the graph.
+returns the gradients too; with the reduction "none" the backward pass calls it again. The gate's own methods are traced
+like the user's code. Other backends than "chunk", and a head over several ranks, run outside of the graph.
 """
 
 import inspect
@@ -26,7 +26,7 @@ from uncone.training.loss.problem import (
 
 Tensor = torch.Tensor
 _SETTINGS = ("ignore_index", "label_smoothing", "z_loss", "softcap", "logit_scale", "reduction", "num_items", "chunk")
-"""The first fields of the options, in their order, which an operator takes one by one."""
+"""The first fields of the options, in their order."""
 
 
 def cross_entropy(
@@ -84,10 +84,8 @@ def _loss(
     needs: Sequence[bool],
     recorded: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(loss, share, gradients of the states, the head and the bias before the share, held back, all).
-
-    With the reduction "none" there are gradients only where `factors` (N,) weight the losses.
-    """
+    """(loss, share, gradients of the states, the head and the bias before the share, held back, all). With the
+    reduction "none" there are gradients only where `factors` (N,) weight the losses."""
     options = CrossEntropyOptions(
         ignore_index, label_smoothing, z_loss, softcap, logit_scale, reduction, num_items, chunk
     )
@@ -151,6 +149,6 @@ _GIVEN: dict[str, Any] = {"reason": _REASON} if "reason" in inspect.signature(to
 
 @torch.compiler.disable(**_GIVEN)  # type: ignore[untyped-decorator, no-untyped-call]
 def loss_of_a_backend_that_is_not_compiled(loss: Any, *args: Any, **options: Any) -> Tensor:
-    """The loss outside of the graph: `fullgraph=True` refuses it by this name."""
+    """`fullgraph=True` refuses it by this name."""
     found: Tensor = loss(*args, **options)
     return found

@@ -1,4 +1,4 @@
-"""The public functions: their input is checked here, and only here."""
+"""The public functions, which check their input."""
 
 import torch
 
@@ -10,7 +10,7 @@ from uncone.training.loss.problem import Gate, Problem, check_range, checked_gat
 
 Tensor = torch.Tensor
 _BACKENDS = {"chunk": chunked.cross_entropy, "triton": wrapped.by_triton}
-"""Those that tell a gate how much it held back. The kernels of other packages are in `wrapped`."""
+"""Those that tell a gate how much it held back."""
 _FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -24,19 +24,18 @@ def linear_cross_entropy(
 ) -> Tensor:
     """The cross-entropy of softmax(hidden weight' + bias) against `labels`, without ever holding all logits.
 
-    Gradients are computed in the forward pass ("mean" and "sum"), chunk by chunk; the backward pass only scales them.
-    The weight's gradient is summed in float32 (float64 for float64), whatever the inputs' dtype.
+    Gradients ("mean" and "sum") are computed in the forward pass, chunk by chunk; the backward pass only scales them.
+    The weight's gradient is summed in float32 (float64 for float64).
 
     Args:
         hidden: (..., D) final hidden states.
         weight: (V, D) output rows.
         labels: (...) int64 targets in [0, V) or the options' `ignore_index`, aligned with `hidden`: nothing is shifted.
         bias: (V,).
-        options: see `CrossEntropyOptions`.
 
     Returns:
-        The mean negative log-likelihood in nats as a scalar, float32 (float64 for float64); the sum; or, with the
-        reduction "none", one value a target, shaped as `labels`, 0 where ignored. No target at all gives 0.
+        The mean negative log-likelihood in nats, float32 (float64 for float64); the sum; or, with the reduction "none",
+        one value a target, shaped as `labels`, 0 where ignored. No target at all gives 0.
 
     Raises:
         InputError: shapes, dtypes or devices that do not fit, a label out of range (which and where), NaN in `hidden`;
@@ -123,7 +122,6 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
 
 
 def _computed_in(hidden: Tensor, weight: Tensor) -> torch.dtype:
-    """The dtype of the products: what autocast says where it is on, else that of the tensors."""
     kind = hidden.device.type
     if torch.is_autocast_enabled(kind) and torch.float64 not in (hidden.dtype, weight.dtype):
         return torch.get_autocast_dtype(kind)

@@ -25,20 +25,18 @@ class CrossEntropyOptions:
     """
 
     ignore_index: int | None = -100
-    """Targets with this label have no loss, no gradient and no share in the mean. None ignores none."""
+    """Targets with this label have no loss, no gradient and no share in the mean; None ignores none."""
     label_smoothing: float = 0.0  # E in [0, 1]: the target distribution is (1 - E) one-hot + E / V
     z_loss: float = 0.0  # L >= 0: adds L lse(z)^2 to each target's loss (PaLM; Liger calls it lse_square_scale)
     softcap: float | None = None
     logit_scale: float = 1.0
     reduction: str = "mean"  # "mean", "sum" or "none"
     num_items: float | Tensor | None = None
-    """The divisor of "mean", if not the targets of this call: those of all micro-batches, or of all ranks; 0 gives 0. A
-    tensor of one number is read here, which on a GPU waits for it."""
+    """The divisor of "mean", if not the targets of this call: those of all micro-batches or ranks; 0 gives 0. A tensor
+    of one number is read here, which on a GPU waits for it."""
     chunk: int | None = None  # targets whose logits are held at once; by default what fits a bounded buffer
     backend: str = "chunk"  # "chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"
-    group: ProcessGroup | None = (
-        None  # that a head is cut over by rows: see "A vocabulary over several ranks" in the docs
-    )
+    group: ProcessGroup | None = None  # over which a head is cut by rows
 
     def __post_init__(self) -> None:
         for name, known in (("reduction", REDUCTIONS), ("backend", BACKENDS)):

@@ -1,4 +1,4 @@
-"""The problem that every backend solves: its targets, its gate, the head's rows at hand; and refusals."""
+"""The problem that every backend solves, and refusals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ class Gate(Protocol):
     The gradient of target i pushes row v with the factor g1[v] where the target of i is no rare id, else g2[v]; the row
     of the target itself gets all of its gradient (Yu et al. 2022, adaptive gradient gating).
 
-    A gate may have a method `record(gated, total)` besides. It is called once with each loss whose head wants a
-    gradient, with two float64 scalars on the head's device: the sums over the targets that count, and over all ranks of
-    a head, of |(1 - G) delta| and of |delta|, delta the gradient of a target's own loss by its logits before a cap,
-    reduction and upstream gradient. Their quotient is the share of the gradient that was held back.
+    Each loss whose head wants a gradient calls a gate's method `record(gated, total)`, if it has one, with two float64
+    scalars on the head's device: the sums over the targets that count, and over all ranks of a head, of |(1 - G) delta|
+    and of |delta|, delta the gradient of a target's own loss by its logits before a cap, reduction and upstream
+    gradient. Their quotient is the share of the gradient that was held back.
     """
 
     def gates(self) -> Gates: ...
@@ -40,7 +40,7 @@ class Shard:
     start: int
     stop: int
     total: int
-    largest: int  # rows of the rank that holds the most, for sizes that must be alike on every rank
+    largest: int  # most rows of a rank, for sizes that must be alike on every rank
 
     def place(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of `labels` here, and whether they are here; elsewhere the row means nothing."""
@@ -48,7 +48,6 @@ class Shard:
         return here.clamp(0, self.stop - self.start - 1), (here >= 0) & (labels < self.stop)
 
     def sum(self, x: Tensor, op: Any = distributed.ReduceOp.SUM) -> Tensor:
-        """The sum of x over the ranks, in its place; equal to the bit on all of them."""
         if self.group is not None:
             distributed.all_reduce(x, op=op, group=self.group)
         return x
@@ -58,7 +57,7 @@ class Shard:
 
 
 def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
-    """Where the rows of this rank's `weight` stand: slices follow each other in the order of their ranks."""
+    """Slices follow each other in the order of their ranks."""
     if group is None:
         return Shard(None, 0, len(weight), len(weight), len(weight))
     rank = distributed.get_rank(group)
@@ -82,20 +81,19 @@ class Problem:
     options: CrossEntropyOptions
     labels: Tensor  # (N,)
     valid: Tensor  # (N,): which targets count
-    gates: Gates | None  # the rare ids of the whole vocabulary, and the factors of the head's rows at hand
+    gates: Gates | None  # the rare ids of the whole vocabulary, and the factors of the shard's rows
     dtype: torch.dtype  # of the products
-    shard: Shard  # which rows of the head are at hand
+    shard: Shard
     record: Callable[[Tensor, Tensor], None] | None = None  # as `Gate` says
 
     def groups(self) -> tuple[Tensor, Tensor]:
-        """Row numbers of the targets that are not rare, and of the rare ones; without a gate none is rare."""
+        """Row numbers of the targets that are not rare, and of the rare ones."""
         if self.gates is None:
             return self.valid.nonzero().flatten(), self.valid.new_empty(0, dtype=torch.int64)
         rare = self.gates[0][torch.where(self.valid, self.labels, 0)] & self.valid
         return (self.valid & ~rare).nonzero().flatten(), rare.nonzero().flatten()
 
     def share(self, device: torch.device) -> Tensor:
-        """The factor of the sum of losses, float64: 1, or 1 / items, and 0 where there are none."""
         if self.options.reduction == "sum":
             return torch.ones((), dtype=torch.float64, device=device)
         items = self.valid.sum() if self.options.num_items is None else self.options.num_items
@@ -118,7 +116,6 @@ def check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | N
 
 
 def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
-    """The gates on `device`: the rare ids of the whole vocabulary, the factors of this rank's rows."""
     rare, g1, g2 = gates = gate.gates()
     if any(tensor.shape != (shard.total,) for tensor in gates):
         got = f"got shapes {tuple(rare.shape)}, {tuple(g1.shape)} and {tuple(g2.shape)}"
@@ -139,10 +136,8 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
 
 
 class GatedShare:
-    """Sums over targets of |delta| and |(1 - G) delta|, delta the gradient by the logits before a cap.
-
-    Off the targets themselves G is the same for all common targets and for all rare ones: one sum a column for each.
-    """
+    """Sums over targets of |delta| and |(1 - G) delta|, delta the gradient by the logits before a cap. Off the targets
+    themselves G is alike for all common targets and for all rare ones: one sum a column for each."""
 
     def __init__(self, gates: Gates, shard: Shard, *, signed: bool) -> None:
         self._held_back = torch.stack(gates[1:]).double().neg_().add_(1)
@@ -151,7 +146,7 @@ class GatedShare:
         self._shard, self._signed = shard, signed
 
     def add(self, d: Tensor, at: Tensor, own: Tensor, *, rare: bool) -> None:
-        """Add targets with gradients d (n, V) by the logits, their own at `at` (n, 1) where `own` (n, 1)."""
+        """Targets with gradients d (n, V) by the logits, their own at `at` (n, 1) where `own` (n, 1)."""
         of_targets = torch.where(own, d.gather(1, at), 0.0).flatten()
         self._of_targets += of_targets.abs().sum(dtype=torch.float64)
         wide = torch.promote_types(d.dtype, torch.float32)
@@ -164,14 +159,12 @@ class GatedShare:
         self._columns[int(rare)] += columns.index_add_(0, at.flatten(), -of_targets.double())
 
     def sums(self) -> tuple[Tensor, Tensor]:
-        """(held back, all), float64 scalars."""
         both = [(self._held_back * self._columns).sum(), self._columns.sum() + self._of_targets]
         held_back, total = self._shard.sum(torch.stack(both))
         return held_back, total
 
 
 def refuse_again(*, given: bool) -> None:
-    """Raise in a backward pass that wants second derivatives, or gradients that were `given` out already."""
     if torch.is_grad_enabled():
         raise RuntimeError(
             "the gradients of this loss are numbers without a graph of their own: create_graph=True would take them "
@@ -183,10 +176,8 @@ def refuse_again(*, given: bool) -> None:
 
 
 def refuse_nan(losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tensor | None, shard: Shard) -> None:
-    """Raise where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias.
-
-    Finite numbers whose products overflow are left alone: scaled training in float16 meets them, and skips the step.
-    """
+    """Raise where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias; finite numbers
+    whose products overflow are left alone: scaled training in float16 meets them, and skips the step."""
     wrong = torch.isnan(losses)
     if not bool(wrong.any()):
         return

@@ -1,7 +1,7 @@
-"""The kernels of other packages as backends, gated without changing them; and Triton's, if it is there.
+"""The kernels of other packages as backends, gated without changing them; and Triton's.
 
-Targets that are not rare go through the kernel with the head's gradient multiplied by g1 on its way out, rare
-targets with g2; and the part that g2 took from the row of the rare target itself,
+Targets that are not rare go through the kernel with the head's gradient multiplied by g1 on its way out, rare targets
+with g2; and the part that g2 took from the row of the rare target itself,
 
     (1 - g2[y_i]) d_i,y_i h_i,    d_i,y_i = exp(-nll_i) - 1 where nothing is smoothed or capped,
 
@@ -33,7 +33,6 @@ _LACKS = {
 
 
 def by_triton(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
-    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by our own Triton kernels."""
     kernels = _package("uncone.training.loss.kernels", "triton")
     _refuse_cpu(kernels.differentiate, hidden.device, "triton")
     _refuse_float64(problem)
@@ -111,7 +110,7 @@ def _of_target(nll: Tensor, z: Tensor, vocabulary: int, options: CrossEntropyOpt
 
 
 def _for_one_backward(loss: Tensor, *, kept: bool) -> Tensor:
-    """The loss, without a second backward pass where gradients are `kept`: some kernels scale them."""
+    """Refuses a second backward pass where gradients are `kept`, which some kernels scale."""
     once, given = loss.view_as(loss), False
 
     def refuse(grad: Tensor) -> None:
@@ -125,7 +124,7 @@ def _for_one_backward(loss: Tensor, *, kept: bool) -> Tensor:
 
 
 def _scale_rows(w: Tensor, factors: Tensor) -> Tensor:
-    """w (V, D) itself; each row of its gradient will be multiplied by its factor."""
+    """w (V, D) itself, whose gradient's rows will be multiplied by the factors."""
     scaled = w.view_as(w)
     if scaled.requires_grad:
         by_row = factors[:, None]
@@ -176,7 +175,7 @@ def _cce(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEnt
 
 
 def without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[str, Any]:
-    """The arguments with which no gradient is skipped: the defaults skip small ones (`filter_eps`)."""
+    """By default small gradients are skipped (`filter_eps`)."""
     known = inspect.signature(stock).parameters
     if device.type == "cpu":
         return {"impl": "torch_compile"}
@@ -198,7 +197,7 @@ def _package(module: str, extra: str) -> Any:
 
 
 def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
-    """Raise where a compiled Triton kernel would get tensors on the CPU; an interpreted one runs there."""
+    """An interpreted kernel runs there."""
     import triton
 
     if device.type == "cpu" and isinstance(kernel, triton.JITFunction):
