@@ -41,22 +41,17 @@ from uncone.tensors import blocks_of
 
 Tensor = torch.Tensor
 OTHERS = (
-    "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: distillation by "
-    "the squares of logits, scores of energy or of logsumexp, contrastive decoding without a softmax."
+    "Readers of raw logits, and not probabilities, see them moved by a number for each position: distillation by the "
+    "squares of logits, scores of energy or of logsumexp, contrastive decoding without a softmax."
 )
-_NO_EFFECT = (
-    "No kind of rounding that was measured errs less on the centred head: for this model the edit helps cosines only."
-)
-_EMBEDDINGS = (
-    "Vectors that are given to the model in the place of the table's rows (inputs_embeds, prompt tuning) "
-    "need the mean subtracted too."
-)
+_NO_EFFECT = "No kind of rounding that was measured errs less on the centred head: the edit helps cosines only."
+_EMBEDDINGS = "Vectors that replace rows of the table (inputs_embeds, prompt tuning) need the mean subtracted too."
 _TOKEN_TYPES = (
-    "The model looks token_type_ids up in the token table: inputs that give them are changed by the edit. "
-    "Leave them out, or use --untie."
+    "The model looks token_type_ids up in the token table, so the edit changes inputs with them. Leave them out, or "
+    "use --untie."
 )
 _READERS = {"repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "exponential_decay_length_penalty": None}
-"""Settings of generation that read the sign or the size of raw logits, and their values that do nothing."""
+"""Settings of generation that read raw logits, and their values that do nothing."""
 _PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -92,15 +87,12 @@ def centred_copy(
     if is_tied and not untie:
         del original, head
         wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
-        original = load_model(files, dtype=wide)
-        how = f"the whole original in {str(wide).removeprefix('torch.')}"
+        original, how = load_model(files, dtype=wide), f"the whole original in {str(wide).removeprefix('torch.')}"
         try:
             reference = run(original, ids, tell=progress)
         except UnsupportedModel as error:
-            raise UnsupportedModel(
-                "expected a model that also runs in a wider dtype, to measure its rounding, got one that does "
-                f"not ({error}): store the head apart with --untie (untie=True), whose proof needs no such run"
-            ) from error
+            got = f"got one that does not ({error}): store the head apart with --untie (untie=True)"
+            raise UnsupportedModel(f"expected a model that also runs in a wider dtype, for the proof, {got}") from error
         layout = _folded(files, original, ids, head_name, mean)
     else:  # the input of the head stays as it is, so only its product is in question
         alone = _Layout("untied", {head_name: shifted(files, head_name, -mean)}, head_name)
@@ -165,8 +157,8 @@ def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str, mean: Tens
 
 def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
     expected = (
-        f"expected a learned table of positions or token types that {type(model).__name__} always adds to a "
-        "token's row, and that could take the mean, got none (its head shares the token table's rows)"
+        f"expected a learned table of positions or token types that {type(model).__name__} always adds to a token's "
+        "row, to take the mean, got none (its head shares the token table's rows)"
     )
     try:
         parted(files)
@@ -216,10 +208,8 @@ def linear_head(model: Any) -> torch.nn.Linear:
             f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
         )
     if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
-        raise UnsupportedModel(
-            f"expected a linear head in floating point, got {type(head).__name__}: logits are not one "
-            "product with its rows, so to subtract a vector from them could change probabilities"
-        )
+        how = "to subtract a vector from its rows could change probabilities"
+        raise UnsupportedModel(f"expected a linear head in floating point, got {type(head).__name__}: {how}")
     return head
 
 
@@ -228,15 +218,14 @@ def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
     try:
         logits = logit_map(model, head)
     except UnsupportedModel as error:
+        got = f"got {type(model).__name__}: {error}"
         raise UnsupportedModel(
-            "expected a model on which can be measured that its logits are the head's output times a number "
-            f"plus a bias, got {type(model).__name__}: {error}"
+            f"expected logits that are the head's output times a number plus a bias, {got}"
         ) from error
     if logits.cap is not None:
         raise UnsupportedModel(
-            f"expected logits that are linear in the head's output, got {type(model).__name__}, which caps "
-            f"them softly at {logits.cap:g} (cap tanh(z / cap)): a constant added to all logits would change "
-            "probabilities, so its head cannot be centred"
+            f"expected logits that are linear in the head's output, got {type(model).__name__}, which caps them softly "
+            f"at {logits.cap:g} (cap tanh(z / cap)): a constant added to all logits would change probabilities"
         )
     return logits
 
@@ -261,7 +250,7 @@ def _warnings(files: ModelFiles) -> tuple[str, ...]:
     }
     if z_losses:
         warnings.append(
-            f"config.json sets {listing(sorted(z_losses))}: a z-loss holds the logits' sum of exponentials "
-            "near 1, and the edit moves it, so training on would begin with another loss."
+            f"config.json sets {listing(sorted(z_losses))}: a z-loss holds the logits' sum of exponentials near 1, and "
+            "the edit moves it, so training on would begin with another loss."
         )
     return tuple(warnings)

@@ -1,4 +1,4 @@
-"""New rows of tokens: the mean of the parts of their strings, the mean of all trained rows, or a draw."""
+"""New rows of tokens."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from uncone.rows import Rows, SelectedRows, nonfinite_rows
 from uncone.tensors import blocks_of, of_array
 
 Tensor = torch.Tensor
-SPREAD = 0.1  # deviation of a drawn row, as a share of the trained rows': so near the mean it is unlikely everywhere
+SPREAD = 0.1  # of the trained rows' deviation: so near the mean a drawn row is unlikely everywhere
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,9 @@ def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:
 
 
 def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """The parts of each token in `ids`, by the tokenizer without all of them.
-
-    Its model (BPE, WordPiece, Unigram) splits a token of the vocabulary; an added one is split as text. A single byte,
-    an unknown character and an id without a token have no parts.
-    """
+    """The parts of each token in `ids`, by the tokenizer without all of them. Its model (BPE, WordPiece, Unigram)
+    splits a token of the vocabulary; an added one is split as text. A single byte, an unknown character and an id
+    without a token have no parts."""
     without = frozenset(ids)
     content = json.loads(tokenizer.to_str())
     added = {item["id"]: item["content"] for item in content.get("added_tokens") or ()}
@@ -113,9 +111,7 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
     elif isinstance(vocabulary, list):
         model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in vocabulary]
     else:
-        raise InputError(
-            "expected a tokenizer with a vocabulary, got one without: use the method 'mean' or 'covariance'"
-        )
+        raise InputError("expected a tokenizer with a vocabulary, got none: use the method 'mean' or 'covariance'")
     if "merges" in model:
         prefix = model.get("continuing_subword_prefix") or ""
         pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"]]
@@ -127,10 +123,8 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
     of_json = tokenizer_class()
     tokenizer, error = attempt(lambda: of_json.from_str(json.dumps(reduced)))
     if error is not None:
-        raise InputError(
-            "expected a tokenizer that works without the tokens to be set anew, got one that does not "
-            f"({first_line(error)}): use the method 'mean' or 'covariance'"
-        ) from error
+        got = f"got one that does not ({first_line(error)}): use the method 'mean' or 'covariance'"
+        raise InputError(f"expected a tokenizer that works without the tokens to set anew, {got}") from error
     return tokenizer
 
 

@@ -1,5 +1,5 @@
-"""The proof of an edit that may change no probability: the edited model has to lie as near to the original in a wider
-dtype as the original itself, whose distance is its rounding."""
+"""The proof that an edit changes no probability: the edited model has to lie as near to the original in a wider dtype
+as the original itself, whose distance is its rounding."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from uncone.model.texts import cut, longest_input, token_ids
 from uncone.roles import Path_, Progress
 
 Tensor = torch.Tensor
-FACTOR = 1.5  # the edited model may err so many times as much: a largest error is chance, its rows are rounded again
+FACTOR = 1.5  # times as much the edited model may err: a largest error is chance, its rows are rounded again
 _BATCH, _ROWS_AT_ONCE = 4, 64
 
 
@@ -51,7 +51,7 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
 
 @dataclass(frozen=True)
 class Run:
-    """A model's logits (T, V) and head's inputs (T, D) for the proof's ids, at the positions that count."""
+    """Logits (T, V) and the head's inputs (T, D), at the positions that count."""
 
     logits: Tensor
     hidden: Tensor
@@ -88,10 +88,8 @@ def run(
                 out = getattr(run_model(model, given), "logits", torch.empty(0))
                 fits = len(taken) == 1 and taken[0].shape[:-1].numel() == keep.numel()
                 if not fits or out.shape[:2] != keep.shape:
-                    raise UnsupportedModel(
-                        f"expected one product with the head and logits at each position, got {len(taken)} "
-                        f"and shape {tuple(out.shape)}: more than one head makes the probabilities"
-                    )
+                    got = f"got {len(taken)} and shape {tuple(out.shape)}: more than one head makes the probabilities"
+                    raise UnsupportedModel(f"expected one product with the head, and logits at each position, {got}")
                 logits.append(out[keep].detach())
                 hidden.append(taken[0].reshape(*keep.shape, -1)[keep])
                 if tell is not None:
@@ -130,17 +128,14 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
 def require(proof: HeadProof) -> None:
     if not proof.rounding_edited <= proof.allowed < math.inf:  # nor where it is no number
         raise UnsupportedModel(
-            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, "
-            f"as the original errs by {proof.rounding:.2g} in {proof.dtype}, got an error of "
-            f"{proof.rounding_edited:.2g} (and {proof.difference:.2g} between the two): the edit would "
-            "change probabilities of this model, so nothing was written"
+            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, as the "
+            f"original errs by {proof.rounding:.2g} in {proof.dtype}, got an error of {proof.rounding_edited:.2g} (and "
+            f"{proof.difference:.2g} between the two): the edit would change probabilities, so nothing was written"
         )
     changed = proof.positions - proof.same_first - proof.ties
     if changed:
-        raise UnsupportedModel(
-            f"expected the same first token at all {proof.positions} positions, got another at {changed} "
-            "that are no ties: the edit would change the choices of this model, so nothing was written"
-        )
+        got = f"got another at {changed} that are no ties: the edit would change choices, so nothing was written"
+        raise UnsupportedModel(f"expected the same first token at all {proof.positions} positions, {got}")
 
 
 def _largest(x: Tensor, other: Tensor) -> float:

@@ -13,9 +13,9 @@ from uncone.records.text import count, counted, listing, number, shortened
 from uncone.records.token_text import shown_token
 
 GAUGE = (
-    "A gauge change: one vector was subtracted from every row of the head, which changes no probability: "
-    "neither perplexity nor any choice. It can help whatever reads the head's numbers: quantisation, cosines "
-    "between its rows, low precision. The effects measured here say whether it does."
+    "A gauge change: one vector was subtracted from every row of the head, which changes no probability: neither "
+    "perplexity nor any choice. It can help whatever reads the head's numbers: quantisation, cosines between its rows, "
+    "low precision. The effects measured here say whether it does."
 )
 _KINDS = {
     "int8_tensor": "int8, one scale",

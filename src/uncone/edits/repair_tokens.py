@@ -77,22 +77,18 @@ def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[
     """The ids that look untrained and are not reserved by name; and notes on the counts."""
     model = open_language_model(directory)
     places = model.places()
-    is_apart = places.head is None or not places.tied
-    name = places.input if places.head is None or places.tied else places.head
-    rows = model.rows(name, with_tokens=True)
-    seen = None if counts is None else read_counts(counts, rows.shape[0], rows.labels)
-    prefer: Literal["cosine", "norm"] = "norm" if is_apart and name == places.input else "cosine"
-    counted, n = None if seen is None else seen.counts, rows.shape[0]
+    rows = model.rows(places.input if places.head is None or places.tied else places.head, with_tokens=True)
+    n = rows.shape[0]
+    seen = None if counts is None else read_counts(counts, n, rows.labels)
+    prefer: Literal["cosine", "norm"] = "norm" if places.head is None else "cosine"
     try:
-        report = under_trained_tokens(rows, prefer=prefer, counts=counted, most=n)
+        report = under_trained_tokens(rows, prefer=prefer, counts=None if seen is None else seen.counts, most=n)
     except UndefinedMeasure as error:
         raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {HOW}") from error
     ids = [token.id for token in report.tokens if not token.expected]
     if not ids:
         why = report.reason or "none stands out at a false-discovery rate of 1%"
-        raise InputError(
-            f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {HOW}"
-        )
+        raise InputError(f"expected a token that looks untrained, got none ({why}): leave the rows, or {HOW}")
     return ids, () if seen is None else seen.notes
 
 

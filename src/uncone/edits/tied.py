@@ -3,7 +3,7 @@ each candidate gets a test vector and the model is run."""
 
 import inspect
 import itertools
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +14,7 @@ from uncone.errors import UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model
 
 Tensor = torch.Tensor
-_SAME = {torch.float64: 1e-7, torch.float32: 1e-3}
-"""Of the change that the test vector makes where nothing is added back."""
+_SAME = {torch.float64: 1e-7, torch.float32: 1e-3}  # of the change where nothing is added back
 _MOST_CANDIDATES, _MOST_TABLES = 8, 2
 
 
@@ -29,16 +28,15 @@ def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> d
     vector = (vector * table.detach().double().square().mean().sqrt()).to(table.dtype)
     exact, factor = run(model, few).logits.log_softmax(-1), _scale(model)
 
-    def change(vectors: dict[Tensor, Tensor]) -> float:
-        with _added({table: -vector} | vectors):
+    def change(names: Iterable[str]) -> float:
+        with _added({table: -vector} | {candidates[name]: factor * vector for name in names}):
             return float((run(model, few).logits.log_softmax(-1) - exact).abs().max())
 
-    effect = change({})
     candidates = {name: rows for name, rows in _candidates(model).items() if name in stored}
+    effect = change(())
     for count in range(1 + _MOST_TABLES):
         for names in itertools.combinations(candidates, count):
-            left = change({candidates[name]: factor * vector for name in names}) if names else effect
-            if left <= _SAME[table.dtype] * effect:
+            if (change(names) if names else effect) <= _SAME[table.dtype] * effect:
                 return dict.fromkeys(names, factor)
     return None
 
@@ -53,15 +51,14 @@ def reads_token_types(model: Any, proof: ProofText, compensation: Mapping[str, f
     batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
     named = dict(model.named_parameters())
 
-    def log_probabilities(vectors: dict[Tensor, Tensor]) -> Tensor:
+    def run_with(vectors: dict[Tensor, Tensor]) -> Any:
         with torch.no_grad(), _added(vectors):
-            logits: Tensor = run_model(model, batch).logits
-            return logits.log_softmax(-1)
+            return run_model(model, batch).logits.log_softmax(-1)
 
     try:
-        exact, effect = log_probabilities({}), log_probabilities({table: -vector})
+        exact, effect = run_with({}), run_with({table: -vector})
         folded = {named[name]: n * vector for name, n in compensation.items()}
-        moved = log_probabilities({table: -vector} | folded)
+        moved = run_with({table: -vector} | folded)
     except UnsupportedModel:
         return False  # it takes none of this kind
     return bool((moved - exact).abs().max() > 0.1 * (effect - exact).abs().max())

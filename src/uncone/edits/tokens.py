@@ -1,4 +1,4 @@
-"""New rows for tokens that were never trained: zero, outlying, or newly added."""
+"""New rows for tokens that were never trained."""
 
 import math
 import operator
@@ -98,14 +98,13 @@ def _edited(
     method: Way,
     seed: int,
 ) -> tuple[list[EditedTensor], dict[str, NewTensor]]:
-    """The table, and the head where it is a matrix of its own; they and their copies with the new rows."""
+    """Of the table, and of a head that is a matrix of its own."""
     roles: dict[str, Literal["table", "head", "both"]] = {places.input: "both" if places.tied else "table"}
     if places.head is not None and not places.tied:
         own, n = files.entries[places.head].shape[0], files.entries[places.input].shape[0]
         if own != n:
-            raise InputError(
-                f"expected a head with as many rows as the table, got {own} and {n}: their ids mean different tokens"
-            )
+            got = f"got {own} and {n}: their ids mean different tokens"
+            raise InputError(f"expected a head with as many rows as the table, {got}")
         roles[places.head] = "head"
     edited, tensors = list[EditedTensor](), dict[str, NewTensor]()
     for name, role in roles.items():
@@ -156,10 +155,8 @@ def _require_other_rows(files: ModelFiles, copy: ModelFiles, name: str, ids: Seq
         other[at[(at >= start) & (at < start + len(a))] - start] = False
         changed, start = changed + int(other.sum()), start + len(a)
     if changed:
-        raise InputError(
-            f"expected all rows of {name!r} but {len(ids)} to be as they were, got {changed} others: the "
-            "original was written to meanwhile, or the disk is faulty; nothing was written"
-        )
+        got = f"got {changed} others: the original was written to, or the disk is faulty; nothing was written"
+        raise InputError(f"expected all rows of {name!r} but {len(ids)} to be as they were, {got}")
 
 
 def _notes(ways: Mapping[int, Way], method: Way, labels: Labels) -> tuple[str, ...]:
@@ -189,7 +186,7 @@ def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int,
 
 
 def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
-    """The tokens, but for the padding, with a row that is zero or not finite in the table or the head."""
+    """With a row that is zero or not finite in the table or the head, but for the padding."""
     empty = set[int]()
     for name in filter(None, (places.input, places.head)):
         start, rows = 0, rows_of(files, name)
