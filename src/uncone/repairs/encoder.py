@@ -1,4 +1,4 @@
-"""`repair_encoder`: a Sentence Transformers model with a repair inside, proven on sentences first."""
+"""`repair_encoder`: a Sentence Transformers model with a repair inside."""
 
 import time
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from uncone.records.text import percent
 from uncone.repairs.record import Repaired
 from uncone.repairs.sentence_transformers import WHERE, embed, insert_into_directory, without_normalize
 from uncone.repairs.sentences import Sentences, read_sentences
-from uncone.repairs.vectors import Fit, Geometry, RepairOptions, Written, compare, fit_repair, record_of
+from uncone.repairs.vectors import Fit, Geometry, RepairOptions, compare, fit_repair, record_of
 from uncone.roles import Path_, Progress
 from uncone.rows import as_rows
 from uncone.transforms import ZIPF_REPAIRS, repair_named
 from uncone.transforms.fitting import affine_of, shared_name
 
 Tensor = torch.Tensor
-HELD_OUT = 5  # every fifth sentence is measured and not fitted on: rows that are fitted on are centred by construction
+HELD_OUT = 5  # every fifth sentence is measured and not fitted on, which would centre it by construction
 FEW = 100  # fewer measured sentences say more of the sample than of the model
 AGREEMENT = 1e-5  # of the longest vector: how far the written model may be off the repaired vectors
 ROUNDINGS = 4.0  # times the epsilon of a model in 16 bits: the same
@@ -30,12 +30,11 @@ _MOST_PROBES = 64
 
 
 def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress: Progress | None = None) -> Repaired:
-    """Write a copy of an encoder with a repair before its Normalize; `uncone.repair` has checked the arguments."""
+    """`uncone.repair` has checked the arguments."""
     method, opened = options.method, open_spec(spec)
     directory = opened.path
     if method in ZIPF_REPAIRS:
-        how = f"choose {method.removeprefix('zipf_')}"
-        raise InputError(f"expected a repair of sentences, got {method} of tokens: {how}")
+        raise InputError(f"expected a repair of sentences, got {method} of tokens: use {method.removeprefix('zipf_')}")
     if method is not None and not (transformation := repair_named(method, d=2**31)).affine:
         affine_of(transformation, WHERE)
     text = Sentences() if options.text is None else read_sentences(options.text, most=options.most_sentences)
@@ -56,8 +55,8 @@ def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress:
         fit.transformation.save(options.save)
     geometry = compare(*model.both(fit, measured)) if measured else Geometry()
     affine, n = affine_of(fit.transformation, WHERE), 0 if fit.fitted is None else fit.fitted.n
-    written = Written("encoder", opened.name, out, n, affine.d, affine.k, "float32", seconds, spec)
-    return record_of(fit, geometry, written, options, tuple(notes))
+    size: dict[str, Any] = {"n": n, "d": affine.d, "k": affine.k, "dtype": "float32", "out": shared_name(str(out))}
+    return record_of(fit, geometry, options, tuple(notes), spec, seconds, kind="encoder", name=opened.name, **size)
 
 
 class _Model:
@@ -78,8 +77,8 @@ class _Model:
         most = AGREEMENT * expected.norm(dim=1).max()
         if got.shape != expected.shape or not bool(((got - expected).abs() <= most).all()):
             raise InputError(
-                "expected the written model to give the repaired vectors, got others: nothing was written; "
-                "its last modules do more than to normalise, so apply the repair to its vectors instead"
+                "expected the written model to give the repaired vectors, got others: nothing was written; its last "
+                "modules do more than to normalise, so apply the repair to its vectors instead"
             )
         return []
 
@@ -109,13 +108,13 @@ def told_of_rounding(got: Tensor, expected: Tensor, dtype: torch.dtype) -> str:
         apart = float((got - expected).norm(dim=1).max() / expected.norm(dim=1).max())
     if not apart <= ROUNDINGS * torch.finfo(dtype).eps:
         raise InputError(
-            f"expected the written model to give the repaired vectors up to the rounding of {name}, in which "
-            f"it runs, got others by {apart:.2g} of the longest: nothing was written; save the model in "
-            "float32 first, or apply the repair to its vectors instead"
+            f"expected the written model to give the repaired vectors up to the rounding of {name}, in which it runs, "
+            f"got others by {apart:.2g} of the longest: nothing was written; save the model in float32 first, or apply "
+            "the repair to its vectors instead"
         )
     return (
-        f"The model runs in {name}, and its new layer too: its vectors are up to {percent(apart)} of the "
-        "longest off those that are measured here, which the repair gives in float32."
+        f"The model runs in {name}, and its new layer too: its vectors are up to {percent(apart)} of the longest off "
+        "those that are measured here, which the repair gives in float32."
     )
 
 

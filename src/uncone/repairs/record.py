@@ -1,4 +1,4 @@
-"""The record of a repair: what was written, what it did to the vectors' geometry, and its cost."""
+"""The record of a repair."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -98,7 +98,7 @@ class Repaired(Record):
 
     @property
     def label(self) -> str:
-        """The method with the power of a whitening, and the division by norms, which its name leaves open."""
+        """With the power of a whitening, and the division by norms, which the method leaves open."""
         power = self.options.get("power")
         more = [*([] if power is None else [f"power {power:g}"]), *["normalised"] * self.normalized]
         return f"{self.method} ({', '.join(more)})" if more else self.method

@@ -15,7 +15,7 @@ from uncone.model.open import check_targets_apart, open_rows, open_spec
 from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.records.text import counted, plural
 from uncone.repairs.record import Repaired
-from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, Written, compare, fit_repair, record_of
+from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, compare, fit_repair, record_of
 from uncone.roles import Keep, Model, Out, Path_, Progress, Read, Role, Source, Vectors, Write
 from uncone.rows import Rows
 from uncone.rows.ids import Ids
@@ -56,8 +56,7 @@ def repair(
     """Write a repaired copy of vectors or of an encoder, and measure the written copy.
 
     Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a layer
-    before its Normalize; any program loads the copy, without uncone. The copy is loaded and run before it appears under
-    its name.
+    before its Normalize, and any program loads the copy, without uncone. It is run before it appears under its name.
 
     Args:
         spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence Transformers, or
@@ -91,14 +90,13 @@ def repair(
         progress: called with (the step, rows or sentences done, of how many).
 
     Returns:
-        A `Repaired`: the verdict, both sides of the measures, the cost and notes. An encoder is measured on its output,
-        so on unit vectors where it has a Normalize. A `Selection` where the judgements call for
-        no repair: then nothing is written.
+        A `Repaired`; an encoder is measured on its output, so on unit vectors where it has a Normalize. A `Selection`
+        where the judgements call for no repair: then nothing is written.
 
     Raises:
         InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite or too
             few, an encoder with code of its own or a repair that is not affine for one, nothing to fit on, an `out`
-            that may not or cannot be written, a copy that does not give the repaired vectors. Then nothing is changed.
+            that cannot be written, a copy that does not give the repaired vectors. Then nothing is changed.
     """
     options = RepairOptions(
         method, text, fit_on, load, counts, save, force, overwrite, skip_nonfinite, most_sentences, normalize
@@ -142,9 +140,11 @@ def repair(
     geometry = compare(rows, open_file(applied.path, applied.part or None, applied.format))
     (n, k), d, name = applied.shape, rows.shape[1], shared_name(rows.name)
     words = spec.is_model or source_of(rows).format in WORDS
-    written = Written("vectors", name, out, n, d, k, applied.dtype, applied.seconds, spec, words)
+    written = {"kind": "vectors", "name": name, "n": n, "d": d, "k": k, "dtype": applied.dtype}
+    written["out"] = shared_name(str(out))
     zero, left_out = _lost(applied.zero_rows, rows)
-    return record_of(fit, geometry, written, options, tuple(filter(None, (zero, *applied.notes, left_out))))
+    notes = tuple(filter(None, (zero, *applied.notes, left_out)))
+    return record_of(fit, geometry, options, notes, spec, applied.seconds, words, **written)
 
 
 def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_own: bool) -> None:
@@ -230,9 +230,9 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
         raise InputError(f"expected either --load or {fitted[0]}, got both: what is loaded was fitted before")
     if load is None and options.method is None:
         raise InputError(
-            f"expected a repair by its name (--method NAME, method=) out of {', '.join(REPAIRS)}; or --method auto with "
-            "--data DIR, or with --queries and --qrels, to have one chosen by a task; got neither: no repair helps "
-            "every task, so by default vectors stay as they are"
+            f"expected a repair by its name (--method NAME, method=) out of {', '.join(REPAIRS)}; or --method auto "
+            "with --data DIR, or with --queries and --qrels, to have a task choose; got neither: no repair helps every "
+            "task, so by default vectors stay as they are"
         )
     if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")

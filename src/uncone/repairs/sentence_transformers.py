@@ -1,5 +1,5 @@
-"""Sentence Transformers models, saved or loaded: embeddings, and an affine repair before their Normalize, as one Dense
-layer, which any program loads without uncone. No code of a model is run."""
+"""Embeddings of Sentence Transformers models, and an affine repair before their Normalize, as one Dense layer, which
+any program loads without uncone. No code of a model is run."""
 
 import dataclasses
 import itertools
@@ -36,8 +36,7 @@ WHERE = "a Sentence Transformers model"
 
 def insert(model: Any, transformation: Repair) -> Any:
     """Insert an affine repair, fitted on vectors of `without_normalize`, into a loaded `SentenceTransformer`, which
-    changes: before its last Normalize, or at its end. Returns the Dense module, in the model's dtype and device.
-    """
+    changes: before its last Normalize, or at its end. Returns the Dense module, in the model's dtype and device."""
     st = need(*LIBRARY)
     affine = affine_of(transformation, WHERE)
     named = list(model._modules.items())
@@ -96,7 +95,7 @@ def _config(directory: Path, module: dict[str, Any]) -> dict[str, Any]:
 
 
 def _configured_width(directory: Path, module: dict[str, Any]) -> int | None:
-    """If the module's configuration says it in a known way."""
+    """None unless the module's configuration says it in a known way."""
     kind, config = module["type"].rpartition(".")[2], _config(directory, module)
     if kind == "Dense":
         width, count = config.get("out_features"), 1
@@ -136,7 +135,7 @@ def _write_dense(folder: Path, affine: Affine) -> None:
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
-    """Or with a number after it the first that is not taken."""
+    """The name, with a number after it where it is taken."""
     numbered = (f"{name}_{i}" for i in itertools.count(2))
     return next(free for free in itertools.chain([name], numbered) if free not in taken)
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -36,13 +36,9 @@ CLEARLY_MORE = 0.05  # of IsoScore and the mean cosine: nobody would act on a sm
 _ZIPF = "zipf_"
 _TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "partition_isotropy": "I(W)"}
 _UNWEIGHTED = (
-    "The fit weighs rows by how often their tokens occur; the measures count each row once, so that they "
-    "need not improve."
+    "The fit weighs rows by how often their tokens occur; the measures count each row once, so they need not improve."
 )
-_TURNED = (
-    "PCA whitening also turns the axes: a coordinate is no longer that of the source, and how far vectors "
-    "moved says little."
-)
+_TURNED = "PCA whitening also turns the axes: coordinates are not the source's, and how far vectors moved says little."
 _GEOMETRY = "These numbers are about the vectors' geometry, not about a task."
 
 
@@ -84,9 +80,9 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
     method, counts = options.method, options.counts
     assert method is not None  # check_repair refused it
     rows = own() if options.fit_on is None else open_rows(options.fit_on, skip_nonfinite=options.skip_nonfinite)
-    transformation = repair_named(method, d=rows.shape[1])
-    if options.force and isinstance(transformation, Whiten):
-        transformation.force = True
+    repair = repair_named(method, d=rows.shape[1])
+    if options.force and isinstance(repair, Whiten):
+        repair.force = True
     if method.startswith(_ZIPF) and counts is None:
         how = f"give --counts F (counts=F), or choose {method.removeprefix(_ZIPF)}"
         raise InputError(f"expected counts of tokens for {method}, got none: {how}")
@@ -102,28 +98,12 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # said in the record
-        transformation.fit(rows, weights=weights, progress=tick)
+        repair.fit(rows, weights=weights, progress=tick)
     seconds = time.perf_counter() - began
-    if isinstance(transformation, Whiten) and transformation.kind == "pca":
+    if isinstance(repair, Whiten) and repair.kind == "pca":
         notes = (*notes, _TURNED)
-    whole = Normalized(transformation) if options.normalize else transformation
-    return Fit(whole, method, transformation.fitted_, seconds, (*notes, *transformation.warnings_))
-
-
-@dataclass(frozen=True)
-class Written:
-    """What was written of `source`, the spec as it was given: rows (n, d) as (n, k)."""
-
-    kind: Literal["vectors", "encoder"]
-    name: str
-    out: Path_
-    n: int
-    d: int
-    k: int
-    dtype: str
-    seconds: float
-    source: Path_
-    words: bool = False  # its rows are words
+    whole = Normalized(repair) if options.normalize else repair
+    return Fit(whole, method, repair.fitted_, seconds, (*notes, *repair.warnings_))
 
 
 @dataclass(frozen=True)
@@ -168,41 +148,48 @@ def _measures(x: Array) -> tuple[Measurement, ...]:
 
 
 def record_of(
-    fit: Fit, geometry: Geometry, written: Written, options: RepairOptions, notes: tuple[str, ...]
+    fit: Fit,
+    geometry: Geometry,
+    options: RepairOptions,
+    notes: tuple[str, ...],
+    source: Path_,
+    seconds: float,
+    words: bool = False,
+    **written: Any,
 ) -> Repaired:
+    """What was `written` of `source`, whose rows may be `words`, in so many seconds."""
     repair = undivided(fit.transformation)
     affine = getattr(repair, "affine_", repair)
     lost = affine.rank_lost() if isinstance(affine, Affine) else None
     before, after = geometry.lengths
     if before is not None and before.largest >= GIANT * before.mean:
-        longest = f"{written.name} has a row {before.largest / before.mean:.3g} times as long as its mean row"
+        longest = f"{written['name']} has a row {before.largest / before.mean:.3g} times as long as its mean row"
         notes = (f"{longest}: means and directions follow such rows. Leave them out first.", *notes)
     record = Repaired(
-        **{name: getattr(written, name) for name in ("kind", "name", "n", "d", "k", "dtype")},
-        out=shared_name(str(written.out)),
+        **written,
         verdict="",
         method=fit.method,
         gains=gains(geometry),
         fitted=fit.fitted,
-        cost=RepairCost(fit.seconds, written.seconds, geometry.relative_change, lost),
+        cost=RepairCost(fit.seconds, seconds, geometry.relative_change, lost),
         measured=geometry.measured,
         before=geometry.before,
         after=geometry.after,
         options=repair.options() if isinstance(repair, Transformation) else {},
         notes=(*fit.notes, *notes, _GEOMETRY),
-        versions=versions("numpy", *["torch"] * (written.kind == "encoder")),
+        versions=versions("numpy", *["torch"] * (written["kind"] == "encoder")),
         normalized=repair is not fit.transformation,
         lengths_before=before,
         lengths_after=after,
     )
-    verdict, index = f"{_verdict(record)} {_paid(record)}", _index(record, options, written.words)
-    next_step = _next_step(record, quote(shared_name(os.fspath(written.source))), options, written.words)
+    verdict, index = f"{_verdict(record)} {_paid(record)}", _index(record, options, words)
+    next_step = _next_step(record, quote(shared_name(os.fspath(source))), options, words)
     return replace(record, verdict=verdict, index=index, next_step=next_step)
 
 
 def _next_step(record: Repaired, source: str, options: RepairOptions, words: bool) -> str:
-    """The command that asks a task what the repair does to it, from the source, but for what `--load` repaired: that
-    belongs to documents that were repaired before. Names in capitals are for the user to fill in."""
+    """The command that asks a task what the repair does to it, from the source; what `--load` repaired belongs to
+    documents that were repaired before. Names in capitals are for the user to fill in."""
     named = f" --repairs {options.method}" if options.method in REPAIRS else ""
     if record.kind == "encoder":
         return f"uncone evaluate {source} --task sts --data PAIRS{named}"
@@ -263,7 +250,7 @@ def gains(geometry: Geometry) -> bool | None:
     steps = []
     if (common := before.get("mean_cosine")) is not None and (then := after["mean_cosine"]) is not None:
         step = abs(common) - abs(then)
-        steps.append(step if abs(common) > NEAR_ZERO or step < 0 else 0.0)
+        steps.append(step if abs(common) > NEAR_ZERO else min(step, 0.0))
     if (even := before.get("isoscore")) is not None and (then := after["isoscore"]) is not None:
         steps.append(then - even)
     return max(steps) >= CLEARLY_MORE and min(steps) > -CLEARLY_MORE if steps else None
@@ -275,20 +262,19 @@ def _verdict(record: Repaired) -> str:
         return f"{name} was repaired with {method}; nothing was measured."
     if record.gains is None:
         return (
-            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on "
-            f"both sides: whether it is rounder cannot be said, and {NOT_KNOWN}"
+            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on both "
+            f"sides: whether it is rounder cannot be said, and {NOT_KNOWN}"
         )
     changes = [
         f"{_TITLES[before.name]} from {_shown(before.value)} to {_shown(after.value)}"
         for before, after in zip(record.before, record.after, strict=True)
     ]
-    common = record.before[0].value  # the mean cosine
-    near = common is not None and abs(common) <= NEAR_ZERO
-    why = f" (its mean cosine was near 0 already: {_shown(common)})" if near and not record.gains else ""
-    told = f"{name} is {'rounder' if record.gains else 'not rounder'}{why}; {NOT_KNOWN}"
-    after_ = record.lengths_after
-    if record.lost_unit_length and after_ is not None:
-        told += f" Its rows had length 1 and are {_shown(after_.mean)} long on average now."
+    told, common = f"{name} is {'rounder' if record.gains else 'not rounder'}", record.before[0].value
+    if common is not None and abs(common) <= NEAR_ZERO and not record.gains:
+        told += f" (its mean cosine was near 0 already: {_shown(common)})"
+    told += f"; {NOT_KNOWN}"
+    if record.lost_unit_length and (lengths := record.lengths_after) is not None:
+        told += f" Its rows had length 1 and are {_shown(lengths.mean)} long on average now."
     return f"{told} {method} takes {listing(changes)}."
 
 
