@@ -1,4 +1,4 @@
-"""The H0 barcode of a cloud, the lengths of its Euclidean minimum spanning tree, with a gradient."""
+"""The H0 barcode of a cloud, with a gradient."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,14 +48,14 @@ class Barcode:
 def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None) -> Barcode:
     """The H0 barcode of a Vietoris-Rips filtration: the edges of the Euclidean minimum spanning tree.
 
-    An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out. Among
-    ties the smaller row, then the larger row goes first; the lengths do not depend on it. `dl/dx_a = (x_a - x_b) / l =
-    -dl/dx_b` for an edge (a, b) of length l, and 0 where l is 0.
+    An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out. Ties go
+    by the smaller row, then the larger; lengths do not depend on it. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge
+    (a, b) of length l, and 0 where l is 0.
 
     Args:
         points: (N, D) numbers, a tensor, array or list (integers become float64), or (B, n, D) for B clouds of n
             points. Computed in float32 or better, also under autocast; lengths by direct difference.
-        groups: (N,) integers, a tensor, array or list: points of one value are a cloud of their own. None is one cloud.
+        groups: (N,) integers, a tensor, array or list: points of one value are a cloud. None is one cloud.
         progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its distances;
             "spanning tree 1 of 3" where several are.
 
@@ -94,10 +94,9 @@ def check_distances(lengths: Tensor, edges: Tensor) -> None:
     far = edges[~torch.isfinite(lengths)]
     if len(far):  # else the sum alone has overflowed
         a, b = far[0].tolist()
-        raise InputError(
-            f"expected distances up to {torch.finfo(lengths.dtype).max:.2g}, the largest {lengths.dtype}, "
-            f"got rows {a} and {b} further apart: scale the points down"
-        )
+        got = f"got rows {a} and {b} further apart: scale the points down"
+        most = torch.finfo(lengths.dtype).max
+        raise InputError(f"expected distances up to {most:.2g}, the largest {lengths.dtype}, {got}")
 
 
 def check_points(points: object, shapes: str = "(N, D)") -> None:
@@ -122,16 +121,13 @@ def _check_groups(points: Tensor, groups: object) -> None:
         given = groups.dtype if isinstance(groups, Tensor) else type(groups).__name__
         raise InputError(f"expected groups as a tensor of integers, got {given}: number the classes")
     if groups.shape != points.shape[:1]:
-        got = f"got {tuple(groups.shape)}: give each point a label"
-        raise InputError(f"expected groups of shape ({len(points)},), {got}")
+        raise InputError(f"expected groups of shape ({len(points)},), got {tuple(groups.shape)}: label each point")
     if groups.device != points.device:
-        got = f"got {groups.device}: move one of them"
-        raise InputError(f"expected groups on {points.device}, where the points are, {got}")
+        raise InputError(f"expected groups on {points.device}, where the points are, got {groups.device}: move one")
 
 
 def check_rows(finite: Tensor) -> None:
     if not bool(finite.all()):
         first, count = int((~finite).nonzero()[0]), int((~finite).sum())
-        got = f"got NaN or infinity in row {first} ({count} of {len(finite)} rows)"
-        how = "look for what made them before taking a barcode"
-        raise InputError(f"expected finite points, {got}: {how}")
+        got = f"got NaN or infinity in row {first} ({count} of {len(finite)} rows): look for what made them"
+        raise InputError(f"expected finite points, {got}")

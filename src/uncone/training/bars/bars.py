@@ -1,5 +1,4 @@
-"""How even bars are, and which stand out by the procedure of Atienza, Gonzalez-Diaz and Rucco (2019), for all groups at
-once and without a wait for the device.
+"""How even bars are, and which stand out by the procedure of Atienza, Gonzalez-Diaz and Rucco (2019).
 
 Its steps are in docs/topology.md. With l'_i the neutral length, u = l_i / l'_i and P_i the length of other bars,
 
@@ -7,7 +6,7 @@ Its steps are in docs/topology.md. With l'_i the neutral length, u = l_i / l'_i 
 
 Both terms have the sign of ln u. So S'_(i-1) / S'_i < 1 exactly where bar i is shorter than its neutral length: where
 the weighted mean of ln l over the tail exceeds ln l_i. As i grows, so does (that mean - ln l_i) P_i: a search on two
-prefix sums finds the first such i, without an exponential or a near-tie of two sums.
+prefix sums finds the first such i.
 
 A round is known by the number m of bars left between the longest and the shortest. The bar at which each would stop is
 a table (G, m); pointer jumping follows the rounds in ceil(log2 m) steps, written for NumPy and PyTorch: on the CPU a
@@ -15,12 +14,12 @@ small array costs PyTorch three times as much.
 """
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
-from uncone.arguments import shown, whole_number
+from uncone.arguments import one_of, whole_number
 from uncone.errors import InputError
 from uncone.training.bars.clouds import INTEGERS, floats, group_of_each, integers, kind, place_of_each
 
@@ -145,8 +144,7 @@ def prominent_bars(lengths: Any, *, convention: Convention = "official") -> int:
         exactly one length the bound on their number is 0/0, and the first round is accepted, as in the official code: m
         - 2 ("official") or m - 3.
 
-    Raises:
-        InputError: another shape, dtype or convention, or lengths that are negative or not finite.
+    InputError for another shape, dtype or convention, or lengths that are negative or not finite.
 
     Example: prominent_bars(torch.tensor([1., 1.1, 1.2, 1.3, 1.4, 9.])) == 2 and, "exclusive", 1.
     """
@@ -167,24 +165,22 @@ def prominent_counts(
     Args:
         lengths: (M,), the groups one after another, in any order; finite and at least 0 (checked on the CPU).
         bars: (G,) integers, how many lengths each group has, as `Barcode.bars`.
-        convention: as in `prominent_bars`.
         width: the largest of `bars` or more; with one, nothing waits for the device and a CUDA graph can capture all.
 
-    Returns:
-        (G,) int64 on the device of `lengths`. Takes O(G width) float64 memory.
+    Returns (G,) int64. Takes O(G width) float64 memory.
 
-    Raises:
-        InputError: another shape, dtype or convention; on the CPU bars of another sum or above the width.
+    InputError for another shape, dtype or convention; on the CPU for bars of another sum or above the width.
     """
     check_convention(convention)
     lengths, bars = floats(lengths), integers(bars)
     check_lengths(lengths)
     check_bars(bars, len(lengths))
     bars, groups = bars.to(lengths.device), len(bars)
+    least = int(bars.max()) if groups and (width is None or bars.device.type == "cpu") else 0
     if width is None:
-        width = int(bars.max()) if groups else 0
-    elif whole_number(width, "width", 0, 2**31) < (int(bars.max()) if bars.device.type == "cpu" and groups else 0):
-        raise InputError(f"expected a width of {int(bars.max())} at least, got {width}: leave it out on the CPU")
+        width = least
+    elif whole_number(width, "width", 0, 2**31) < least:
+        raise InputError(f"expected a width of {least} at least, got {width}: leave it out on the CPU")
     lengths = lengths.detach().double()
     if lengths.device.type == "cpu" and groups * width > _AT_ONCE:
         return torch.cat([_counts(one[None], convention) for one in torch.split(lengths, bars.tolist())])
@@ -199,8 +195,7 @@ def prominent_counts(
 def prominent_mask(lengths: Any, bars: Any, *, convention: Convention = "official", width: int | None = None) -> Tensor:
     """(M,) bool: which lengths, ascending in each group as in a `Barcode`, are features of their group.
 
-    `persistent_entropy(torch.where(mask, lengths, 0), bars)` is the entropy of the features. Arguments: see
-    `prominent_counts`.
+    `persistent_entropy(torch.where(mask, lengths, 0), bars)` is their entropy. Arguments: see `prominent_counts`.
     """
     lengths, bars = floats(lengths), integers(bars)
     counts = prominent_counts(lengths, bars, convention=convention, width=width)
@@ -210,8 +205,7 @@ def prominent_mask(lengths: Any, bars: Any, *, convention: Convention = "officia
 
 
 def check_convention(convention: str) -> None:
-    if not isinstance(convention, str) or convention not in ("official", "exclusive"):
-        raise InputError(f'expected convention "official" or "exclusive", got {shown(convention)}: choose one of them')
+    one_of(convention, "convention", get_args(Convention))
 
 
 def _counts(lengths: Tensor, convention: Convention) -> Tensor:

@@ -1,8 +1,7 @@
 """Minimum spanning trees of many clouds by Boruvka's algorithm in torch operations: a GPU, or no numba.
 
-The sizes of the clouds fix the number of rounds and all shapes: a CUDA graph can capture the whole. Only a second look
-at small distances, on a CPU, waits for the device. An edge is one whole number, its distance above its two rows: a
-minimum finds both.
+The sizes of the clouds fix all shapes: a CUDA graph can capture the whole. Only a second look at small distances, on a
+CPU, waits for the device. An edge is one whole number, its distance above its two rows: a minimum finds both.
 """
 
 import torch
@@ -11,6 +10,7 @@ from uncone.training.bars.clouds import Clouds, group_of_each, place_of_each
 from uncone.training.bars.lengths import measured
 
 Tensor = torch.Tensor
+_NUMBERS_AT_ONCE = {"cpu": 2**24}  # of the distances of a batch of clouds
 _MEDIAN_OF = 9
 _NEAR = 1e-3  # of the ends' distance from the centre: below it, a product loses too many digits
 _VANISHING = 2.0**-850  # of the distance of the furthest point from the centre
@@ -34,11 +34,11 @@ def spanning_trees(clouds: Clouds, which: list[int], edges: Tensor, lengths: Ten
 
 def _batches(sizes: list[int], which: list[int], device: torch.device) -> list[list[int]]:
     """Of two or more points, as far as distances fit into memory; on a CPU of like size."""
-    on_cpu, batches = device.type == "cpu", list[list[int]]()
+    most, batches = _NUMBERS_AT_ONCE.get(device.type, 2**26), list[list[int]]()
     for cloud in sorted((c for c in which if sizes[c] > 1), key=lambda c: -sizes[c]):
         largest = sizes[batches[-1][0]] if batches else 0
-        alike = not on_cpu or sizes[cloud] > largest // 2
-        if batches and alike and (len(batches[-1]) + 1) * largest**2 <= 2 ** (24 if on_cpu else 26):
+        alike = device.type != "cpu" or sizes[cloud] > largest // 2
+        if batches and alike and (len(batches[-1]) + 1) * largest**2 <= most:
             batches[-1].append(cloud)
         else:
             batches.append([cloud])
@@ -49,7 +49,7 @@ def place(
     clouds: Clouds, batch: list[int], trees: Tensor, inside: Tensor | None, edges: Tensor, lengths: Tensor
 ) -> None:
     """Write the edges `trees` (b, n - 1, 2) of a `batch` of clouds and their lengths, ascending by (length, smaller
-    row, larger row); where m points are `inside` (b, n), the first m - 1."""
+    row, larger row); of m points `inside` (b, n), the first m - 1."""
     points, (count, most, _) = clouds.points, trees.shape
     key = trees[:, :, 0] * len(points) + trees[:, :, 1]
     measures = measured(points, trees.flatten(0, 1)).view(count, most)
@@ -89,11 +89,11 @@ def _told_apart(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
 
 
 def distances(points: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count; and of
-    each point to the centre (B, n).
+    """The distances (B, n, n) in float64 of the points `inside` (B, n) of clouds (B, n, D); and of each to the centre
+    (B, n).
 
     From the product of the points less their centre, a distance is right to about 1e-8 of how far its ends are from
-    there, less than the rounding of float32 points. Distances of float64 points to the centre below 1e-300 of the
+    there, less than the rounding of float32 points. Of float64 points, distances to the centre below 1e-300 of the
     largest coordinate are lost.
     """
     x = points.double() if inside is None else points.double().masked_fill(~inside[..., None], 0)
@@ -163,7 +163,6 @@ def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
 
 
 def _joined(keys: Tensor, number: Tensor) -> Tensor:
-    """The first edges (B, c // 2, c // 2) between components `number` (B, c) with edges `keys` (B, c, c)."""
     clouds, count, _ = keys.shape
     half = keys.new_full((clouds, count // 2, count), _NO_EDGE)
     half = half.scatter_reduce(1, number[:, :, None].expand_as(keys), keys, "amin")

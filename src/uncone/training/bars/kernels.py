@@ -31,7 +31,6 @@ def loop(**flags: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @loop(fastmath=_SUM)
 def centred(points, rows, out, norms):
-    """Points of one cloud less their mean (n, D), and the squared norms (n,)."""
     mean, count = np.zeros(points.shape[1], points.dtype), points.dtype.type(len(rows))
     for i in range(len(rows)):
         x = points[rows[i]]
@@ -57,8 +56,7 @@ def _squared(a, b):
 
 @loop(fastmath=_SUM)
 def direct(points, rows, product):
-    """Minus half the squared distances (n, n) of one cloud, four pairs at a time."""
-    n, half = len(rows), points.dtype.type(-0.5)
+    n, half = len(rows), points.dtype.type(-0.5)  # half the squared distances, negative, as in a product
     for i in range(n):
         x = points[rows[i]]
         j = i + 1
@@ -112,7 +110,6 @@ def _lowest(bits):
 
 @loop()
 def _nearest(best, parent, lowest):
-    """Of the points nearest to the tree, the one whose edge has the smaller row, then the larger."""
     low = lowest.min()
     found, small, large = -1, np.int64(0), np.int64(0)
     for block in range(len(lowest)):
@@ -120,15 +117,15 @@ def _nearest(best, parent, lowest):
             for u in range(block * _BLOCK, min((block + 1) * _BLOCK, len(best))):
                 if best[u] == low:
                     a, b = min(u, parent[u]), max(u, parent[u])
-                    if found < 0 or a < small or (a == small and b < large):
+                    if found < 0 or (a, b) < (small, large):
                         found, small, large = u, a, b
     return found
 
 
 @loop()
 def prim(product, norms, integer, ends, weights):
-    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: points joined, and how far; `integer` is as
-    wide as these floats. False where a distance is not finite."""
+    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]; `integer` is as wide as these floats. False
+    where a distance is not finite."""
     n = len(norms)
     waiting, best = norms.copy(), np.full(n, np.inf, norms.dtype)
     parent, bits = np.zeros(n, np.int32), best.view(integer)
@@ -163,7 +160,6 @@ def _length(a, b):
 
 @loop()
 def rounding(points, rows, ends, weights, norms):
-    """The error of a tree's squared lengths, as shares of the norms' sum and of their own; and their sum."""
     of_sums = of_itself = sums_of = 0.0
     for e in range(len(weights)):
         exact = _length(points[rows[ends[e, 0]]], points[rows[ends[e, 1]]]) ** 2
@@ -205,7 +201,7 @@ def settle(points, rows, product, norms, ends, weights, error):
 @loop()
 def ordered(points, rows, ends, vanishing, edges, lengths):
     """Write edges as rows of points, smaller first, and lengths, ascending by (length, smaller, larger row). False
-    where a length is above 0 and below `vanishing`, so that its square is not exact."""
+    where a length is above 0 and below `vanishing`: its square is not exact."""
     m = len(ends)
     key, measured = np.empty(m, np.int64), np.empty(m, points.dtype)
     for e in range(m):
@@ -228,9 +224,7 @@ def ordered(points, rows, ends, vanishing, edges, lengths):
 @loop()
 def small_clouds(points, order, offsets, first, which, integer, vanishing, edges, lengths):
     """By direct differences. False where a square overflowed."""
-    most = np.int64(0)
-    for c in which:
-        most = max(most, offsets[c + 1] - offsets[c])
+    most = np.diff(offsets)[which].max()
     product, norms = np.empty((most, most), points.dtype), np.zeros(most, points.dtype)
     ends, weights = np.empty((most, 2), np.int64), np.empty(most, points.dtype)
     for c in which:
@@ -251,7 +245,7 @@ def small_clouds(points, order, offsets, first, which, integer, vanishing, edges
 @loop(fastmath={"contract"})
 def pull(points, edges, lengths, grads, tiny, out):
     """For each point the sum over its edges of grad / length * (difference to the other end), in one order. False where
-    such a quotient leaves the range of its floats."""
+    a quotient leaves the range of its floats."""
     begin = np.zeros(len(points) + 1, np.int64)
     for e in range(len(edges)):
         begin[edges[e, 0] + 1] += 1
@@ -281,11 +275,9 @@ def pull(points, edges, lengths, grads, tiny, out):
 
 @loop(fastmath=_FINITE)
 def light_edges(product, rows, columns, errors, bounds, points, order, scale, tree, ends, squared):
-    """Writes pairs (k, 2) and squared lengths (k,) to `ends` and `squared`; returns k and the pairs measured.
-
-    `rows` and `columns` are (first position, squares, moved), `errors` those of the product and absolute, `bounds` and
-    `tree` the fields of a `Forest`; `bounds` are on lengths times `scale`.
-    """
+    """Writes pairs (k, 2) and squared lengths (k,) to `ends` and `squared`; returns k and the pairs measured. `rows`
+    and `columns` are (first position, squares, moved), `errors` those of the product and absolute, `bounds` (on lengths
+    times `scale`) and `tree` fields of a `Forest`."""
     count, measured, excess = 0, 0, np.empty(_CHUNK, np.float32)
     first, squares, moved = rows
     first_column, others, shifts = columns
@@ -369,4 +361,4 @@ def _is_light(length, i, j, order, tree):
         return length < tree_squared[last]
     p, q = order[i], order[j]
     s, t = order[tree_ends[last, 0]], order[tree_ends[last, 1]]
-    return min(p, q) < min(s, t) or (min(p, q) == min(s, t) and max(p, q) < max(s, t))
+    return (min(p, q), max(p, q)) < (min(s, t), max(s, t))

@@ -1,4 +1,4 @@
-"""Lengths of edges by direct difference, and their gradient; the compiled loops, if any."""
+"""Lengths of edges by direct difference, with a gradient; the compiled loops."""
 
 import warnings
 from functools import cache
@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 
 @cache
 def kernels() -> Any | None:
-    """The compiled loops; None without numba, and, with a warning, where it does not work here."""
+    """None without numba, and, with a warning, where it does not work here."""
     try:
         return import_module("uncone.training.bars.kernels")
     except ImportError:
@@ -42,14 +42,14 @@ class _EdgeLengths(torch.autograd.Function):
 
 
 def differentiable(points: Tensor, edges: Tensor, lengths: Tensor) -> Tensor:
-    """`lengths` (M,) of edges (M, 2) with their gradient by the points (N, D): an edge (a, b) of length l gives (x_a -
-    x_b) / l to a and the opposite to b, or 0 where l is 0. No sum depends on the order of threads."""
+    """`lengths` (M,) of edges (M, 2) with their gradient by the points (N, D): (x_a - x_b) / l to a and the opposite to
+    b of an edge of length l, or 0 where l is 0. No sum depends on the order of threads."""
     with_gradient: Tensor = _EdgeLengths.apply(points, edges, lengths)  # type: ignore[no-untyped-call]
     return with_gradient
 
 
 def measured(points: Tensor, edges: Tensor) -> Tensor:
-    """The lengths (M,) of edges (M, 2), of the dtype of the points (N, D), their squares added in float64."""
+    """The lengths (M,) of edges (M, 2), of the dtype of the points (N, D), by sums in float64."""
     lengths = points.new_empty(len(edges))
     step = max(1, 2**22 // max(1, points.shape[1]))
     for part, out in zip(torch.split(edges, step), torch.split(lengths, step), strict=True):

@@ -1,12 +1,10 @@
 """The spanning tree of the edges seen so far, and which pairs of a block may replace one: those below the longest edge
 on the tree's path between them. Others are heavy, and lie in no minimum spanning tree (Karger, Klein and Tarjan 1995,
-section 3). Blocks are rounded as they go into the product, with a bound on what their rounding and the product's may
-hide."""
+section 3). Blocks are rounded for the product, with a bound on what that may hide."""
 
 import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -33,8 +31,8 @@ class Forest:
     """A spanning tree of m points, as Kruskal's algorithm joined them: edges ascend, and an edge's place is its rank.
 
     When a component was joined to one that is no smaller, its root took the other's root for its parent, by an edge of
-    that rank. Ranks rise towards the one root, at most log2 m steps up, and the last edge on the way up to where two
-    points meet is the longest on the path between them.
+    that rank. Ranks rise towards the root, at most log2 m steps up; the last edge on the way up to where two points
+    meet is the longest between them.
     """
 
     ends: Indices  # (m - 1, 2) the positions that each edge joins
@@ -48,13 +46,11 @@ class Forest:
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All fields in order, on the `device`: copied once for all blocks of a sweep."""
-        fields = (self.ends, self.squared, self.rank, self.parent, self.reach, self.part, self.within)
-        return tuple(torch.from_numpy(field).to(self.device) for field in fields)
+        return tuple(torch.from_numpy(x).to(self.device) for x in vars(self).values() if isinstance(x, np.ndarray))
 
 
 def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float, device: torch.device) -> Forest:
-    """The minimum spanning tree of edges that join `ids` (m,); equal lengths go by (smaller, larger id)."""
+    """Of edges that join `ids` (m,); equal lengths go by (smaller, larger id)."""
     m = len(ids)
     order = _ascending(ends, squared, ids)
     ends, squared = ends[order], squared[order]
@@ -70,7 +66,7 @@ def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale:
 
 
 def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """The total order of edges. Three keys are slow, so the few equal lengths are sorted again."""
+    """Three keys are slow, so the few equal lengths are sorted again."""
     order = np.argsort(squared)
     value = squared[order]
     same = value[1:] == value[:-1]
@@ -83,7 +79,7 @@ def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> n
 
 
 def kruskal(ends: Indices, root: Indices, size: Indices, rank: Indices, parent: Indices, chosen: Indices) -> int:
-    """Join components by edges in ascending order; write those that did to `chosen`. Compiled by numba."""
+    """Write the edges, in ascending order, that join components to `chosen`. Compiled by numba."""
     count = 0
     for edge in range(len(ends)):
         a, b = ends[edge, 0], ends[edge, 1]
@@ -117,10 +113,9 @@ def _top(lengths: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[In
 
 
 @cache
-def _fastest_kruskal() -> Callable[..., Any]:
+def _fastest_kruskal() -> Any:
     loops = kernels()
-    compiled: Callable[..., Any] = kruskal if loops is None else loops.loop()(inspect.unwrap(kruskal))
-    return compiled
+    return kruskal if loops is None else loops.loop()(inspect.unwrap(kruskal))
 
 
 @dataclass(frozen=True)
@@ -140,15 +135,12 @@ class Rounded:
 
     def rows(self, start: int, stop: int) -> "Rounded":
         values, squares, moved = (t[start:stop] for t in (self.values, self.squares, self.moved))
-        return replace(self, first=self.first + start, values=values, squares=squares, moved=moved)
+        return Rounded(self.first + start, values, squares, moved, self.product_error, self.absolute_error)
 
 
 class Rounding:
-    """Centres, scales and rounds the points of a cloud, a block at a time.
-
-    Any centre gives the same tree, a near one leaves fewer pairs to measure: a median, which a few points far out do
-    not move. The scale, a power of two, keeps squares within float32.
-    """
+    """Any centre gives the same tree, a near one leaves fewer pairs to measure: a median, which a few points far out do
+    not move. The scale, a power of two, keeps squares within float32."""
 
     def __init__(self, points: Tensor, order: Tensor) -> None:
         low, high = (float(end) for end in torch.aminmax(points))
@@ -157,7 +149,6 @@ class Rounding:
         self._centre = (points[order[:_AT_ONCE]] * self.scale).median(0).values
 
     def block(self, start: int, stop: int, dtype: torch.dtype) -> Rounded:
-        """Positions `start` to `stop`, with values of `dtype`: float32 or bfloat16."""
         d = self._points.shape[1]
         values = torch.empty(stop - start, d, dtype=dtype, device=self._points.device)
         squares, moved = (torch.empty(stop - start, device=values.device) for _ in range(2))
@@ -192,7 +183,6 @@ def _hidden_by_mode() -> float:
 
 
 def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """|points[a] - points[b]|^2 (k,) in float64, by direct difference."""
     # Into one tensor: small ones between large ones leave holes, which the C library keeps.
     squared = torch.empty(len(a), dtype=torch.float64, device=points.device)
     for first, second, out in zip(*(torch.split(t, _AT_ONCE) for t in (a, b, squared)), strict=True):
@@ -203,13 +193,13 @@ def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def light_edges(
     product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, scale: float, forest: Forest
 ) -> Light:
-    """The pairs (row before column) of a block below the longest edge on the forest's path between them; those that
-    `product` (r, c) cannot rule out are measured by difference."""
+    """The pairs (row before column) of a block below the longest edge on the forest's path between them; `product` (r,
+    c) rules most out, the others are measured by difference."""
     loops = kernels() if product.device.type == "cpu" else None
     if loops is None:
         return _by_torch(product, rows, columns, points, order, forest)
     most = product.numel()
-    ends, squared = np.empty((most, 2), np.int32), np.empty(most)  # pages that nobody writes to cost nothing
+    ends, squared = np.empty((most, 2), np.int32), np.empty(most)  # unwritten pages cost nothing
     sides = [(side.first, side.squares.numpy(), side.moved.numpy()) for side in (rows, columns)]
     errors = np.float32(rows.product_error), np.float32(rows.absolute_error)
     bounds, tree = (forest.reach, forest.part, forest.within), (forest.ends, forest.squared, forest.rank, forest.parent)
@@ -233,8 +223,8 @@ def _by_torch(product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, 
     squared = squared_distances(points, order[i], order[j])
     last = _longest_on_path(i, j, rank, parent)
     bound, ends = tree_squared[last], torch.stack([i, j], 1)
-    pair, other = (order[both].sort(1).values for both in (ends, tree_ends[last]))
-    earlier = (pair[:, 0] < other[:, 0]) | ((pair[:, 0] == other[:, 0]) & (pair[:, 1] < other[:, 1]))
+    (a, b), (p, q) = (order[both].sort(1).values.T for both in (ends, tree_ends[last]))
+    earlier = (a < p) | ((a == p) & (b < q))
     keep = (squared < bound) | ((squared == bound) & earlier)
     return ends[keep].int().cpu().numpy(), squared[keep].cpu().numpy(), len(i)
 

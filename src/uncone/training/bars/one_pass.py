@@ -3,11 +3,10 @@ are kept.
 
 A pair that is longer than every edge on a spanning tree's path between its ends is in no minimum spanning tree (Karger,
 Klein and Tarjan, A randomized linear-time algorithm to find minimum spanning trees, 1995). The others are collected,
-and replace edges of the tree of the pairs so far from time to time. Points are taken in a random order, so a pass over
-all pairs meets O(n log n) of them (their sampling lemma).
+and replace edges from time to time. In a random order of points, a pass over all pairs meets O(n log n) of them (their
+sampling lemma).
 
-The product only rules pairs out, with a bound on what its rounding hides. The others are measured by direct difference
-in float64, and only such numbers are compared to make the tree.
+The product only rules pairs out; the others are measured by direct difference in float64, to be compared.
 """
 
 import math
@@ -40,8 +39,6 @@ _WORDS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 @dataclass(frozen=True)
 class Growth:
-    """A spanning tree, and the work that it took."""
-
     edges: Tensor  # (n - 1, 2) int64, the smaller row first
     passes: float  # pairs whose product was computed, over n x n: 1/2 is each pair once
     coarse: float  # the share of `passes` in bfloat16
@@ -52,12 +49,10 @@ class Growth:
 def grow(
     points: Tensor, *, block: int | None = None, progress: Progress | None = None, candidates: torch.dtype | None = None
 ) -> Growth:
-    """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, `block` rows at once.
-
-    Memory beside the points is O(n + block x (D + block)) a thread. Ties go by (square, smaller row, larger row). The
-    tree depends on neither `block`, threads nor `candidates`, the dtype of the product: float32 or (on a CPU) bfloat16,
-    by default the faster one.
-    """
+    """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, `block` rows at once. Memory
+    beside the points is O(n + block x (D + block)) a thread. Ties go by (square, smaller row, larger row). The tree
+    depends on neither `block`, threads nor `candidates`, the dtype of the product: float32 or (on a CPU) bfloat16, by
+    default the faster one."""
     stopped, on_cpu = Event(), points.device.type == "cpu"
     block = block or (1024 if on_cpu else 8192)
     work = partial(_grow, points.detach(), block, progress, candidates, stopped)
@@ -100,7 +95,7 @@ def _stretched(points: Tensor, largest: float) -> Tensor:
 
 
 class _Sweep:
-    """One pass over the pairs of the `kept` rows, in positions of a random order of them."""
+    """One pass over the pairs of the `kept` rows, in positions of a random order."""
 
     def __init__(
         self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None, stopped: Event
@@ -116,7 +111,6 @@ class _Sweep:
         self.pairs = self.coarse = self.measured = self.light = 0
 
     def edges(self) -> Tensor:
-        """The rows that each edge of the tree joins (m - 1, 2)."""
         ends = np.empty((0, 2), np.int64) if self._forest is None else self._forest.ends
         return self._order[torch.from_numpy(ends).to(self._order.device).long()]
 
@@ -164,7 +158,7 @@ class _Sweep:
                 self._merge()
 
     def _work(self, tasks: Any) -> None:  # a type checker would not see that other threads change a deque
-        """Take tasks until there are none, or enough light edges to merge; the rest of a task goes back."""
+        """Until no tasks are left, or enough light edges to merge; the rest of a task goes back."""
         try:
             while not self._full.is_set() and not self._stopped.is_set():
                 with self._lock:
@@ -180,7 +174,7 @@ class _Sweep:
             raise
 
     def _column(self, rows: Rounded, column: int, at: int) -> int:
-        """One block of columns with rows from `at` on; returns the row that it came to."""
+        """Rows from `at` on, with one block of columns; returns the row that it came to."""
         assert self._forest is not None
         stop = min(column + self._block, len(self._order))
         columns = self._rounding.block(column, stop, rows.values.dtype)
@@ -213,7 +207,7 @@ class _Sweep:
 
 
 def _panels(m: int, block: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows from the second on: small groups that grow, then `_PANEL` blocks at a time."""
+    """Ranges of rows from the second on: small ones that grow, then `_PANEL` blocks at a time."""
     start = 1
     while start < m:
         stop = min(m, start * _GROWTH if start * _GROWTH < block else start + _PANEL * block)

@@ -1,4 +1,4 @@
-"""Which algorithm finds the tree of a cloud; and Prim's in compiled loops, by differences or a product."""
+"""Which algorithm finds the tree of a cloud; and Prim's in compiled loops."""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from uncone.training.bars.clouds import Clouds
 Tensor = torch.Tensor
 Algorithm = Literal["compiled", "torch", "one pass"]
 _forced: ContextVar[Algorithm | None] = ContextVar("_forced", default=None)
-LARGEST_DENSE = 8192  # points up to which all squared distances of a cloud are kept: 256 MiB in float32, 512 in float64
+LARGEST_DENSE = 8192  # points up to which a cloud's squared distances are kept: 256 MiB in float32, 512 in float64
 _DIRECT_POINTS = 192  # up to which differences are about as fast as a product, and need no second look
 _DIRECT_FEATURES = 16
 _ROWS = 64  # of a block of the product
@@ -32,11 +32,8 @@ _VANISHING = {torch.float32: 1e-16, torch.float64: 1e-150}
 
 @contextmanager
 def forced(algorithm: Algorithm) -> Iterator[None]:
-    """For tests and benchmarks: barcodes inside take this algorithm for clouds of any size and device.
-
-    "compiled" is Prim's on all squared distances, by numba's loops; "torch" is Boruvka's on the same, for a GPU and
-    where there is no numba; "one pass" is the one for large clouds, which keeps no squared distances.
-    """
+    """For tests and benchmarks: Prim's on all squared distances ("compiled", by numba's loops), Boruvka's on the same
+    ("torch", for a GPU and without numba), or "one pass", for large clouds, for clouds of any size and device."""
     token = _forced.set(algorithm)
     try:
         yield
@@ -138,7 +135,7 @@ _before: list[str] = []  # the precisions that the threads inside `full_precisio
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Ask torch for whole products on the CPU. The process has one setting: the last thread out resets it."""
+    """Whole products on the CPU. The process has one setting: the last thread out resets it."""
     with _lock:
         _before.append(_change("highest"))
     try:
