@@ -12,7 +12,7 @@ import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import HeadMap, decoder_input_ids, is_seq2seq
-from uncone.training.attachment import STATE, Attachment, checkpoint, tell, unwrapped, with_loss
+from uncone.training.attachment import STATE, Attachment, checkpoint, part_of_step, tell, unwrapped, with_loss
 from uncone.training.gate import GateStatus
 from uncone.training.heads import output_head, probe, refuse_frozen, refuse_patched, refuse_sharded, whole_bias
 from uncone.training.loss.loss import gated_linear_cross_entropy
@@ -34,13 +34,13 @@ def attach(
 ) -> "Attached":
     """Compute `model`'s training loss inside its head, gated, without its logits; evaluation stays as it is.
 
-    A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted: the
-    model's own loss has to come out. Load weights first.
+    A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted, so load
+    weights first.
 
     Args:
         model: of transformers, with a linear head and its cross-entropy as loss; also inside DDP, PEFT or a compiler.
         gate: for instance a `RareTokenGate`; None is the plain loss.
-        penalties: each takes the head's weight (V, D) and returns a scalar to add to the loss.
+        penalties: of the head's weight (V, D), scalars to add to the loss.
         options: without scale and cap, which come from the model.
         fresh: let the gate begin, with a warning, where a Trainer resumes from a checkpoint without a gate's state; by
             default such a checkpoint is refused.
@@ -48,9 +48,8 @@ def attach(
     Returns:
         A handle, also as a context manager: `with attach(model, gate=gate) as attached: ...`
 
-    Raises:
-        UnsupportedModel: a model that cannot be measured, or whose objective is another one.
-        InputError: a gate for another vocabulary, or options that contradict the model.
+    UnsupportedModel where the model cannot be measured, or has another objective; InputError for a gate of another
+    vocabulary, or options that contradict the model.
     """
     options = options or CrossEntropyOptions()
     penalties = tuple(penalties)
@@ -76,7 +75,7 @@ class Attached(Attachment):
 
     model: Any
     head: torch.nn.Linear
-    head_map: HeadMap  # as measured, from the head's output to the logits and the loss
+    head_map: HeadMap
     options: CrossEntropyOptions  # with the measured scale and cap
     _penalties: tuple[Penalty, ...]
     gate: Gate | None
@@ -101,7 +100,7 @@ class Attached(Attachment):
         """Call it once after each `optimizer.step()`. UnsupportedModel where no loss went through the head since the
         last."""
         if self._taken == 0:
-            how = "pass labels to the model in training mode (a loss computed outside of the model is not gated)"
+            how = "pass labels to the model in training mode (a loss computed outside of it is not gated)"
             raise UnsupportedModel(f"expected at least one training loss in this step, got none: {how}")
         self._closed()
         tell(self.gate, "step")
@@ -130,7 +129,7 @@ class Attached(Attachment):
         if step > 0:
             _resume(self.gate, args, step, fresh=self.fresh)
         steps = args.gradient_accumulation_steps
-        with suppress(TypeError):  # no data, or a stream without a length: `end_epoch` tells it later
+        with suppress(TypeError):  # without a length: `end_epoch` tells it later
             tell(self.gate, "set_epoch", -(-len(loader) // steps))
         tell(self.gate, "set_batch", args.world_size * args.train_batch_size * steps)
 
@@ -145,30 +144,23 @@ class Attached(Attachment):
         options, weight = self.options, self.head.weight
         refuse_sharded(self.head, options.reduction)
         options = options if self._items is None else replace(options, num_items=self._items)
-        flat, labels = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
-        if len(flat) != len(labels):
-            got = f"got {len(flat)} at the head: leave logits_to_keep out in training"
-            raise InputError(f"expected a hidden state for each of {len(labels)} labels, {got}")
+        if (given := hidden.shape[:-1].numel()) != targets.numel():
+            got = f"got {given} at the head: leave logits_to_keep out in training"
+            raise InputError(f"expected a hidden state for each of {targets.numel()} labels, {got}")
+        hidden = hidden.reshape(*targets.shape, hidden.shape[-1])
         bias = whole_bias(self.head.bias, self.head_map, weight.device)
-        loss = gated_linear_cross_entropy(flat, weight, labels, gate=self.gate, bias=bias, options=options)
+        loss = gated_linear_cross_entropy(hidden, weight, targets, gate=self.gate, bias=bias, options=options)
         self.nll = loss.detach().clone()
         if options.reduction != "mean" or self._items is not None:
             items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
             self.nll = self.nll.sum() * items / (targets != self._ignored).sum().clamp(min=1)
-        loss = loss.view(targets.shape) if options.reduction == "none" else loss
         if self._penalties:
             added = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties]).sum()
             self.penalty = added.detach().clone()
-            loss = loss + added * self._part(targets)
+            if self._items is not None:  # a penalty counts once over all micro-batches of a step
+                added = added * part_of_step((targets != self._ignored).sum(), self._items)
+            loss = loss + added
         return loss
-
-    def _part(self, targets: Tensor) -> Tensor | float:
-        """A penalty counts once over all micro-batches of a step."""
-        if self._items is None:
-            return 1.0
-        here = (targets != self._ignored).sum()
-        items = torch.as_tensor(self._items, device=here.device)
-        return torch.where(items > 0, here / items, 0.0)
 
     def _run_model(self, *args: Any, **kwargs: Any) -> Any:
         if not self._on_model.trains():
@@ -221,10 +213,8 @@ class LogitsNotComputedError(UnsupportedModel, AttributeError):
 
 class NoLogits:
     def __getattr__(self, name: str) -> Any:
-        raise LogitsNotComputedError(
-            "expected no use of a training step's logits, got one: the attached loss never holds them; leave "
-            "out what reads them (token accuracy, compute_metrics in training), or detach"
-        )
+        how = "leave out what reads them (token accuracy, compute_metrics in training), or detach"
+        raise LogitsNotComputedError(f"expected no use of a training step's logits, got one: {how}")
 
 
 def _refuse_more_losses(outputs: Any) -> None:
@@ -278,7 +268,7 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
     if (at := gate.status.step) != step:
         raise InputError(
             f"expected the gate's state of step {step} in {own.name}/{STATE} of the output folder, got "
-            f"{'none' if at == 0 else f'that of step {at}'}: if the checkpoint lies elsewhere, call gate.load("
-            f"checkpoint / {STATE!r}) before train(); if it was written without a gate, let one begin there with "
+            f"{'none' if at == 0 else f'that of step {at}'}: if the checkpoint lies elsewhere, call "
+            f"gate.load(checkpoint / {STATE!r}) before train(); if it was written without a gate, use "
             "uncone.attach(model, gate=gate, fresh=True)"
         )

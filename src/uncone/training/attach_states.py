@@ -7,9 +7,10 @@ from typing import Any, get_args
 
 import torch
 
+from uncone.arguments import one_of
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model, undisturbed
-from uncone.training.attachment import Attachment, unwrapped, with_loss
+from uncone.training.attachment import Attachment, part_of_step, unwrapped, with_loss
 from uncone.training.bars.clouds import kind
 from uncone.training.cloud import AnisotropyTrack, Pooling, are_classes, is_first, joined, pool, token_mask
 
@@ -41,8 +42,8 @@ def attach_states(
             normalisation and before a pooler.
         labels: the column of the batch with one class a sequence. Under "labels", token labels and real numbers are no
             classes: the batch then is one cloud, as with None. A column that the model does not take never reaches it.
-        add_to_loss: True adds the penalty to the model's training loss. False keeps the states until `penalty()` asks:
-            for a loss of your own, or several micro-batches as one cloud. None is True where the model takes labels.
+        add_to_loss: to the model's training loss, or else keep the states until `penalty()` asks: for a loss of your
+            own, or several micro-batches as one cloud. None is True where the model takes labels.
         across_ranks: the points of all ranks are one cloud, with the gradient of a single process; False: a cloud a
             rank.
         group: the ranks, of torch.distributed; None is all.
@@ -55,7 +56,7 @@ def attach_states(
     by the targets of the whole step, by its share of them.
 
     Raises:
-        InputError: options that contradict each other, or a layer that the model does not have.
+        InputError: options that contradict each other, or no such layer.
         UnsupportedModel: a model without hidden states of one stack.
     """
     top = unwrapped(model)
@@ -66,8 +67,7 @@ def attach_states(
         raise InputError(f"expected add_to_loss False with {type(top).__name__}, got True: call penalty()")
     if penalty is not None and not callable(penalty):
         raise InputError(f"expected penalty(points, labels), got {kind(penalty)}: see PersistentEntropy")
-    if pooling not in get_args(Pooling):
-        raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
+    one_of(pooling, "pooling", get_args(Pooling))
     depth = _layers(top, base, count=layer != -1)
     if not isinstance(layer, int) or isinstance(layer, bool) or not -depth <= layer < depth:
         raise InputError(f"expected layer 0 (embeddings) to {depth - 1}, or -{depth} to -1, got {layer!r}")
@@ -115,17 +115,17 @@ class AttachedStates(Attachment):
         if self._adds:
             raise InputError("expected add_to_loss=False, got a penalty in the loss already: use that")
         if not self._kept:
-            how = "model.train(), gradients on"
-            raise InputError(f"expected a forward in training ({how}) since the last call, got none")
+            raise InputError("expected a forward in training (train(), gradients on) since the last call, got none")
         added = self._take(labels, None)
         return torch.zeros(()) if added is None else added
 
     def step(self) -> None:
         """Call it once after each `optimizer.step()`. UnsupportedModel where no states were taken since the last."""
-        self._kept.clear()  # nobody asked for them, and their gradient belongs to the weights before the step
+        self._kept.clear()  # their gradient belongs to the weights before the step
         if self._taken == 0:
             how = "call penalty() before the optimiser's step"
-            how = "pass labels to the model in training mode, and attach before torch.compile" if self._adds else how
+            if self._adds:
+                how = "pass labels to the model in training mode, and attach before torch.compile"
             raise UnsupportedModel(f"expected at least one cloud of states in this step, got none: {how}")
         self.steps += 1
         self._closed()
@@ -197,7 +197,7 @@ class AttachedStates(Attachment):
             raise UnsupportedModel(f"expected hidden states of shape (B, T, D), {got}")
         pad = getattr(self.base.config, "pad_token_id", None)
         states = pool(hidden, token_mask(inputs, hidden, pad), self._pooling)
-        # A checkpointed forward is run again in the backward pass: then its states were kept already.
+        # A checkpointed forward runs again in the backward pass: its states were kept already.
         if self._adds or torch._C._current_graph_task_id() == -1:
             self._kept.append(states)
 
@@ -235,21 +235,19 @@ class AttachedStates(Attachment):
         raise InputError(f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), {got}")
 
     def _part(self, inputs: dict[str, Any]) -> Tensor | None:
-        """Only where the model divides its loss by a whole step's targets."""
+        """None unless the model divides its loss by a whole step's targets."""
         items, labels = inputs.get("num_items_in_batch"), inputs["labels"]
         if items is None:
             return None
-        if self._divides is None:  # does the loss halve with twice the items? Some ignore the number
+        if self._divides is None:  # does the loss halve with twice the items?
             with undisturbed(self.model):
                 outputs = [self._on_model.original(**inputs | {"num_items_in_batch": items * k}) for k in (1, 2)]
             once, twice = (float(o[0] if isinstance(o, tuple) else o.loss) for o in outputs)
             self._divides = abs(once - 2 * twice) < abs(once - twice)
         if not self._divides:
             return None
-        # A first token is never predicted.
-        here = ((labels[..., 1:] if labels.ndim > 1 and labels.shape[-1] > 1 else labels) != -100).sum()
-        items = torch.as_tensor(items, device=here.device)
-        return torch.where(items != 0, here.float() / items, 0.0)  # NaN stays, as in the loss
+        counted = labels[..., 1:] if labels.ndim > 1 and labels.shape[-1] > 1 else labels  # a first token is given
+        return part_of_step((counted != -100).sum(), items)
 
 
 def _base(top: Any) -> Any:
@@ -264,8 +262,8 @@ def _base(top: Any) -> Any:
 
 
 def _layers(top: Any, base: Any, *, count: bool) -> int:
-    """With embeddings; 1 without `count`, as a model that was asked for its hidden states keeps hooks of transformers
-    and cannot be pickled."""
+    """The hidden states, with embeddings; 1 without `count`, as to ask for all leaves hooks of transformers that cannot
+    be pickled."""
     table = base.get_input_embeddings()
     if not isinstance(getattr(table, "num_embeddings", None), int):
         got = f"got {type(base).__name__} without a table of tokens: call the penalty in your own loop"

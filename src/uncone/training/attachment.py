@@ -1,4 +1,4 @@
-"""Forwards in the place of a model's own, and their handle, which a Trainer calls back."""
+"""Forwards in the place of a model's own, and their handle."""
 
 import atexit
 import inspect
@@ -101,10 +101,10 @@ class Attachment:
     _status: Callable[[], dict[str, int | float]]  # for a Trainer's logs
 
     def __init__(self) -> None:
-        self.active = True  # False once detached: something else may still call the forwards
+        self.active = True  # once detached, something may still call the forwards
         self._forwards: list[Forward] = []
-        self._taken = 0  # Losses, or clouds of states, since the last `step()`
-        # `step()` was called once; an optimiser stepped since the last call, after losses; or at all
+        self._taken = 0  # losses, or clouds of states, since the last `step()`
+        # `step()` was called; an optimiser stepped since the last call, after losses; or at all
         self._stepped = self._late = self._moved = False
         self._said = self._quiet = False  # a warning was given in training; none is wanted any more
         # optimiser steps with a `step()`, and without; calls of `step()` amid micro-batches
@@ -116,7 +116,7 @@ class Attachment:
         return self._forwards[-1]
 
     def check(self) -> None:
-        """UnsupportedModel if detached, or if something else took the place of the forwards."""
+        """UnsupportedModel if detached, or if another forward took this one's place."""
         if not self.active:
             raise UnsupportedModel("expected an attached model, got one that was detached: attach again")
         for forward in self._forwards:
@@ -138,12 +138,12 @@ class Attachment:
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
-        self._quiet |= kind is not None  # an error on its way says more than a warning, and must get out
+        self._quiet |= kind is not None  # an error says more than a warning, and must get out
         self.detach()
 
     def _closed(self) -> None:
-        """Warn where steps are closed amid micro-batches. Finite gradients that wait tell such a call from one after a
-        step that a scaler skipped; a few calls are let pass, as gradients may be infinite on another rank alone."""
+        """Warn of steps amid micro-batches: finite gradients wait, unlike after a step that a scaler skipped. A few
+        calls are let pass, as gradients may be infinite on another rank alone."""
         self._taken, self._stepped, self._late = 0, True, False
         moved, self._moved = self._moved, False
         self._closed_steps += moved
@@ -216,7 +216,7 @@ class Attachment:
                     return
                 logs |= (status := attached._status())
                 if state.log_history and state.log_history[-1].get("step") == state.global_step:
-                    state.log_history[-1] |= status  # a copy of `logs`, taken before callbacks were called
+                    state.log_history[-1] |= status  # a copy of `logs`
 
             def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
                 tell(attached.gate, "end_epoch")
@@ -231,8 +231,7 @@ class Attachment:
         if args.label_smoothing_factor:
             raise UnsupportedModel(
                 f"expected label_smoothing_factor 0, got {args.label_smoothing_factor}: Trainer would compute the loss "
-                "from logits, outside of the model; uncone.attach smooths labels with options="
-                f"CrossEntropyOptions(label_smoothing={args.label_smoothing_factor})"
+                f"from logits; give attach options=CrossEntropyOptions(label_smoothing={args.label_smoothing_factor})"
             )
         if args.n_gpu > 1:
             got = f"got {args.n_gpu}: DataParallel copies models; use torchrun"
@@ -262,6 +261,11 @@ def unwrapped(model: Any) -> Any:
 
 def checkpoint(args: Any, step: int) -> Path:
     return Path(args.output_dir) / f"checkpoint-{step}"
+
+
+def part_of_step(targets: torch.Tensor, items: Any) -> torch.Tensor:
+    items = torch.as_tensor(items, device=targets.device)
+    return torch.where(items != 0, targets / items, 0.0)  # NaN stays, as in the loss
 
 
 def with_loss(outputs: Any, loss: Any, logits: Any = None) -> Any:

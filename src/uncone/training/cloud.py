@@ -1,4 +1,4 @@
-"""The cloud that a penalty sees, pooled over all ranks; and how anisotropic it is."""
+"""The cloud that a penalty sees, and how anisotropic it is."""
 
 import json
 import os
@@ -26,7 +26,7 @@ Pooling = Literal["cls", "mean", "last"]
 def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
     """(B, D) of hidden (B, T, D) and mask (B, T), 0 where there is no token; padding may lie on either side. Without
     tokens a sequence gives its first position, or zeros with "mean". A mean is in float32 at least: bfloat16 cannot
-    count to 257, and a sum of float16 numbers may overflow."""
+    count to 257, and sums of float16 may overflow."""
     b, t, _ = hidden.shape
     wide = torch.promote_types(hidden.dtype, torch.float32)
     if mask is None:
@@ -89,8 +89,8 @@ def joined(
     points: Tensor, labels: Tensor | None, part: Tensor, group: Any = None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """The points (sum of N, D) and labels of all ranks in their order, and the mean of their parts; N may differ.
-    Gradients reach a rank's own points only, times the number of ranks: DDP and FSDP take their mean, which is then
-    that of one process with the joined batch."""
+    Gradients reach a rank's own points, times the number of ranks: DDP and FSDP take their mean, which is then that of
+    one process."""
     ranks = world(group)
     if ranks < 1:
         raise InputError("expected a group that this rank is in, got another: give each rank its own group")
@@ -121,7 +121,7 @@ class AnisotropyScores:
     """A_1 to A_k of one cloud and of an isotropic cloud of as many points, in [0, 1]; less is more isotropic. None
     where there is no variance."""
 
-    raw: Scores | None  # of the points as they are
+    raw: Scores | None
     centred: Scores | None  # without their mean
     within_class: Scores | None  # each point without the mean of its class; None without labels
     raw_floor: Scores  # isotropic references, from Marchenko-Pastur: of n points,
@@ -142,11 +142,9 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
 
     Args:
         points: (N, D), floating point.
-        labels: (N,) integers; points labelled -100 are left out.
-        k: how many.
+        labels: (N,) integers; -100 is left out.
 
-    Raises:
-        InputError: another shape or dtype, no points, points that are not finite, or k below 1.
+    InputError for another shape or dtype, no points, points that are not finite, or k below 1.
     """
     check_k(k)
     x, groups = labelled(points, labels)
@@ -223,15 +221,15 @@ class AnisotropyTrack:
         self.records.append(record)
         if self.path is not None:
             if not self._begun and self.path.exists():
-                got = "got one: move it (a resuming Trainer goes on with it)"
-                raise InputError(f"expected no {self.path.name} yet, {got}")
+                how = "move it (a resuming Trainer goes on with it)"
+                raise InputError(f"expected no {self.path.name} yet, got one: {how}")
             self._begun = True
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"{json.dumps(record)}\n")
         return record
 
     def resume(self, step: int) -> None:
-        """Go on after `step` steps: later records in the file are of the run that was lost."""
+        """Later records in the file are of the run that was lost."""
         if self.path is not None and self.path.exists():
             names = [field.name for field in fields(AnisotropyScores)]
             own, _ = own_lines(self.path, names, "anisotropy scores")

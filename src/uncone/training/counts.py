@@ -1,8 +1,7 @@
 """How often was each id a target lately, which ids are rare by that, and how much of their push passes?
 
-Four memories of the last optimiser steps, from exact to none, have `total` (V,), int64, or float64 where steps fade,
-and the `steps` that it stands for. `push` closes a step with its counts, int64 (V,); `load` goes on from the tensors of
-`state`; `memory_bytes` is held between steps.
+The memories have `total` (V,), int64, or float64 where steps fade, and the `steps` that it stands for. `push` closes a
+step with its counts, int64 (V,); `load` goes on from the tensors of `state`.
 """
 
 from collections import deque
@@ -51,10 +50,8 @@ class Rule:
             if value is not None and not 0 <= finite_number(value, name) <= 1:
                 raise InputError(f"expected {name} in [0, 1], got {value}: {why}")
         if self.alpha is not None and not 0 < finite_number(self.alpha, "alpha") <= 1:
-            raise InputError(
-                f"expected alpha in (0, 1], got {self.alpha}: it is a number of targets a step, and above 1 "
-                "the gate would amplify; rare_frequency does not depend on the batch size"
-            )
+            how = "above 1 target a step the gate would amplify; rare_frequency does not depend on the batch size"
+            raise InputError(f"expected alpha in (0, 1], got {self.alpha}: {how}")
 
     def gates(self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None) -> Gates:
         """The gates of ids counted `counts` (V,) times in `steps` steps, at a batch of `targets_per_step`, by default

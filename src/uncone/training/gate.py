@@ -48,8 +48,8 @@ class RareTokenGate:
     With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v with g1[v],
     and rare targets with g2[v] = min(a_v / mean of a over R, 1):
 
-    - "relative": g1 = gate_max r_v / t, r_v the share of v among the targets and t the one at which ids cease to be
-        rare. Free of the batch size; equal to the published rule at its own.
+    - "relative": g1 = gate_max r_v / t, r_v the share of v among the targets and t the one from which ids are not rare.
+        Free of the batch size; equal to the published rule at its own.
     - "paper": g1 = min(a_v per step, 1), and rare are ids with fewer than `alpha` targets a step.
     - "official": as "paper", but a micro-batch is counted before it is gated, as in the published code, so that gates
         move within a step.
@@ -59,24 +59,23 @@ class RareTokenGate:
         vocab_size: rows of the head, V.
         window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or `end_epoch` says
             how many one has (a Trainer's callback does).
-        rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with the fewest
-            targets, among equals the higher ids (most vocabularies are sorted by frequency).
+        rare_share: of ids that are rare, 0.19 by default as in the paper's evaluation: those with the fewest targets,
+            among equals the higher ids, as most vocabularies are sorted by frequency.
         rare_frequency: instead, ids with a smaller share of the targets are rare.
         alpha: instead, ids with fewer targets a step are rare (0.03 by default with "paper" and "official").
         mode: see above.
         gate_max: g1 at the threshold, with "relative".
-        memory: "exact", "ring" (16 buckets) or "average" (exponential); `memory_bytes` says what it holds.
+        memory: "exact", "ring" (16 buckets) or "average" (exponential).
         counts: (V,) target counts of the corpus, instead of a window.
         protected_ids: never rare: padding, end of text, unknown.
-        n_tokens: rows from here on pad the matrix: never rare, counted nowhere.
+        n_tokens: rows from here on pad the matrix.
         start_step: steps to count before the gate acts.
         ignore_index: labels that are no targets; None where all are.
         group: the ranks to sum counts over, by default all.
         on_batch_change: where a resumed run has another number of targets a step, "refuse", or "rescale" with a
             warning: counts a step are then read at the former batch size.
 
-    Raises:
-        InputError: settings that contradict each other, or would amplify a gradient.
+    InputError where settings contradict each other, or would amplify a gradient.
     """
 
     def __init__(
@@ -153,9 +152,8 @@ class RareTokenGate:
         self._current += counts
 
     def step(self) -> None:
-        """Close an optimiser step: sum its counts over the ranks, move the window, and freeze the next gates.
-        InputError where a resumed run's first steps have another number of targets, and `on_batch_change` is
-        "refuse"."""
+        """Close an optimiser step: sum its counts over the ranks, move the window, freeze the next gates. InputError
+        where a resumed run's first steps have another number of targets, and `on_batch_change` is "refuse"."""
         counts = (self._current if self.counts_first else self._summed(self._current)).cpu()
         if not self._static:
             self._batch.check(int(counts.sum()), rescale=self._rescale, factor=BATCH_FACTOR)

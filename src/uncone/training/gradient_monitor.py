@@ -31,25 +31,24 @@ class GradientMonitor:
     """Writes `uncone.gradient_ledger` of every `every`-th training micro-batch to `path`, a line of JSON each.
 
     Its hooks on the head leave any loop and any Trainer as it was, to the bit. Targets are the labels that the model's
-    forward is given, or else those that the gradient by the logits shows: a token's one entry that stands out below 0.
-    Only the first of several processes reads and writes.
+    forward gets, or else those that the gradient by the logits shows: a token's one entry that stands out below 0. Only
+    the first of several processes reads and writes.
 
         monitor = uncone.GradientMonitor(model, "gradients.jsonl") ...                                # train as before
         monitor.detach()
 
     Args:
-        model: a transformers model with a linear head, also inside DDP, PEFT or a compiler, or attached by
-            `uncone.attach`; with `head` any module.
+        model: of transformers with a linear head, also inside DDP, PEFT or a compiler, or attached by `uncone.attach`;
+            with `head` any module.
         path: a file in a folder that exists: new, or with lines of earlier monitors.
         every: training forwards from one line to the next, the first one included; with gradient accumulation over k
             micro-batches k times as many.
         targets: of a micro-batch that are read at most, evenly spaced.
-        counts: (V,) or a file, how often each id occurs in the training text; by default in the targets read so far.
+        counts: (V,) or a file, of each id in the training text; by default in the targets read so far.
         head: the `torch.nn.Linear` of a model that is not of transformers, whose outputs are the logits.
 
-    Raises:
-        InputError: options out of range, or a path that cannot be appended to, as of a file with other lines.
-        UnsupportedModel: no linear head, or one that is sharded.
+    InputError where options are out of range, or the path cannot be appended to; UnsupportedModel where the head is not
+    linear, or sharded.
     """
 
     def __init__(
@@ -124,8 +123,8 @@ class GradientMonitor:
 
     def _from_gradient(self, hidden: Tensor, gradient: Tensor, likeliest: Tensor, step: int) -> None:
         """The target is the one entry of the gradient by the logits below 0; a token without a loss has none. With
-        smoothed labels entries of unlikely tokens are below 0 too, all alike; a target with more probability than the
-        smoothed label asks for is above 0, and is then the likeliest token."""
+        smoothed labels unlikely tokens are below 0 too, all alike; a target with more probability than its smoothed
+        label is above 0, and is then the likeliest token."""
         if not self._hooks:
             return
         low, places = gradient.topk(2, dim=-1, largest=False)

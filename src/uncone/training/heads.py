@@ -1,4 +1,4 @@
-"""A model's head: can it train through the gated loss, and how does the loss follow from it?"""
+"""A model's head: can it train through the gated loss, and how does the loss follow?"""
 
 from dataclasses import replace
 from typing import Any
@@ -27,8 +27,8 @@ def output_head(model: Any) -> torch.nn.Linear:
     kind, weight = type(head).__name__, getattr(head, "weight", None)
     if "peft" in type(head).__module__ or hasattr(head, "lora_A"):
         raise UnsupportedModel(
-            f"expected a head that is a matrix, got an adapter on it ({kind}): leave the head out of "
-            f"target_modules and trainable_token_indices; {_saved_whole(model, head)} trains it whole"
+            f"expected a head that is a matrix, got an adapter on it ({kind}): leave the head out of target_modules "
+            f"and trainable_token_indices; {_saved_whole(model, head)} trains it whole"
         )
     quantised = type(weight).__module__.split(".")[0] in ("bitsandbytes", "torchao")
     if weight is None or quantised or not weight.dtype.is_floating_point:
@@ -43,12 +43,12 @@ def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:
     """With the way out under PEFT."""
     if head.weight.requires_grad:
         return
-    advice = "unfreeze it (model.get_output_embeddings().requires_grad_(True)), or"
+    how = "unfreeze it (model.get_output_embeddings().requires_grad_(True))"
     if any("peft" in type(module).__module__ for module in model.modules()):
         saved = _saved_whole(model, head)
         is_saved = "modules_to_save" in saved.partition("=")[2]  # in the head's name: PEFT holds a copy
-        advice = "load the adapter with is_trainable=True, or" if is_saved else f"give the adapter's config {saved}, or"
-    got = f"got a frozen one (no gradient): {advice} attach without gate and penalties"
+        how = "load the adapter with is_trainable=True" if is_saved else f"give the adapter's config {saved}"
+    got = f"got a frozen one (no gradient): {how}, or attach without gate and penalties"
     raise UnsupportedModel(f"expected a head that trains, {got}")
 
 
@@ -74,10 +74,8 @@ def refuse_patched(model: Any, backend: str) -> None:
 def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
     """The backward pass would find the head's storage freed."""
     if reduction == "none" and any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__):
-        why = "its gradients are computed in the backward pass, when the head's rows are given back"
-        how = "leave the head in the root's group (fully_shard the model only)"
-        got = f"got 'none': {why}; {how}"
-        raise UnsupportedModel(f"expected reduction 'mean' with a head that is sharded by itself, {got}")
+        how = "leave it in the root's group (fully_shard the model only), as the backward pass needs its rows"
+        raise UnsupportedModel(f"expected reduction 'mean' with a head that is sharded by itself, got 'none': {how}")
 
 
 def probe(model: Any, head: torch.nn.Linear) -> maps.HeadMap:
@@ -109,10 +107,8 @@ def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map
         assert again is not None
         difference = float((again - z).abs().max())
         if not difference <= 1e-3 * (1 + float(z.abs().max())):
-            raise UnsupportedModel(
-                f"expected {type(model).__name__} to feed its decoder labels moved by one, got other logits "
-                f"(by {difference:.2g}): pass decoder_input_ids to the model, and train it with its own loss"
-            )
+            got = f"got other logits (by {difference:.2g}): pass decoder_input_ids, and train it with its own loss"
+            raise UnsupportedModel(f"expected {type(model).__name__} to feed its decoder labels moved by one, {got}")
     logits, own, losses = head_map.logits(z).flatten(0, -2), float(outputs.loss), dict[bool, float]()
     for shift in (True, False):
         targets = replace(head_map, shift=shift).align(batch["labels"], maps.IGNORED)
@@ -120,9 +116,8 @@ def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map
     nearest = min(losses, key=lambda shift: abs(losses[shift] - own))
     if not abs(losses[nearest] - own) <= maps.RESIDUAL * max(1.0, abs(own)):
         raise UnsupportedModel(
-            "expected the model's own loss on a probe batch to be the cross-entropy of its logits "
-            f"({losses[True]:.6g} with labels shifted, {losses[False]:.6g} without), got {own:.6g}: it adds "
-            "something to it; train with its own loss"
+            f"expected the model's own loss on a probe batch to be the cross-entropy of its logits ({losses[True]:.6g} "
+            f"with labels shifted, {losses[False]:.6g} without), got {own:.6g}: train with its own loss"
         )
     return nearest
 

@@ -33,8 +33,8 @@ class PersistentEntropy:
         loss = -sum over classes c of (weight H(kept bars of c) + length_weight mean length of the others)
 
     The bars of c are the edges of the Euclidean minimum spanning tree of its points, and H is
-    `uncone.persistent_entropy`, in nats: in [0, ln m] for m bars, whatever their scale. A step against the gradient
-    shortens every kept bar that is longer than exp(-H) times the sum of them, and stretches the others.
+    `uncone.persistent_entropy`, in nats. A step against the gradient shortens every kept bar that is longer than
+    exp(-H) times their sum, and stretches the others.
 
     As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so more classes
     in a batch make a larger penalty. Points labelled -100 are left out, and classes with fewer than five points, which
@@ -49,9 +49,8 @@ class PersistentEntropy:
             bound and in the unit of the points, though the official text speaks of minimising them.
         convention: of the selection.
 
-    Raises:
-        InputError: settings that are no such penalty; when called, points or labels of another shape or dtype, or
-            points that are used and not finite.
+    InputError where settings are no such penalty; when called, for points or labels of another shape or dtype, or used
+    points that are not finite.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from uncone import atomic
 from uncone.errors import InputError
@@ -74,9 +75,9 @@ class Batch:
         self.sum = self.steps = 0
 
 
-def like(value: Any, model: torch.Tensor) -> torch.Tensor:
+def like(value: Any, model: Tensor) -> Tensor:
     """A copy of `value` if it is a tensor of the shape and dtype of `model`."""
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, Tensor):
         raise ValueError(f"a tensor was wanted, and {value!r:.60} is there")
     if value.shape != model.shape or value.dtype != model.dtype:
         wanted, got = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (model, value))
@@ -84,7 +85,7 @@ def like(value: Any, model: torch.Tensor) -> torch.Tensor:
     return value.clone()
 
 
-def not_negative(value: torch.Tensor) -> torch.Tensor:
+def not_negative(value: Tensor) -> Tensor:
     if not bool((torch.isfinite(value) & (value >= 0)).all()):
         raise ValueError("counts are negative or not finite")
     return value
@@ -109,11 +110,11 @@ def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
 
 
 def save(state: Mapping[str, Any], path: Path_) -> None:
-    tensors, plain = dict[str, torch.Tensor](), dict[str, Any]()
+    tensors, plain = dict[str, Tensor](), dict[str, Any]()
     for name, value in state.items():
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             tensors[name] = value
-        elif isinstance(value, dict) and any(isinstance(v, torch.Tensor) for v in value.values()):
+        elif isinstance(value, dict) and any(isinstance(v, Tensor) for v in value.values()):
             tensors |= {f"{name}.{key}": v for key, v in value.items()}
         else:
             plain[name] = value

@@ -25,8 +25,8 @@ _FEW = 16  # rows below which a product of transposes takes ten times as long
 
 
 class Sweep:
-    """One pass over the targets. `factors` (N,) weight their gradients. `recorded` problems hear how much of the
-    gradient their gate held back."""
+    """One pass over the targets. `factors` (N,) weight their gradients; if `recorded`, the problem hears how much of
+    the gradient its gate held back."""
 
     def __init__(
         self,
@@ -107,8 +107,7 @@ class Sweep:
         square = options.z_loss * log_sum * log_sum  # in this order: 0 times a square that overflows is NaN
         self._losses[rows] = (loss + log_sum + square)[:, 0]
         if any(self._needs) or self._gated is not None:
-            factors = None if self._factors is None else self._factors[rows][:, None]
-            self._differentiate(z, at, own, log_sum, factors, rare=gate is not None)
+            self._differentiate(z, rows, at, own, log_sum, rare=gate is not None)
         if any(self._needs):
             self._multiply(z, h, rows, at, own, gate)
 
@@ -152,13 +151,12 @@ class Sweep:
         z.mul_((own - log_sum).exp_())
         return log_sum
 
-    def _differentiate(
-        self, p: Tensor, at: Tensor, own: Tensor, log_sum: Tensor, factors: Tensor | None, *, rare: bool
-    ) -> None:
+    def _differentiate(self, p: Tensor, rows: Tensor, at: Tensor, own: Tensor, log_sum: Tensor, *, rare: bool) -> None:
         """Probabilities become d, the gradient of the losses by the products h W' + bias, in place."""
-        options, one = self._options, torch.ones((), dtype=p.dtype, device=p.device)
-        factors = one if factors is None else factors
-        if options.z_loss or factors is not one:
+        options, factors = self._options, torch.ones((), dtype=p.dtype, device=p.device)
+        if self._factors is not None:
+            factors = self._factors[rows][:, None]
+        if options.z_loss or self._factors is not None:
             p.mul_((1 + 2 * options.z_loss * log_sum) * factors)
         if options.label_smoothing:
             p.sub_(factors * (options.label_smoothing / self._shard.total))

@@ -1,13 +1,11 @@
-"""The loss under `torch.compile`.
-
-Chunks and rare rows have sizes that only the data show, so the compiler sees the whole loss as one operator, which
-returns the gradients too; with the reduction "none" the backward pass calls it again. The gate's own methods are traced
-like the user's code. Other backends than "chunk", and a head over several ranks, run outside of the graph.
-"""
+"""The loss under `torch.compile`: the compiler sees it as one operator, as only the data show the sizes of chunks and
+rare rows. It returns the gradients too; with the reduction "none" the backward pass calls it again. The gate's own
+methods are traced like the user's code. Other backends than "chunk", and a head over several ranks, run outside of the
+graph."""
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -38,7 +36,6 @@ def cross_entropy(
     options: CrossEntropyOptions,
     dtype: torch.dtype,
 ) -> Tensor:
-    """The loss of hidden (N, D) and labels (N,) as a scalar, or (N,) with the reduction "none"."""
     gates = (None, None, None) if gate is None else gate.gates()
     trains = torch.is_grad_enabled()
     needs = [trains and t is not None and t.requires_grad for t in (hidden, weight, bias)]
@@ -52,14 +49,6 @@ def cross_entropy(
         gate.record(outputs[5].detach(), outputs[6].detach())  # type: ignore[union-attr]
     loss: Tensor = outputs[0]
     return loss
-
-
-@dataclass(frozen=True)
-class _Frozen:
-    given: tuple[Tensor, Tensor, Tensor]
-
-    def gates(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.given
 
 
 @torch.library.custom_op("uncone::linear_cross_entropy", mutates_args=())
@@ -91,8 +80,8 @@ def _loss(
     )
     shard, valid = shard_of(weight, None), valid_targets(labels, options)
     check_range(labels, valid, shard.total, ignore_index)
-    given = None if rare is None or g1 is None or g2 is None else _Frozen((rare, g1, g2))
-    gates = None if given is None else checked_gates(given, shard, weight.device)
+    gate: Any = SimpleNamespace(gates=lambda: (rare, g1, g2))
+    gates = None if rare is None else checked_gates(gate, shard, weight.device)
     sums = [torch.zeros((), dtype=torch.float64, device=weight.device) for _ in range(2)]
     problem = Problem(options, labels, valid, gates, dtype, shard, lambda *told: sums.__setitem__(slice(None), told))
     later = reduction == "none" and factors is None
@@ -142,9 +131,9 @@ def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
 _loss.register_autograd(_differentiate, setup_context=_keep)
 
 
-_REASON = "only the backend 'chunk', on a head that is not cut over ranks, is compiled: use backend='chunk'"
-_GIVEN: dict[str, Any] = {"reason": _REASON} if "reason" in inspect.signature(torch.compiler.disable).parameters else {}
-"""Older versions of torch name the function alone."""
+_GIVEN = {"reason": "only the backend 'chunk', on a head that is not cut over ranks, is compiled: use backend='chunk'"}
+if "reason" not in inspect.signature(torch.compiler.disable).parameters:  # older versions of torch
+    _GIVEN.clear()
 
 
 @torch.compiler.disable(**_GIVEN)  # type: ignore[untyped-decorator, no-untyped-call]

@@ -1,4 +1,4 @@
-"""The triton backend: the chunks of `chunked`, with all work element by element in one program a row."""
+"""The triton backend: the chunks of `chunked`, with a program a row."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -51,10 +51,9 @@ def losses(
     weight the gradient. z holds the scale already, not the bias (V,) and the cap."""
     (n, v), cap, smoothing = z.shape, options.softcap, options.label_smoothing
     each = torch.empty(n, dtype=torch.float32, device=z.device)
-    bias = None if bias is None else bias.contiguous()
+    tensors = z, z.stride(0), labels, None if bias is None else bias.contiguous(), factors, each
     flags = {"CAPPED": cap is not None, "SMOOTHED": smoothing > 0, "WRITE": write} | _shape(v)
     with _on(z.device):
-        tensors = (z, z.stride(0), labels, bias, factors, each)
         differentiate[(n,)](*tensors, v, cap or 1.0, smoothing, options.z_loss, **flags)
     return each
 
@@ -80,7 +79,7 @@ def _on(device: torch.device) -> AbstractContextManager[object]:
 def _tanh(x):
     size = tl.abs(x)
     e = tl.exp(-2.0 * size)
-    # Near 0 the quotient loses its digits: there, the series.
+    # Near 0 the quotient loses digits.
     s = tl.minimum(size, 0.25)
     s2 = s * s
     series = s * (1.0 + s2 * (-1.0 / 3.0 + s2 * (2.0 / 15.0 + s2 * (-17.0 / 315.0 + s2 * (62.0 / 2835.0)))))
@@ -115,7 +114,6 @@ def differentiate(
     WRITE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row: the sum's logarithm in one pass over the logits, their gradient in a second."""
     row = tl.program_id(0).to(tl.int64)  # rows times columns may pass 2^31
     z_ptr += row * row_stride
     y = tl.load(labels_ptr + row)

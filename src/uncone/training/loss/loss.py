@@ -37,9 +37,8 @@ def linear_cross_entropy(
         The mean negative log-likelihood in nats, float32 (float64 for float64); the sum; or, with the reduction "none",
         one value a target, shaped as `labels`, 0 where ignored. No target at all gives 0.
 
-    Raises:
-        InputError: shapes, dtypes or devices that do not fit, a label out of range (which and where), NaN in `hidden`;
-            a backend whose package is missing, or an option, dtype or device that it cannot do.
+    InputError where shapes, dtypes or devices do not fit, for a label out of range, NaN in `hidden`, or a backend whose
+    package is missing or that has no such option, dtype or device.
     """
     return gated_linear_cross_entropy(hidden, weight, labels, gate=None, bias=bias, options=options)
 
@@ -63,13 +62,11 @@ def gated_linear_cross_entropy(
         gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`. Where it has `record`,
             it is told how much of the gradient it held back (backends "chunk" and "triton").
 
-    Raises:
-        InputError: as `linear_cross_entropy`; a gate for another vocabulary, or one that amplifies.
+    InputError as for `linear_cross_entropy`; for a gate of another vocabulary, or one that amplifies.
     """
     options = CrossEntropyOptions() if options is None else options
     if not isinstance(options, CrossEntropyOptions):
-        got = f"got {shown(options)}: uncone.CrossEntropyOptions(...) makes them"
-        raise InputError(f"expected CrossEntropyOptions, {got}")
+        raise InputError(f"expected CrossEntropyOptions, got {shown(options)}: make uncone.CrossEntropyOptions(...)")
     if gate is not None and not hasattr(gate, "gates"):
         raise InputError(f"expected a gate with gates(), got {shown(gate)}: make a RareTokenGate")
     _check(hidden, weight, labels, bias)
@@ -99,17 +96,15 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
         if not isinstance(given, Tensor) and not (name == "bias" and given is None):
             raise InputError(f"expected a tensor for {name}, got {shown(given)}: use torch.as_tensor")
     if weight.ndim != 2 or hidden.ndim < 2 or hidden.shape[-1] != weight.shape[1]:
-        got = f"got {tuple(hidden.shape)} and {tuple(weight.shape)}"
-        how = "give the states that the head reads and the head's own rows"
-        raise InputError(f"expected hidden of shape (..., D) and weight of shape (V, D), {got}: {how}")
+        got = f"got {tuple(hidden.shape)} and {tuple(weight.shape)}: give the states that the head reads and its rows"
+        raise InputError(f"expected hidden of shape (..., D) and weight of shape (V, D), {got}")
     if labels.shape != hidden.shape[:-1]:
         got = f"got {tuple(labels.shape)}: align them first (nothing is shifted here)"
         raise InputError(f"expected labels of shape {tuple(hidden.shape[:-1])}, one a hidden state, {got}")
     if labels.dtype.is_floating_point or labels.dtype in (torch.bool, torch.uint8):
         raise InputError(f"expected labels as int64 ids, got {labels.dtype}: convert them")
     if bias is not None and bias.shape != (weight.shape[0],):
-        got = f"got {tuple(bias.shape)}: give one number an id"
-        raise InputError(f"expected a bias of shape ({weight.shape[0]},), {got}")
+        raise InputError(f"expected a bias of shape ({weight.shape[0]},), got {tuple(bias.shape)}: give one an id")
     for name, tensor in (("hidden", hidden), ("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.dtype not in _FLOATING:
             got = f"got {tensor.dtype}: convert it first"

@@ -18,11 +18,8 @@ BACKENDS = ("chunk", "triton", "wrap:liger", "wrap:cce", "wrap:torch")
 
 @dataclass(frozen=True)
 class CrossEntropyOptions:
-    """Logits are z = cap tanh((scale h W' + bias) / cap), without the cap where `softcap` is None.
-
-    Raises:
-        InputError: a value out of its range.
-    """
+    """Logits are z = cap tanh((scale h W' + bias) / cap), without the cap where `softcap` is None. InputError where a
+    value is out of its range."""
 
     ignore_index: int | None = -100
     """Targets with this label have no loss, no gradient and no share in the mean; None ignores none."""

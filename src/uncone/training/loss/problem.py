@@ -34,8 +34,6 @@ class Gate(Protocol):
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows `start` to `stop` of a head of `total` rows: all of them without a group."""
-
     group: ProcessGroup | None
     start: int
     stop: int
@@ -76,8 +74,6 @@ def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
 
 @dataclass(frozen=True)
 class Problem:
-    """The loss to be computed, beside the tensors that have gradients."""
-
     options: CrossEntropyOptions
     labels: Tensor  # (N,)
     valid: Tensor  # (N,): which targets count
@@ -118,9 +114,8 @@ def check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | N
 def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
     rare, g1, g2 = gates = gate.gates()
     if any(tensor.shape != (shard.total,) for tensor in gates):
-        got = f"got shapes {tuple(rare.shape)}, {tuple(g1.shape)} and {tuple(g2.shape)}"
-        how = "make the gate for this vocabulary"
-        raise InputError(f"expected gates for the head's {shard.total} ids, {got}: {how}")
+        got = f"got shapes {tuple(rare.shape)}, {tuple(g1.shape)} and {tuple(g2.shape)}: make it for this vocabulary"
+        raise InputError(f"expected gates for the head's {shard.total} ids, {got}")
     if rare.dtype != torch.bool:
         raise InputError(f"expected a bool tensor of rare ids, got {rare.dtype}: compare it with 0 first")
     for name, factors in (("g1", g1), ("g2", g2)):
@@ -136,7 +131,7 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
 
 
 class GatedShare:
-    """Sums over targets of |delta| and |(1 - G) delta|, delta the gradient by the logits before a cap. Off the targets
+    """Sums over targets of |delta| and |(1 - G) delta|, delta the gradient by the logits before a cap; off the targets
     themselves G is alike for all common targets and for all rare ones: one sum a column for each."""
 
     def __init__(self, gates: Gates, shard: Shard, *, signed: bool) -> None:
@@ -154,7 +149,7 @@ class GatedShare:
             columns, of_targets = torch.zeros_like(self._columns[0]), of_targets.abs()
             for part in torch.split(d, _PART):
                 columns += part.abs().sum(dim=0, dtype=wide)
-        else:  # off the targets these are probabilities: a pass for their signs is saved
+        else:  # off the targets these are probabilities, not negative
             columns = d.sum(dim=0, dtype=wide).double()
         self._columns[int(rare)] += columns.index_add_(0, at.flatten(), -of_targets.double())
 
@@ -167,8 +162,8 @@ class GatedShare:
 def refuse_again(*, given: bool) -> None:
     if torch.is_grad_enabled():
         raise RuntimeError(
-            "the gradients of this loss are numbers without a graph of their own: create_graph=True would take them "
-            "for constants; use torch.nn.functional.cross_entropy on the logits where second derivatives are wanted"
+            "the gradients of this loss are numbers without a graph: create_graph=True would take them for constants; "
+            "use torch.nn.functional.cross_entropy on the logits for second derivatives"
         )
     if given:
         how = "they are computed with the loss and kept once; compute the loss again instead of retain_graph=True"
@@ -176,8 +171,8 @@ def refuse_again(*, given: bool) -> None:
 
 
 def refuse_nan(losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tensor | None, shard: Shard) -> None:
-    """Raise where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias; finite numbers
-    whose products overflow are left alone: scaled training in float16 meets them, and skips the step."""
+    """Where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias. Finite numbers whose
+    products overflow are let pass: scaled training in float16 meets them, and skips the step."""
     wrong = torch.isnan(losses)
     if not bool(wrong.any()):
         return
@@ -192,21 +187,15 @@ def refuse_nan(losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tens
 
 
 def _not_finite(hidden: Tensor, weight: Tensor | None, bias: Tensor | None, start: int) -> str | None:
-    of_head = "look for the step that made it"
+    step = "look for the step that made it"
+    layer = "look for the layer that made it (torch.autograd.set_detect_anomaly helps)"
     for kind, test, in_bias in (("NaN", torch.isnan, torch.isnan), ("infinity", torch.isinf, torch.isposinf)):
-        if len(bad := test(hidden).any(dim=1).nonzero()):
-            return (
-                f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first at "
-                f"position {int(bad[0])}: look for the layer that made it (torch.autograd.set_detect_anomaly helps)"
-            )
-        if weight is not None and len(bad := test(weight).any(dim=1).nonzero()):
-            return (
-                f"expected a head without {kind}, got {len(bad)} of {len(weight)} rows with {kind}, first "
-                f"row {start + int(bad[0])}: {of_head} (a lower learning rate or clipped gradients help)"
-            )
-        if bias is not None and len(bad := in_bias(bias).nonzero()):
-            return (
-                f"expected a bias without {kind}, got {len(bad)} of {len(bias)} with {kind}, first for id "
-                f"{start + int(bad[0])}: {of_head}; only -inf may stand, for an id that is never drawn"
-            )
+        for what, x, first, where, how in (
+            ("hidden states", hidden, 0, "at position", layer),
+            ("a head", weight, start, "row", f"{step} (a lower learning rate or clipped gradients help)"),
+            ("a bias", bias, start, "for id", f"{step}; only -inf may stand, for an id that is never drawn"),
+        ):
+            if x is not None and len(bad := (test(x).any(dim=1) if x.ndim > 1 else in_bias(x)).nonzero()):
+                got = f"got {len(bad)} of {len(x)} with {kind}, first {where} {first + int(bad[0])}"
+                return f"expected {what} without {kind}, {got}: {how}"
     return None
