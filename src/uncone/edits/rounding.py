@@ -55,13 +55,13 @@ def head_rows(rows: Rows) -> HeadRows:
     """In float64. The mean cosine of two different rows is (|S|^2 - N) / (N (N - 1)) of the sum S of the N unit rows;
     None where a row is zero."""
     n, d = rows.shape
-    total, units, norms, largest, zero = torch.zeros(d).double(), torch.zeros(d).double(), 0.0, 0.0, False
+    (total, units), norms, largest, zero = torch.zeros(2, d).double(), 0.0, 0.0, False
     for block in blocks_of(rows, rows_at_once(d)):
         x = block.double()
         length = x.norm(dim=1)
         zero |= bool((length == 0).any())
         total += x.sum(0)
-        units += (x / length.clamp_min(torch.finfo(torch.float64).tiny)[:, None]).sum(0)
+        units += (x / length.clamp_min(torch.finfo(x.dtype).tiny)[:, None]).sum(0)
         norms, largest = norms + float(length.sum()), max(largest, float(x.abs().max()))
     cosine = None if zero or n < 2 else float((units @ units - n) / (n * (n - 1)))
     return HeadRows(norms / n, float((total / n).norm()), largest, cosine)

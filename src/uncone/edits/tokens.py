@@ -70,14 +70,12 @@ def reinitialise_tokens(
     with edited_copy(files, out, tensors) as copy:
         for name in tensors:
             _require_other_rows(files, copy.files, name, chosen)
-        after = [_mean_norm(copy.files, matrix.name, chosen) for matrix in edited]
-        measured = tuple(replace(matrix, mean_norm_after=x) for matrix, x in zip(edited, after, strict=True))
+        measured = tuple(replace(x, mean_norm_after=_mean_norm(copy.files, x.name, chosen)) for x in edited)
         unchanged = compare_untouched(files, copy.files, frozenset(tensors))
         loss, no_loss = text_loss(files, copy.files, set(chosen), n, text, progress)
         ways: dict[int, Way] = {i: "mean" if way == "sub_tokens" and not parts[i] else way for i in chosen}
-        listed = chosen[:MOST_LISTED]
-        of_texts = zip(listed, token_texts(labels, listed), strict=True)
-        tokens = tuple(EditedToken(i, text, ways[i], parts.get(i, ())) for i, text in of_texts)
+        listed = zip(chosen, token_texts(labels, chosen[:MOST_LISTED]), strict=False)
+        tokens = tuple(EditedToken(i, text, ways[i], parts.get(i, ())) for i, text in listed)
         made = files.path.resolve().name, way, len(chosen), tokens, measured, unchanged, seed
         return TokenEdit(*made, loss, no_loss, _notes(ways, way, labels), copy.left_out)
 
@@ -176,12 +174,11 @@ def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int,
             what = "is zero or not finite" if ids == "zero" else "was added behind the vocabulary"
             raise InputError(f"expected a token whose row {what} in {files.path}, got none: give ids")
         return chosen
-    chosen = sorted({whole_id(i) for i in ids})
+    chosen = sorted(set(map(whole_id, ids)))
     if not chosen:
         raise InputError("expected ids of tokens to set anew, got none: give at least one")
-    wrong = next((i for i in (chosen[0], chosen[-1]) if not 0 <= i < n), None)
-    if wrong is not None:
-        raise InputError(f"expected ids from 0 to {n - 1}, got {wrong}: give ids of rows that {places.input} has")
+    if wrong := [i for i in (chosen[0], chosen[-1]) if not 0 <= i < n]:
+        raise InputError(f"expected ids from 0 to {n - 1}, got {wrong[0]}: give ids of rows that {places.input} has")
     return chosen
 
 

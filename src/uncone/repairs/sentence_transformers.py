@@ -44,7 +44,7 @@ def insert(model: Any, transformation: Repair) -> Any:
     _check_width(affine.d, _width([module for _, module in named[:at]]))
     matrix, constant = affine.as_linear()
     parameter = next(model.parameters(), torch.empty(0))
-    weight, bias = (torch.tensor(x).to(parameter.device, parameter.dtype) for x in (matrix.T, constant))
+    weight, bias = (torch.tensor(x).to(parameter) for x in (matrix.T, constant))
     try:  # elsewhere since version 6, and the old place warns
         from sentence_transformers.base.modules.dense import Dense
     except ImportError:

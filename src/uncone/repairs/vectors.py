@@ -112,7 +112,8 @@ class Geometry:
     before: tuple[Measurement, ...] = ()
     after: tuple[Measurement, ...] = ()
     relative_change: float | None = None
-    lengths: tuple[Lengths | None, Lengths | None] = (None, None)
+    lengths_before: Lengths | None = None
+    lengths_after: Lengths | None = None
 
 
 def compare(before: Any, after: Any) -> Geometry:
@@ -124,7 +125,7 @@ def compare(before: Any, after: Any) -> Geometry:
     chosen = np.arange(count) * (n - 1) // max(1, count - 1)
     x, y = (rows.take(chosen) for rows in sides)
     change = _relative_change(x, y) if x.shape == y.shape else None
-    return Geometry(count, _measures(x), _measures(y), change, (_lengths(x), _lengths(y)))
+    return Geometry(count, _measures(x), _measures(y), change, _lengths(x), _lengths(y))
 
 
 @on_one_thread
@@ -158,11 +159,10 @@ def record_of(
     **written: Any,
 ) -> Repaired:
     """What was `written` of `source`, whose rows may be `words`, in so many seconds."""
-    repair = undivided(fit.transformation)
+    repair, sides = undivided(fit.transformation), dict(vars(geometry))
     affine = getattr(repair, "affine_", repair)
     lost = affine.rank_lost() if isinstance(affine, Affine) else None
-    before, after = geometry.lengths
-    if before is not None and before.largest >= GIANT * before.mean:
+    if (before := geometry.lengths_before) is not None and before.largest >= GIANT * before.mean:
         longest = f"{written['name']} has a row {before.largest / before.mean:.3g} times as long as its mean row"
         notes = (f"{longest}: means and directions follow such rows. Leave them out first.", *notes)
     record = Repaired(
@@ -171,16 +171,12 @@ def record_of(
         method=fit.method,
         gains=gains(geometry),
         fitted=fit.fitted,
-        cost=RepairCost(fit.seconds, seconds, geometry.relative_change, lost),
-        measured=geometry.measured,
-        before=geometry.before,
-        after=geometry.after,
+        cost=RepairCost(fit.seconds, seconds, sides.pop("relative_change"), lost),
+        **sides,
         options=repair.options() if isinstance(repair, Transformation) else {},
         notes=(*fit.notes, *notes, _GEOMETRY),
         versions=versions("numpy", *["torch"] * (written["kind"] == "encoder")),
         normalized=repair is not fit.transformation,
-        lengths_before=before,
-        lengths_after=after,
     )
     verdict, index = f"{_verdict(record)} {_paid(record)}", _index(record, options, words)
     next_step = _next_step(record, quote(shared_name(os.fspath(source))), options, words)
@@ -213,8 +209,8 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
         scores = "The rows have length 1: their inner product is their cosine."
     elif before is not None and before.is_unit:
         scores = (
-            "The rows had length 1 and have other lengths now: their inner product is no cosine any more. "
-            "Compare them by cosine, or give rows and queries length 1 again (--normalize, normalize=True)."
+            "The rows had length 1 and have other lengths now: their inner product is no cosine any more. Compare them "
+            "by cosine, or give rows and queries length 1 again (--normalize, normalize=True)."
         )
     else:
         scores = "The rows have no common length: their inner product is not their cosine."
@@ -229,10 +225,8 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
         saved = "T.safetensors" if file is None else quote(shared_name(os.fspath(file)))
         saved += " --normalize" if options.normalize and options.save is None and file is not None else ""
         other = "QUERIES" if options.load is None else "DOCUMENTS"
-        same = (
-            "Queries and documents need the same transformation: "
-            f"{kept}`uncone repair {other} REPAIRED_{other} --load {saved}`."
-        )
+        command = f"`uncone repair {other} REPAIRED_{other} --load {saved}`"
+        same = f"Queries and documents need the same transformation: {kept}{command}."
         if options.load is not None or options.fit_on is not None:
             given = f"REPAIRED_DOCUMENTS --queries {given}"
     inner = "" if after.is_unit else " (of inner products with `--metric inner_product`)"

@@ -141,25 +141,24 @@ class Attached(Attachment):
         return hidden.new_zeros((1,) * (hidden.ndim - 1) + (self.head.weight.shape[0],))
 
     def _loss_of(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        options, weight = self.options, self.head.weight
+        options, weight, items = self.options, self.head.weight, self._items
         refuse_sharded(self.head, options.reduction)
-        options = options if self._items is None else replace(options, num_items=self._items)
+        options = options if items is None else replace(options, num_items=items)
         if (given := hidden.shape[:-1].numel()) != targets.numel():
             got = f"got {given} at the head: leave logits_to_keep out in training"
             raise InputError(f"expected a hidden state for each of {targets.numel()} labels, {got}")
         hidden = hidden.reshape(*targets.shape, hidden.shape[-1])
         bias = whole_bias(self.head.bias, self.head_map, weight.device)
         loss = gated_linear_cross_entropy(hidden, weight, targets, gate=self.gate, bias=bias, options=options)
-        self.nll = loss.detach().clone()
-        if options.reduction != "mean" or self._items is not None:
-            items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
-            self.nll = self.nll.sum() * items / (targets != self._ignored).sum().clamp(min=1)
+        counted, self.nll = (targets != self._ignored).sum(), loss.detach().clone()
+        if options.reduction != "mean" or items is not None:
+            total = 1 if items is None else torch.as_tensor(items, device=loss.device).reshape(())
+            self.nll = self.nll.sum() * total / counted.clamp(min=1)
         if self._penalties:
             added = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties]).sum()
             self.penalty = added.detach().clone()
-            if self._items is not None:  # a penalty counts once over all micro-batches of a step
-                added = added * part_of_step((targets != self._ignored).sum(), self._items)
-            loss = loss + added
+            # it counts once over all micro-batches of a step
+            loss = loss + (added if items is None else added * part_of_step(counted, items))
         return loss
 
     def _run_model(self, *args: Any, **kwargs: Any) -> Any:
@@ -186,9 +185,8 @@ class Attached(Attachment):
         try:
             outputs = self._on_model.original(**inputs)
             if self._loss is None:
-                got = "got no call of it"
-                how = "was it replaced since (a copy in modules_to_save, resized embeddings)? Attach after that"
-                raise UnsupportedModel(f"expected the model to use the head that was attached to, {got}: {how}")
+                got = "got no call: was it replaced (a copy in modules_to_save, resized embeddings)? Attach after that"
+                raise UnsupportedModel(f"expected the model to use the head that was attached to, {got}")
             _refuse_more_losses(outputs)
             loss = self._loss
         finally:
@@ -196,7 +194,7 @@ class Attached(Attachment):
         self._taken += 1
         if not at_once:  # a forward that failed and is tried again is counted once
             tell(self.gate, "observe", targets)
-        return (loss, NoLogits(), *outputs[1:]) if isinstance(outputs, tuple) else with_loss(outputs, loss, NoLogits())
+        return with_loss(outputs, loss, logits=NoLogits())
 
     def _refuse_changes(self, inputs: dict[str, Any]) -> None:
         if "ignore_index" in inputs:

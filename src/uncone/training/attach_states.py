@@ -271,12 +271,10 @@ def _layers(top: Any, base: Any, *, count: bool) -> int:
     # Sharded weights are whole inside the root only.
     asked = top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
     ids = torch.tensor([[0, 1], [1, 0]], device=next(base.parameters()).device) + min(5, table.num_embeddings - 2)
-    batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if count or asked is not base:
-        batch["output_hidden_states"] = True
+    more: dict[str, Any] = {"output_hidden_states": True} if count or asked is not base else {}
     with undisturbed(asked):
-        outputs = run_model(asked, batch)
-        states = getattr(outputs, "hidden_states", None) if "output_hidden_states" in batch else outputs[:1]
+        outputs = run_model(asked, {"input_ids": ids, "attention_mask": torch.ones_like(ids)} | more)
+        states = getattr(outputs, "hidden_states", None) if more else outputs[:1]
     if not states or states[-1].ndim != 3 or states[-1].shape[:2] != ids.shape:
         got = "got none: it has no layers to read"
         raise UnsupportedModel(f"expected {type(base).__name__} to give hidden states of shape (B, T, D), {got}")

@@ -268,10 +268,10 @@ def part_of_step(targets: torch.Tensor, items: Any) -> torch.Tensor:
     return torch.where(items != 0, targets / items, 0.0)  # NaN stays, as in the loss
 
 
-def with_loss(outputs: Any, loss: Any, logits: Any = None) -> Any:
+def with_loss(outputs: Any, loss: Any, **logits: Any) -> Any:
     if isinstance(outputs, tuple):
-        return (loss, *outputs[1:])
-    return type(outputs)(**dict(outputs.items()) | {"loss": loss} | ({} if logits is None else {"logits": logits}))
+        return (loss, *logits.values(), *outputs[1:])
+    return type(outputs)(**dict(outputs.items()) | {"loss": loss} | logits)
 
 
 def tell(gate: Any, what: str, *args: Any) -> None:

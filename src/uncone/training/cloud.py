@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -231,8 +231,7 @@ class AnisotropyTrack:
     def resume(self, step: int) -> None:
         """Later records in the file are of the run that was lost."""
         if self.path is not None and self.path.exists():
-            names = [field.name for field in fields(AnisotropyScores)]
-            own, _ = own_lines(self.path, names, "anisotropy scores")
+            own, _ = own_lines(self.path, AnisotropyScores.__dataclass_fields__, "anisotropy scores")
             self.records = [record for record in own if record["step"] < step]
             atomic.write_text(self.path, "".join(f"{json.dumps(record)}\n" for record in self.records))
             self._begun = True

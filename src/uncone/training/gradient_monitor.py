@@ -34,7 +34,8 @@ class GradientMonitor:
     forward gets, or else those that the gradient by the logits shows: a token's one entry that stands out below 0. Only
     the first of several processes reads and writes.
 
-        monitor = uncone.GradientMonitor(model, "gradients.jsonl") ...                                # train as before
+        monitor = uncone.GradientMonitor(model, "gradients.jsonl")
+        ...  # train as before
         monitor.detach()
 
     Args:

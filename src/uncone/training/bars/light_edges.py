@@ -54,10 +54,9 @@ def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale:
     m = len(ids)
     order = _ascending(ends, squared, ids)
     ends, squared = ends[order], squared[order]
-    root, size = np.arange(m, dtype=np.int32), np.ones(m, np.int32)
-    rank, parent = np.full(m, m, np.int32), np.arange(m, dtype=np.int32)
-    chosen = np.empty(m - 1, np.int32)
-    count = _fastest_kruskal()(ends, root, size, rank, parent, chosen)
+    root, parent = np.arange(m, dtype=np.int32), np.arange(m, dtype=np.int32)
+    rank, chosen = np.full(m, m, np.int32), np.empty(m - 1, np.int32)
+    count = _fastest_kruskal()(ends, root, np.ones(m, np.int32), rank, parent, chosen)
     assert count == m - 1, "the edges do not connect the points"
     ends, squared = ends[chosen], squared[chosen]
     lengths = np.sqrt(squared) * scale
