@@ -29,8 +29,8 @@ class Trained:
 
 def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     """Mean, and on request the shrunk covariance, of the rows at `kept` (int64, ascending): (1 - s) S + s (tr S / D) I,
-    with S that of the n rows and s the share of the least expected squared error (Ledoit & Wolf 2004), at least 1e-6,
-    so that fewer rows than features have a Cholesky factor too."""
+    with S that of the rows and s the share of the least expected squared error (Ledoit & Wolf 2004), at least 1e-6, so
+    that fewer rows than features have a Cholesky factor too."""
     if len(kept) == 0:
         raise InputError("expected trained rows to make new ones of, got none: name fewer ids")
     chosen = SelectedRows(rows, kept.numpy())

@@ -17,12 +17,12 @@ def rounding_errors(
 ) -> tuple[RoundingError, ...]:
     """The error of the logits' differences for each kind of rounding of a head, and of the same head centred.
 
-    A position's error is taken about its mean over the vocabulary, as a constant added to all logits changes nothing;
-    given is its root mean square, as a share of the logits' standard deviation. int8 is symmetric, 127 for the largest
-    absolute value of the whole matrix or of each row. Float types no narrower than the stored one are left out.
+    An error is taken about its mean over the vocabulary, as a constant added to all logits changes nothing: its root
+    mean square, as a share of the logits' standard deviation. int8 is symmetric, 127 for the largest absolute value of
+    the whole matrix or of each row. Float types no narrower than the stored one are left out.
 
     `sides` are the head's rows (V, D), original and edited by -`mean`, and `largest` their largest absolute values; of
-    the head's inputs `hidden` (T, D) 128 are used, spread over all.
+    the head's inputs `hidden` (T, D) 128 are used.
     """
     h = hidden[:: max(1, len(hidden) // 128)][:128].float()
     n, d = sides[0].shape

@@ -53,9 +53,8 @@ def reinitialise_tokens(
 
     The table and a head of its own are both edited, each from its own rows; a bias stays. `ids` may be "zero", the rows
     but the padding's that are zero or not finite, or "added", the tokens behind the tokenizer's own vocabulary, some of
-    which may be trained (the roles of a chat). Methods: "sub_tokens", the mean of the rows that the string would be
-    split into without them, or else "mean", that of all trained rows; "covariance", a draw around it by `seed`, a tenth
-    as wide as the trained rows are spread.
+    which may be trained (the roles of a chat). Methods: "sub_tokens", the mean of the rows that the string is split
+    into without them, or else "mean", that of all trained rows; "covariance", a draw around it by `seed`.
     """
     way = way_named(method)
     creatable(out, outside=model)

@@ -59,11 +59,9 @@ def insert(model: Any, transformation: Repair) -> Any:
 def insert_into_directory(
     directory: Path_, transformation: Repair, out: Path_, *, check: Callable[[Path], None] | None = None
 ) -> Path:
-    """Write a copy of a saved model with the repair before its last Normalize, or at its end, as `insert` does.
-
-    The copy has one more entry in modules.json and one more folder. `out` appears whole or not at all: `check` is
-    called with the finished copy before it has its name, and an error leaves nothing.
-    """
+    """Write a copy of a saved model with the repair where `insert` puts it: one more entry in modules.json and one more
+    folder. `out` appears whole or not at all: `check` is called with the finished copy before it has its name, and an
+    error leaves nothing."""
     source, target = Path(directory), Path(out)
     affine = affine_of(transformation, WHERE)
     modules = read_modules(source)

@@ -81,8 +81,8 @@ class Attached(Attachment):
     gate: Gate | None
     fresh: bool = False
     nll: Tensor | None = field(default=None, init=False)
-    """The last training forward's cross-entropy in nats a target, a detached scalar: the mean over that micro-batch,
-    whatever its loss was divided by; 0 without targets. It includes label smoothing and a z loss."""
+    """The last training forward's cross-entropy in nats a target, a detached scalar: the mean over that micro-batch; 0
+    without targets. It includes label smoothing and a z loss."""
     penalty: Tensor | None = field(default=None, init=False)
     """The penalties' undivided sum there, detached; None without penalties."""
 

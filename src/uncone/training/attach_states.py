@@ -110,8 +110,7 @@ class AttachedStates(Attachment):
 
     def penalty(self, labels: Tensor | None = None) -> Tensor:
         """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud with `labels`
-        (N,) in their order. InputError where the penalty is in the model's loss already, or no forward was in training
-        mode."""
+        (N,) in their order. InputError where it is in the model's loss already, or no forward was in training mode."""
         if self._adds:
             raise InputError("expected add_to_loss=False, got a penalty in the loss already: use that")
         if not self._kept:

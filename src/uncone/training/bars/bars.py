@@ -9,8 +9,8 @@ the weighted mean of ln l over the tail exceeds ln l_i. As i grows, so does (tha
 prefix sums finds the first such i.
 
 A round is known by the number m of bars left between the longest and the shortest. The bar at which each would stop is
-a table (G, m); pointer jumping follows the rounds in ceil(log2 m) steps, written for NumPy and PyTorch: on the CPU a
-small array costs PyTorch three times as much.
+a table (G, m); pointer jumping follows the rounds in ceil(log2 m) steps, in NumPy on the CPU, as a small array costs
+PyTorch three times as much.
 """
 
 import math
@@ -141,7 +141,7 @@ def prominent_bars(lengths: Any, *, convention: Convention = "official") -> int:
 
     Returns:
         k in [0, m]: the features are the k longest. Fewer than four bars beyond 0 are all features. With m >= 4 bars of
-        exactly one length the bound on their number is 0/0, and the first round is accepted, as in the official code: m
+        exactly one length the bound on their number is 0/0, and as in the official code the first round is accepted: m
         - 2 ("official") or m - 3.
 
     InputError for another shape, dtype or convention, or lengths that are negative or not finite.

@@ -18,11 +18,9 @@ _NO_EDGE = 0x7FFFFFFF << 32  # after every key; its ends are the row 0, so that 
 
 
 def spanning_trees(clouds: Clouds, which: list[int], edges: Tensor, lengths: Tensor, *, exact: bool) -> None:
-    """Write the trees of the clouds `which`, as `place` does.
-
-    Distances, in float64 from the product of the centred cloud, are compared in the dtype of the points, which moves no
-    length by more than 6e-8 of itself. `exact` measures near-duplicates by direct difference, and waits for the device.
-    """
+    """Write the trees of the clouds `which`, as `place` does. Distances, in float64 from the product of the centred
+    cloud, are compared in the dtype of the points, which moves no length by more than 6e-8 of itself. `exact` measures
+    near-duplicates by direct difference, and waits for the device."""
     points = clouds.points
     for batch in _batches(clouds.sizes, which, points.device):
         rows, inside = clouds.padded(batch)
@@ -123,12 +121,12 @@ def _centre(x: Tensor, inside: Tensor | None) -> Tensor:
 def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
     """Edges (B, n - 1, 2) int64 of the minimum spanning trees of clouds of n points, smaller row first.
 
-    The tree is unique in the total order of edges (distance, smaller row, larger row). In each of floor(log2 n) rounds
-    every component takes its first edge outward; of edges between two of them the first is kept. Takes up to 25 B n^2
-    bytes beside a float32 input.
+    The tree is unique in the order (distance, smaller row, larger row). In each of floor(log2 n) rounds every component
+    takes its first edge outward; of edges between two of them the first is kept. Takes up to 25 B n^2 bytes beside a
+    float32 input.
 
-    `distances` (B, n, n), float32 or float64, or their squares, for n to 32,768: of (i, j) and (j, i) the smaller
-    counts, and below 0 is 0. Of m points `inside` (B, n) the m - 1 edges come first, then zeros.
+    `distances` (B, n, n) or their squares, for n to 32,768: of (i, j) and (j, i) the smaller counts, and below 0 is 0.
+    Of m points `inside` (B, n) the m - 1 edges come first, then zeros.
     """
     clouds, n, _ = distances.shape
     if n < 2 or clouds == 0:

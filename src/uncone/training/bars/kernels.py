@@ -173,12 +173,10 @@ def rounding(points, rows, ends, weights, norms):
 
 @loop()
 def settle(points, rows, product, norms, ends, weights, error):
-    """Replace `product` by minus half the squared distances: direct ones where rounding could hide an edge.
-
-    A distance from the product is off by at most `error` times the sum of the squared norms. In the order in which
-    points joined, the largest edge between the i-th and the j-th is the largest of the (i+1)-th to the j-th: no pair
-    beyond that by more than the errors is an edge.
-    """
+    """Replace `product` by minus half the squared distances: direct ones where rounding could hide an edge. One from
+    the product is off by at most `error` times the sum of the squared norms. In the order in which points joined, the
+    largest edge between the i-th and the j-th is the largest of the (i+1)-th to the j-th: no pair beyond that by more
+    than the errors is an edge."""
     n, half = len(norms), product.dtype.type(-0.5)
     order, bound = np.zeros(n, np.int64), np.empty(n, norms.dtype)
     for e in range(n - 1):

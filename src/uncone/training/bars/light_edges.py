@@ -119,11 +119,9 @@ def _fastest_kruskal() -> Any:
 
 @dataclass(frozen=True)
 class Rounded:
-    """Positions from `first` on, moved to the centre, scaled and rounded.
-
-    With g the computed product of two rows and s, t their `squares`, the true distance of the two points (in units of 1
-    / scale) is at least sqrt(max(0, s + t - 2 g - product_error |g| - absolute_error)) less what both were `moved`.
-    """
+    """Positions from `first` on, moved to the centre, scaled and rounded. With g the computed product of two rows and
+    s, t their `squares`, the true distance of the two points (in units of 1 / scale) is at least sqrt(max(0, s + t - 2
+    g - product_error |g| - absolute_error)) less what both were `moved`."""
 
     first: int
     values: Tensor  # (b, d) float32 or bfloat16

@@ -230,7 +230,7 @@ def _bfloat16_pays() -> bool:
 
 def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
     """The first row of each value (m,), ascending, and edges (n - m, 2) from it to all others of the value. Rows with
-    one hash are compared whole; unequal ones are all kept."""
+    one hash are compared whole."""
     rows = torch.arange(len(points), device=points.device)
     inverse = torch.unique(_hashes(points), return_inverse=True)[1]
     first = rows.scatter_reduce(0, inverse, rows, "amin", include_self=False)[inverse]

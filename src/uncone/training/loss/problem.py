@@ -20,13 +20,12 @@ _PART = 32  # rows whose absolute values are held beside the chunk
 class Gate(Protocol):
     """Any object whose `gates()` gives (rare, g1, g2), each (V,): bool, float32, float32; 1 off `rare`.
 
-    The gradient of target i pushes row v with the factor g1[v] where the target of i is no rare id, else g2[v]; the row
-    of the target itself gets all of its gradient (Yu et al. 2022, adaptive gradient gating).
+    A target pushes row v with the factor g1[v] if it is not rare, else g2[v]; its own row gets all of its gradient (Yu
+    et al. 2022, adaptive gradient gating).
 
-    Each loss whose head wants a gradient calls a gate's method `record(gated, total)`, if it has one, with two float64
-    scalars on the head's device: the sums over the targets that count, and over all ranks of a head, of |(1 - G) delta|
-    and of |delta|, delta the gradient of a target's own loss by its logits before a cap, reduction and upstream
-    gradient. Their quotient is the share of the gradient that was held back.
+    Each loss whose head wants a gradient calls the method `record(gated, total)`, if there is one, with two float64
+    scalars: the sums over all targets, and over all ranks of a head, of |(1 - G) delta| and of |delta|, delta the
+    gradient of a target's own loss by its logits before a cap, reduction and upstream gradient.
     """
 
     def gates(self) -> Gates: ...
@@ -132,7 +131,7 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
 
 class GatedShare:
     """Sums over targets of |delta| and |(1 - G) delta|, delta the gradient by the logits before a cap; off the targets
-    themselves G is alike for all common targets and for all rare ones: one sum a column for each."""
+    themselves G is alike for all common and for all rare ones: one sum a column for each."""
 
     def __init__(self, gates: Gates, shard: Shard, *, signed: bool) -> None:
         self._held_back = torch.stack(gates[1:]).double().neg_().add_(1)
