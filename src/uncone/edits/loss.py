@@ -55,7 +55,7 @@ def text_loss(
         after = _mean_loss(load_model(edited), inputs, labels, tell)
     except UnconeError as error:
         return None, str(error)
-    if not (math.isfinite(before) and math.isfinite(after)):
+    if not math.isfinite(before + after):
         return None, f"it is {before:.4g} before and {after:.4g} after"
     targets = labels[labels != _IGNORED]
     edits = int(torch.isin(targets, torch.tensor(sorted(ids), dtype=torch.int64)).sum())

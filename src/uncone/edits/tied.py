@@ -68,18 +68,18 @@ def _candidates(model: Any) -> dict[str, Tensor]:
     """Other lookup tables of as many features, the smallest first, as an edit should touch little."""
     table = model.get_output_embeddings().weight
     lookups = ((f"{name}.weight", x.weight) for name, x in model.named_modules() if isinstance(x, torch.nn.Embedding))
-    tables = [(name, x) for name, x in lookups if x is not table and x.shape[1] == table.shape[1]]
-    return dict(sorted(tables, key=lambda one: (one[1].shape[0], one[0]))[:_MOST_CANDIDATES])
+    tables = [(len(x), name, x) for name, x in lookups if x is not table and x.shape[1] == table.shape[1]]
+    return {name: x for _, name, x in sorted(tables, key=lambda one: one[:2])[:_MOST_CANDIDATES]}
 
 
 def lookups(model: Any) -> list[torch.nn.Embedding]:
-    """Those that share the head's rows."""
+    """The lookups that share the head's rows."""
     head = model.get_output_embeddings().weight
     return [x for x in model.modules() if isinstance(x, torch.nn.Embedding) and x.weight is head]
 
 
 def _scale(model: Any) -> float:
-    """Of rows, when they are looked up: the square root of D in some (BART with scale_embedding), else 1."""
+    """The lookup may scale rows: by the square root of D in some (BART with scale_embedding)."""
     lookup = lookups(model)[-1]
     row = lookup.weight.detach()[:8]
     with torch.no_grad():

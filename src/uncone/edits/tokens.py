@@ -95,7 +95,6 @@ def _edited(
     method: Way,
     seed: int,
 ) -> tuple[list[EditedTensor], dict[str, NewTensor]]:
-    """Of the table, and of a head that is a matrix of its own."""
     roles: dict[str, Literal["table", "head", "both"]] = {places.input: "both" if places.tied else "table"}
     if places.head is not None and not places.tied:
         own, n = files.entries[places.head].shape[0], files.entries[places.input].shape[0]
@@ -182,7 +181,7 @@ def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int,
 
 
 def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
-    """With a row that is zero or not finite in the table or the head, but for the padding."""
+    """Tokens with a row that is zero or not finite in the table or the head, but for the padding."""
     empty = set[int]()
     for name in filter(None, (places.input, places.head)):
         start, rows = 0, rows_of(files, name)

@@ -88,12 +88,11 @@ class _Model:
         return (normalize(x), normalize(y)) if self._normalizes else (x, y)
 
     def embed(self, sentences: Sequence[str]) -> Tensor:
-        new = [sentence for sentence in sentences if sentence not in self._vectors]
-        progress = self._progress
+        progress, new = self._progress, [each for each in sentences if each not in self._vectors]
         tick = None if progress is None else lambda done: progress("embedding sentences", done, len(new))
         if new:
             self._vectors.update(zip(new, embed(self._before, new, progress=tick), strict=True))
-        return torch.stack([self._vectors[sentence] for sentence in sentences])
+        return torch.stack([self._vectors[each] for each in sentences])
 
 
 def narrow_dtype(model: Any) -> torch.dtype | None:

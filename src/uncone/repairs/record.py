@@ -141,11 +141,10 @@ class Repaired(Record):
     def _facts(self) -> list[str]:
         size = f"{counted(self.n, 'row')} of {counted(self.k, 'column')}, {self.dtype}"
         facts = [f"{self.out}: {size if self.kind == 'vectors' else 'an encoder that loads without uncone'}"]
-        if self.fitted is not None:
-            digest = "" if self.fitted.sha256 is None else f", sha256 {self.fitted.sha256[:12]}..."
-            weighted = "" if self.fitted.weights is None else ", weighted"
-            size = f"{count(self.fitted.n)} x {count(self.fitted.d)}{weighted}{digest}"
-            facts.append(f"{self.label}; fitted on {self.fitted.name} ({size})")
+        if (rows := self.fitted) is not None:
+            digest = "" if rows.sha256 is None else f", sha256 {rows.sha256[:12]}..."
+            size = f"{count(rows.n)} x {count(rows.d)}{'' if rows.weights is None else ', weighted'}{digest}"
+            facts.append(f"{self.label}; fitted on {rows.name} ({size})")
         if self.before:
             items = plural(self.measured, "row" if self.kind == "vectors" else "sentence")
             facts.append(f"measured on {count(self.measured)} {items}, before and after")

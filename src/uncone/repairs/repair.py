@@ -250,7 +250,7 @@ def kind_of(spec: Path_) -> Kind:
 
 
 def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired:
-    """With commands that can be pasted here: a record is passed on, and holds the ends of paths."""
+    """Give commands that can be pasted here: a record is passed on, and holds the ends of paths."""
     given = (arguments.get(name) for name in ("spec", "out", "fit_on", "load", "save"))
     names = [os.fspath(name) for name in given if name is not None]
 

@@ -18,7 +18,7 @@ from uncone.model.directory import copied_files
 from uncone.model.files import read_json
 from uncone.model.hugging_face import need
 from uncone.model.sentence_transformers import LIBRARY, MODULES, read_modules
-from uncone.roles import Path_
+from uncone.roles import Path_, Ticks
 from uncone.rows.safetensors import to_bytes
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, affine_of
@@ -146,8 +146,7 @@ def without_normalize(model: Any) -> Any:
     return short.to(model.device).eval()
 
 
-def embed(model: Any, sentences: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Tensor:
-    """float32 (N, D) on the CPU."""
+def embed(model: Any, sentences: Sequence[str], *, progress: Ticks = None) -> Tensor:
     parts = []
     for start in range(0, len(sentences), _AT_ONCE):
         some = list(sentences[start : start + _AT_ONCE])

@@ -21,7 +21,6 @@ from uncone.training.loss.problem import Gate
 
 Tensor = torch.Tensor
 Penalty = Callable[[Tensor], Tensor]
-_SPECIAL = ("pad", "bos", "eos", "unk", "cls", "sep", "mask", "decoder_start")
 
 
 def attach(
@@ -112,9 +111,9 @@ class Attached(Attachment):
         yield self.head.weight
 
     def _status(self) -> dict[str, int | float]:
-        status, penalty = getattr(self.gate, "status", None), self.penalty
+        status = getattr(self.gate, "status", None)
         told: dict[str, Any] = asdict(status) if isinstance(status, GateStatus) else {}
-        told["penalty"] = None if penalty is None else float(penalty)
+        told["penalty"] = None if self.penalty is None else float(self.penalty)
         return {f"uncone/{name}": value for name, value in told.items() if value is not None}
 
     def _refuse(self, args: Any) -> None:
@@ -243,10 +242,10 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
     size, rows = len(gate.gates()[0]), head.weight.shape[0]
     if size != rows:
         raise InputError(f"expected a gate for the head's {rows} rows, got {size}: RareTokenGate({rows})")
-    counted = getattr(gate, "ignore_index", ignore_index)
-    if counted != ignore_index:
+    if (counted := getattr(gate, "ignore_index", ignore_index)) != ignore_index:
         raise InputError(f"expected one ignore_index, got gate {counted}, options {ignore_index}: use one")
-    special = (getattr(model.config, f"{name}_token_id", None) for name in _SPECIAL)
+    names = ("pad", "bos", "eos", "unk", "cls", "sep", "mask", "decoder_start")
+    special = (getattr(model.config, f"{name}_token_id", None) for name in names)
     ids = (i for one in special for i in (one if isinstance(one, list | tuple) else [one]))
     tell(gate, "protect", [i for i in ids if isinstance(i, int) and 0 <= i < size])
 

@@ -200,7 +200,6 @@ class AnisotropyTrack:
     Args:
         every: optimiser steps from one record to the next.
         path: of a JSONL file.
-        k: how many scores.
     """
 
     def __init__(self, every: int = 50, path: Path_ | None = None, *, k: int = 3) -> None:

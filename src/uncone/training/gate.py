@@ -63,7 +63,6 @@ class RareTokenGate:
             among equals the higher ids, as most vocabularies are sorted by frequency.
         rare_frequency: instead, ids with a smaller share of the targets are rare.
         alpha: instead, ids with fewer targets a step are rare (0.03 by default with "paper" and "official").
-        mode: see above.
         gate_max: g1 at the threshold, with "relative".
         memory: "exact", "ring" (16 buckets) or "average" (exponential).
         counts: (V,) target counts of the corpus, instead of a window.

@@ -40,7 +40,6 @@ def output_head(model: Any) -> torch.nn.Linear:
 
 
 def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:
-    """With the way out under PEFT."""
     if head.weight.requires_grad:
         return
     how = "unfreeze it (model.get_output_embeddings().requires_grad_(True))"

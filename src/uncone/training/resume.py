@@ -61,8 +61,7 @@ class Batch:
         self.since = [self.since[0] + targets, self.since[1] + 1]
         if self.since[1] < LOOKED_AT:
             return
-        before, now = self.before, self.since[0] / self.since[1]
-        self.before = None
+        before, now, self.before = self.before, self.since[0] / self.since[1], None
         if not before / factor <= now <= before * factor:
             seen = f"about {before:.0f} targets a step, as before the resume, got {now:.0f}"
             self._changed(seen, before, rescale=rescale)
@@ -103,8 +102,7 @@ def refusing_damaged_state() -> Iterator[None]:
 
 
 def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    differ = [name for name in mine if saved.get(name) != mine[name]]
-    if differ:
+    if differ := [name for name in mine if saved.get(name) != mine[name]]:
         theirs, ours = (", ".join(f"{name} {of.get(name)!r}" for name in differ) for of in (saved, mine))
         raise InputError(f"expected the settings of the state ({theirs}), got {ours}: make a gate with these")
 
@@ -127,8 +125,7 @@ def load(path: Path_) -> dict[str, Any]:
         state = dict(json.loads(metadata["state"]))
         for name, array in tensors.items():
             outer, _, inner = name.partition(".")
-            place = state.setdefault(outer, {}) if inner else state
-            place[inner or name] = of_array(array)
+            (state.setdefault(outer, {}) if inner else state)[inner or name] = of_array(array)
         return state
 
 

@@ -141,8 +141,8 @@ def prominent_bars(lengths: Any, *, convention: Convention = "official") -> int:
 
     Returns:
         k in [0, m]: the features are the k longest. Fewer than four bars beyond 0 are all features. With m >= 4 bars of
-        exactly one length the bound on their number is 0/0, and as in the official code the first round is accepted: m
-        - 2 ("official") or m - 3.
+        exactly one length the bound on their number is 0/0, and as in the official code the first round is accepted:
+        m - 2 ("official") or m - 3.
 
     InputError for another shape, dtype or convention, or lengths that are negative or not finite.
 

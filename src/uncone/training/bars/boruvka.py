@@ -31,7 +31,7 @@ def spanning_trees(clouds: Clouds, which: list[int], edges: Tensor, lengths: Ten
 
 
 def _batches(sizes: list[int], which: list[int], device: torch.device) -> list[list[int]]:
-    """Of two or more points, as far as distances fit into memory; on a CPU of like size."""
+    """Clouds of two or more points, as far as distances fit into memory; on a CPU of like size."""
     most, batches = _NUMBERS_AT_ONCE.get(device.type, 2**26), list[list[int]]()
     for cloud in sorted((c for c in which if sizes[c] > 1), key=lambda c: -sizes[c]):
         largest = sizes[batches[-1][0]] if batches else 0

@@ -19,7 +19,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 @dataclass(frozen=True)
 class Clouds:
-    """Of `sizes` among `points` (N, D), one after another in `order` (N,), by default by row."""
+    """Clouds of `sizes` among `points` (N, D), one after another in `order` (N,), by default by row."""
 
     points: Tensor
     sizes: list[int]

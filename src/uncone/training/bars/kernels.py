@@ -101,7 +101,7 @@ def _visit(row, norm, new, waiting, best, parent):
 
 @loop()
 def _lowest(bits):
-    """Of non-negative floats by their bits, in the same order: searched by vectors."""
+    """Non-negative floats are in the order of their bits, which vectors search."""
     low = bits[0]
     for u in range(len(bits)):
         low = min(low, bits[u])
@@ -221,7 +221,7 @@ def ordered(points, rows, ends, vanishing, edges, lengths):
 
 @loop()
 def small_clouds(points, order, offsets, first, which, integer, vanishing, edges, lengths):
-    """By direct differences. False where a square overflowed."""
+    """Trees by direct differences. False where a square overflowed."""
     most = np.diff(offsets)[which].max()
     product, norms = np.empty((most, most), points.dtype), np.zeros(most, points.dtype)
     ends, weights = np.empty((most, 2), np.int64), np.empty(most, points.dtype)

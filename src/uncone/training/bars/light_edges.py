@@ -50,7 +50,7 @@ class Forest:
 
 
 def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float, device: torch.device) -> Forest:
-    """Of edges that join `ids` (m,); equal lengths go by (smaller, larger id)."""
+    """The tree of edges that join `ids` (m,); equal lengths go by (smaller, larger id)."""
     m = len(ids)
     order = _ascending(ends, squared, ids)
     ends, squared = ends[order], squared[order]
@@ -140,7 +140,7 @@ class Rounding:
     not move. The scale, a power of two, keeps squares within float32."""
 
     def __init__(self, points: Tensor, order: Tensor) -> None:
-        low, high = (float(end) for end in torch.aminmax(points))
+        low, high = map(float, torch.aminmax(points))
         self.scale = 2.0**16 / 2.0 ** math.frexp(max(abs(low), abs(high)))[1]
         self._points, self._order = points, order
         self._centre = (points[order[:_AT_ONCE]] * self.scale).median(0).values

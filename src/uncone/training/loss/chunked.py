@@ -191,8 +191,8 @@ class Sweep:
 
 
 def _width(n: int) -> int:
-    """Of a column of n numbers with its padding: a vector register's worth times an odd number, as columns that all
-    begin on the same lines of a cache are slow."""
+    """A column of n numbers is padded to a vector register's worth times an odd number: columns that all begin on the
+    same lines of a cache are slow."""
     return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP
 
 

@@ -1,7 +1,6 @@
 """The options of a cross-entropy."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -60,7 +59,7 @@ class CrossEntropyOptions:
 
 _LARGEST = 2**63
 _OPTIONAL = ("ignore_index", "chunk", "softcap")
-_NUMBERS: tuple[tuple[str, Any, Callable[[Any], bool], str, str], ...] = (
+_NUMBERS: Any = (
     ("ignore_index", Integral, lambda _: True, "", ""),
     ("label_smoothing", Real, lambda e: 0 <= e <= 1, "in [0, 1]", "0 is none, 0.1 is customary"),
     ("z_loss", Real, lambda z: z >= 0, "of at least 0", "0 is none, 1e-4 is customary"),

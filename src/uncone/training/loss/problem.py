@@ -59,16 +59,14 @@ def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
         return Shard(None, 0, len(weight), len(weight), len(weight))
     rank = distributed.get_rank(group)
     if rank < 0:
-        got = "got one outside: call the loss on its ranks only"
-        raise InputError(f"expected a process of the group that holds the head, {got}")
+        raise InputError("expected a process of the group that holds the head, got one outside: leave it out")
     counts = torch.zeros(distributed.get_world_size(group), dtype=torch.int64, device=weight.device)
-    counts[rank] = weight.shape[0]
+    counts[rank] = len(weight)
     distributed.all_reduce(counts, group=group)
     rows = counts.tolist()
     if 0 in rows:
         raise InputError(f"expected head rows on every rank, got none on rank {rows.index(0)}: use fewer ranks")
-    start = sum(rows[:rank])
-    return Shard(group, start, start + rows[rank], sum(rows), max(rows))
+    return Shard(group, sum(rows[:rank]), sum(rows[: rank + 1]), sum(rows), max(rows))
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
     if rare.dtype != torch.bool:
         raise InputError(f"expected a bool tensor of rare ids, got {rare.dtype}: compare it with 0 first")
     for name, factors in (("g1", g1), ("g2", g2)):
-        low, high = (float(edge) for edge in torch.aminmax(factors))
+        low, high = map(float, torch.aminmax(factors))
         if not 0 <= low <= high <= 1:
             how = "a factor above 1 amplifies the push, one below 0 turns it"
             raise InputError(f"expected {name} in [0, 1], got {low:g} to {high:g}: {how}")
