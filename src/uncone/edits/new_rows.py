@@ -70,9 +70,8 @@ def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:
     if n < 2:
         return torch.zeros(d, d, dtype=torch.float64).fill_diagonal_(torch.finfo(torch.float64).tiny), 1.0
     s = of_array(moments.covariance()) * ((n - 1) / n)
-    target = s.trace() / d
+    target, fourth = s.trace() / d, torch.zeros((), dtype=torch.float64)
     distance = (s - torch.eye(d, dtype=torch.float64) * target).square().sum()
-    fourth = torch.zeros((), dtype=torch.float64)
     for block in blocks_of(rows, rows_at_once(d)):
         fourth += (block.double() - mean).square().sum(1).square().sum()
     error = ((fourth - n * s.square().sum()) / n**2).clamp(min=0).minimum(distance)

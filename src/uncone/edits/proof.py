@@ -81,7 +81,7 @@ def run(
     inputs = list(batches(proof))
     try:
         with torch.no_grad(), forward_of(head, product or head.forward):
-            for done, batch in enumerate(inputs):
+            for done, batch in enumerate(inputs, 1):
                 taken.clear()
                 keep = batch["attention_mask"].bool()
                 given = batch | (decoder_inputs(model, batch["input_ids"]) if is_seq2seq(model) else {})
@@ -93,7 +93,7 @@ def run(
                 logits.append(out[keep].detach())
                 hidden.append(taken[0].reshape(*keep.shape, -1)[keep])
                 if tell is not None:
-                    tell("running the model", done + 1, len(inputs))
+                    tell("running the model", done, len(inputs))
     finally:
         hook.remove()
     return Run(torch.cat(logits), torch.cat(hidden), head.weight.dtype)
@@ -108,7 +108,7 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
     worst, others = list[tuple[float, float, float, float]](), list[tuple[int, int, int]]()
     for start in range(0, len(before.logits), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
-        a, b, exact = (torch.log_softmax(x.logits[part].double(), -1) for x in (before, after, reference))
+        a, b, exact = (x.logits[part].double().log_softmax(-1) for x in (before, after, reference))
         size = max(float(x.logits[part].nan_to_num(0, 0, 0).abs().max()) for x in (before, after))
         worst.append((_largest(a, b), _largest(a, exact), _largest(b, exact), size))
         first, second = a.argmax(-1), b.argmax(-1)

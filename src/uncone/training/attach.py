@@ -167,7 +167,12 @@ class Attached(Attachment):
         labels = inputs.pop("labels", None)
         if labels is None:
             return self._on_model.original(**inputs)
-        self._refuse_changes(inputs)
+        if "ignore_index" in inputs:
+            got = f"got {inputs['ignore_index']}: give attach options=CrossEntropyOptions(ignore_index=...)"
+            raise InputError(f"expected no ignore_index in a call of the model, {got}")
+        if getattr(self.model, "_loss_function", None) is not self._loss_function:
+            got = "got another: set it first, then attach"
+            raise UnsupportedModel(f"expected the loss function that was attached to, {got}")
         self._check_step()
         targets = inputs.pop("shift_labels", None)
         if targets is None:
@@ -194,14 +199,6 @@ class Attached(Attachment):
         if not at_once:  # a forward that failed and is tried again is counted once
             tell(self.gate, "observe", targets)
         return with_loss(outputs, loss, logits=NoLogits())
-
-    def _refuse_changes(self, inputs: dict[str, Any]) -> None:
-        if "ignore_index" in inputs:
-            got = f"got {inputs['ignore_index']}: give attach options=CrossEntropyOptions(ignore_index=...)"
-            raise InputError(f"expected no ignore_index in a call of the model, {got}")
-        if getattr(self.model, "_loss_function", None) is not self._loss_function:
-            got = "got another: set it first, then attach"
-            raise UnsupportedModel(f"expected the loss function that was attached to, {got}")
 
 
 class LogitsNotComputedError(UnsupportedModel, AttributeError):

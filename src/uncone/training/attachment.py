@@ -21,8 +21,8 @@ STATE = "uncone_gate.safetensors"  # a gate's state in a checkpoint folder
 _BETWEEN = ("uncone", "torch", "transformers", "accelerate", "peft", "trl", "contextlib")  # not the user's code
 _EACH = "expected attached.step() after each optimizer.step()"
 _LINE = (
-    "add attached.step() after optimizer.step(), or give a Trainer callbacks=[attached.callback], where "
-    "attached is what attach returned"
+    "add attached.step() after optimizer.step(), or give a Trainer callbacks=[attached.callback], where attached is "
+    "what attach returned"
 )
 
 
@@ -153,15 +153,13 @@ class Attachment:
         if self._extra >= max(2, self._closed_steps):
             self._warn(
                 "expected attached.step() once after each optimizer.step(), got it after micro-batches too, whose "
-                "gradients wait for the optimiser: move attached.step() to the line after optimizer.step(), out of the "
-                "loop over micro-batches; where accelerate decides when the optimiser steps, write: "
-                "if accelerator.sync_gradients: attached.step()"
+                "gradients wait: move attached.step() to the line after optimizer.step(), out of the loop over "
+                "micro-batches; with accelerate, write: if accelerator.sync_gradients: attached.step()"
             )
 
     def _gradients_wait(self) -> bool:
         gradients = (p.grad for p in self.model.parameters() if p.grad is not None)
-        here = (g.to_local() if hasattr(g, "to_local") else g for g in gradients)
-        return 0 < sum(float(g.norm()) for g in here) < math.inf
+        return 0 < sum(float((g.to_local() if hasattr(g, "to_local") else g).norm()) for g in gradients) < math.inf
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Another model's steps, or micro-batches before a step, are not late."""

@@ -147,8 +147,7 @@ class RareTokenGate:
         counts = torch.bincount(labels, minlength=self.vocab_size)
         if self.counts_first:
             counts, self._gates = self._summed(counts), None
-        self._current = self._current.to(counts.device)
-        self._current += counts
+        self._current = self._current.to(counts.device) + counts
 
     def step(self) -> None:
         """Close an optimiser step: sum its counts over the ranks, move the window, freeze the next gates. InputError
@@ -167,10 +166,7 @@ class RareTokenGate:
 
     def gates(self) -> Gates:
         """(rare, g1, g2): bool, float32, float32, each (V,), on the CPU; the factors are 1 off `rare`."""
-        if self._gates is None:
-            self._freeze()
-        assert self._gates is not None
-        return self._gates
+        return self._gates or self._freeze()
 
     def record(self, gated: Tensor, total: Tensor) -> None:
         """A loss calls it with sum |(1 - G) delta| and sum |delta| of its targets, as scalars."""
@@ -214,8 +210,7 @@ class RareTokenGate:
 
     @property
     def memory_bytes(self) -> int:
-        gates = () if self._gates is None else self._gates
-        return self._counts.memory_bytes + self._current.nbytes + sum(g.nbytes for g in gates)
+        return self._counts.memory_bytes + self._current.nbytes + sum(g.nbytes for g in self._gates or ())
 
     def state_dict(self) -> dict[str, Any]:
         """All that training changes, as tensors and plain numbers; InputError within a step of several ranks, whose
@@ -237,9 +232,8 @@ class RareTokenGate:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`: the next gates are an uninterrupted run's, to the bit. Ids that either gate
-        protects stay protected. InputError, with the gate unchanged, where settings differ or it is no state of a gate.
-        """
+        """The next gates are an uninterrupted run's, to the bit. Ids that either gate protects stay protected.
+        InputError, with the gate unchanged, where settings differ or it is no state of a gate."""
         with resume.refusing_damaged_state():
             resume.check_settings(self._settings, dict(state["settings"]))
             counts = self._new_counts()
@@ -267,13 +261,14 @@ class RareTokenGate:
         """InputError where it is no file of a gate with these settings."""
         self.load_state_dict(resume.load(path))
 
-    def _freeze(self) -> None:
+    def _freeze(self) -> Gates:
         counts, steps = self._counts.total, self._counts.steps
         if self.counts_first and isinstance(self._counts, ExactWindow):
             counts, steps = self._counts.with_unfinished(self._current.cpu())
         if not self._static and self._step - self._begun + self.counts_first < self._start:
             steps = 0.0
-        self._gates = self._rule.gates(counts, steps, self._can_be_rare, self._batch.per_step)
+        self._gates = gates = self._rule.gates(counts, steps, self._can_be_rare, self._batch.per_step)
+        return gates
 
     def _summed(self, counts: Tensor) -> Tensor:
         if not (dist.is_available() and dist.is_initialized()):

@@ -197,7 +197,7 @@ def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
     if device.type == "cpu" and isinstance(kernel, triton.JITFunction):
         raise InputError(
             f"expected tensors on a GPU with the backend {backend!r}, got cpu: move them there, or use backend='chunk' "
-            "(TRITON_INTERPRET=1, set before triton is imported, runs its kernels on the CPU, slowly)"
+            "(TRITON_INTERPRET=1, set before triton is imported, runs its kernels on the CPU)"
         )
 
 
