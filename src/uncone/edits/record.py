@@ -37,10 +37,8 @@ _MOST_SHOWN = 10
 
 @part
 class HeadProof:
-    """Original and edited model run on the same ids, their log-probabilities compared. All figures are in nats.
-
-    The proof holds where `rounding_edited` is not above `allowed`.
-    """
+    """Log-probabilities of the original and the edited model on the same ids, in nats. The proof holds where
+    `rounding_edited` is not above `allowed`."""
 
     text: str  # what the models ran on, beside random ids
     positions: int  # compared

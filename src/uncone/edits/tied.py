@@ -1,5 +1,5 @@
-"""Tables that can take the mean of a tied table, as they are always added to it: positions, token types. To find them,
-each candidate gets a test vector and the model is run."""
+"""Tables that are always added to a tied table, and so can take its mean: positions, token types. Each candidate gets a
+test vector and the model is run."""
 
 import inspect
 import itertools

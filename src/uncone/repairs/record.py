@@ -19,8 +19,6 @@ _LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}  # notes
 
 @part
 class RepairCost:
-    """The cost of a repair."""
-
     fit_seconds: float | None  # none where the repair was loaded
     apply_seconds: float
     # norm of all changes over the norm of all vectors, of those that were measured; none where the number of columns
@@ -31,7 +29,7 @@ class RepairCost:
 
 @part
 class Lengths:
-    """Euclidean norms of rows."""
+    """Norms of rows."""
 
     mean: float  # of the norms of the measured rows; zero rows are left out
     smallest: float

@@ -238,8 +238,8 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
 
 
 def gains(geometry: Geometry) -> bool | None:
-    """Whether the rows got clearly rounder: the common direction shorter or the dimensions more evenly used, and
-    neither clearly the other way. I(W) takes no part: it depends on the scale of the vectors."""
+    """Whether the common direction got clearly shorter or the dimensions clearly more evenly used, and neither the
+    other way. I(W) takes no part: it depends on the scale of the vectors."""
     before, after = ({m.name: m.value for m in side} for side in (geometry.before, geometry.after))
     steps = []
     if (common := before.get("mean_cosine")) is not None and (then := after["mean_cosine"]) is not None:

@@ -96,8 +96,7 @@ class Attached(Attachment):
         self._on_model = self._put(self.model, self._run_model)
 
     def step(self) -> None:
-        """Call it once after each `optimizer.step()`. UnsupportedModel where no loss went through the head since the
-        last."""
+        """Call it once after each `optimizer.step()`. UnsupportedModel where no loss went through the head since."""
         if self._taken == 0:
             how = "pass labels to the model in training mode (a loss computed outside of it is not gated)"
             raise UnsupportedModel(f"expected at least one training loss in this step, got none: {how}")

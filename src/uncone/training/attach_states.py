@@ -119,7 +119,7 @@ class AttachedStates(Attachment):
         return torch.zeros(()) if added is None else added
 
     def step(self) -> None:
-        """Call it once after each `optimizer.step()`. UnsupportedModel where no states were taken since the last."""
+        """Call it once after each `optimizer.step()`. UnsupportedModel where no states were taken since."""
         self._kept.clear()  # their gradient belongs to the weights before the step
         if self._taken == 0:
             how = "call penalty() before the optimiser's step"

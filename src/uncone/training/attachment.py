@@ -237,8 +237,8 @@ class Attachment:
 
 
 def _call_first(callback: Any) -> None:
-    """Put `callback` before all others of the Trainer's handler that calls it now: before the trackers' `on_log`, which
-    gets the same dictionary. Without such a handler the numbers are in `log_history` alone."""
+    """Put `callback` before all others of the Trainer's handler that calls it now: the trackers' `on_log` then gets its
+    numbers. Without such a handler they are in `log_history` alone."""
     frame: Any = sys._getframe()
     while (frame := frame.f_back) is not None:
         callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)

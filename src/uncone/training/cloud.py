@@ -59,7 +59,7 @@ def are_classes(labels: Tensor) -> Tensor:
 
 
 def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
-    """Points (N, D) and labels (N,), checked, without those labelled -100."""
+    """Points (N, D) and labels (N,), without those labelled -100."""
     if not isinstance(points, Tensor) or points.ndim != 2:
         raise InputError(f"expected points of shape (N, D), got {kind(points)}: pass a tensor of points")
     if not points.is_floating_point():
@@ -137,8 +137,8 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
 
         A_i = s_i^2 / sum of s_j^2,  s the singular values of the points (N, D)
 
-    The floor depends on n, so compare scores of one n only: 64 isotropic points of 768 features have A_1 of about
-    0.026. Computed in float64 from the smaller product, N x N or D x D; the caller waits for the device.
+    Compare scores of one n only, as the floor depends on it: 64 isotropic points of 768 features have A_1 of about
+    0.026. Computed in float64; the caller waits for the device.
 
     Args:
         points: (N, D), floating point.

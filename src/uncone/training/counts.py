@@ -1,7 +1,7 @@
 """How often was each id a target lately, which ids are rare by that, and how much of their push passes?
 
 The memories have `total` (V,), int64, or float64 where steps fade, and the `steps` that it stands for. `push` closes a
-step with its counts, int64 (V,); `load` goes on from the tensors of `state`.
+step with its counts, int64 (V,); `load` goes on from `state`.
 """
 
 from collections import deque
@@ -55,7 +55,7 @@ class Rule:
 
     def gates(self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None) -> Gates:
         """The gates of ids counted `counts` (V,) times in `steps` steps, at a batch of `targets_per_step`, by default
-        that of the counts. Without counts no id is rare."""
+        that of the counts; without counts no id is rare."""
         n, total = len(counts), float(counts.sum())
         rare, g1, g2 = torch.zeros(n, dtype=torch.bool), torch.ones(n), torch.ones(n)
         if steps == 0 or total == 0:

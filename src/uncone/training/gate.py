@@ -43,7 +43,7 @@ class RareTokenGate:
     """Adaptive gradient gating (Yu et al. 2022): other targets push rare output rows less, or not at all.
 
     Call `observe(labels)` once a micro-batch and `step()` once an optimiser step; hand the gate to
-    `gated_linear_cross_entropy`, or to `attach`, which calls both. The gates are frozen between steps.
+    `gated_linear_cross_entropy`, or to `attach`, which calls both.
 
     With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v with g1[v],
     and rare targets with g2[v] = min(a_v / mean of a over R, 1):
@@ -72,7 +72,7 @@ class RareTokenGate:
         ignore_index: labels that are no targets; None where all are.
         group: the ranks to sum counts over, by default all.
         on_batch_change: where a resumed run has another number of targets a step, "refuse", or "rescale" with a
-            warning: counts a step are then read at the former batch size.
+            warning: read counts a step at the former batch size.
 
     InputError where settings contradict each other, or would amplify a gradient.
     """

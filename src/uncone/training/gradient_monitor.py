@@ -34,16 +34,14 @@ class GradientMonitor:
     forward gets, or else those that the gradient by the logits shows: a token's one entry that stands out below 0. Only
     the first of several processes reads and writes.
 
-        monitor = uncone.GradientMonitor(model, "gradients.jsonl")
-        ...  # train as before
-        monitor.detach()
+        monitor = uncone.GradientMonitor(model, "gradients.jsonl") ...  # train as before monitor.detach()
 
     Args:
         model: of transformers with a linear head, also inside DDP, PEFT or a compiler, or attached by `uncone.attach`;
             with `head` any module.
-        path: a file in a folder that exists: new, or with lines of earlier monitors.
-        every: training forwards from one line to the next, the first one included; with gradient accumulation over k
-            micro-batches k times as many.
+        path: a file, new or with lines of earlier monitors, in a folder that exists.
+        every: training forwards from one line to the next; with gradient accumulation over k micro-batches k times as
+            many.
         targets: of a micro-batch that are read at most, evenly spaced.
         counts: (V,) or a file, of each id in the training text; by default in the targets read so far.
         head: the `torch.nn.Linear` of a model that is not of transformers, whose outputs are the logits.

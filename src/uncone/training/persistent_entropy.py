@@ -36,10 +36,10 @@ class PersistentEntropy:
     `uncone.persistent_entropy`, in nats. A step against the gradient shortens every kept bar that is longer than
     exp(-H) times their sum, and stretches the others.
 
-    As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so more classes
-    in a batch make a larger penalty. Points labelled -100 are left out, and classes with fewer than five points, which
-    `last.left_out` counts. Points that are all alike have penalty 0 and gradient 0. Computed in float32 at least, also
-    under autocast. On a GPU the host waits for the labels; without labels only to see whether the points are finite.
+    As in the code of "Shrink the longest", the sum over classes is no mean, so more classes in a batch make a larger
+    penalty. Points labelled -100 are left out, and classes with fewer than five points, which `last.left_out` counts.
+    Points that are all alike have penalty 0 and gradient 0. Computed in float32 at least, also under autocast. On a GPU
+    the host waits for the labels; without labels only to see whether the points are finite.
 
     Args:
         weight: of the entropy, from 0 up. The paper has no such factor.
@@ -127,7 +127,7 @@ def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | No
 
 
 def _check_rows(points: Tensor, labels: Tensor | None) -> None:
-    """Refuse used points that are not finite by their own rows, as a barcode counts the used ones only."""
+    """Refuse used points that are not finite by their own rows: a barcode counts the used ones only."""
     turn = torch.arange(len(points), dtype=torch.float64, device=points.device)
     rows = _large_enough(*labelled(turn[:, None], labels))[0][:, 0].long()
     finite = torch.ones(len(points), dtype=torch.bool, device=points.device)

@@ -56,13 +56,12 @@ def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None
         points: (N, D) numbers, a tensor, array or list (integers become float64), or (B, n, D) for B clouds of n
             points. Computed in float32 or better, also under autocast; lengths by direct difference.
         groups: (N,) integers, a tensor, array or list: points of one value are a cloud. None is one cloud.
-        progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its distances;
-            "spanning tree 1 of 3" where several are.
+        progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its distances.
 
     Raises:
         InputError: another shape or dtype, points that are not finite, or too far apart for their dtype; in a cloud of
-            more than 8,192 points in float64, distances whose quotient is above 1e300. Distances on a GPU are never
-            checked, nor are points while a CUDA graph is captured.
+            more than 8,192 points in float64, distances whose quotient is above 1e300. Distances on a GPU are not
+            checked, nor points while a CUDA graph is captured.
 
     Reads badly when: on a GPU, two points of a cloud of up to 8,192 are 1e7 times nearer to each other than to most
     others: the product in float64 that gives distances there cannot tell them apart, and may join them by longer edges.

@@ -91,8 +91,7 @@ def distances(points: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Ten
     (B, n).
 
     From the product of the points less their centre, a distance is right to about 1e-8 of how far its ends are from
-    there, less than the rounding of float32 points. Of float64 points, distances to the centre below 1e-300 of the
-    largest coordinate are lost.
+    there. Of float64 points, distances to the centre below 1e-300 of the largest coordinate are lost.
     """
     x = points.double() if inside is None else points.double().masked_fill(~inside[..., None], 0)
     factor = x.new_ones(1, 1, 1)

@@ -43,7 +43,7 @@ class _EdgeLengths(torch.autograd.Function):
 
 def differentiable(points: Tensor, edges: Tensor, lengths: Tensor) -> Tensor:
     """`lengths` (M,) of edges (M, 2) with their gradient by the points (N, D): (x_a - x_b) / l to a and the opposite to
-    b of an edge of length l, or 0 where l is 0. No sum depends on the order of threads."""
+    b of an edge of length l, or 0 where l is 0; no sum depends on the order of threads."""
     with_gradient: Tensor = _EdgeLengths.apply(points, edges, lengths)  # type: ignore[no-untyped-call]
     return with_gradient
 

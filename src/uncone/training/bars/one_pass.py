@@ -2,9 +2,8 @@
 are kept.
 
 A pair that is longer than every edge on a spanning tree's path between its ends is in no minimum spanning tree (Karger,
-Klein and Tarjan, A randomized linear-time algorithm to find minimum spanning trees, 1995). The others are collected,
-and replace edges from time to time. In a random order of points, a pass over all pairs meets O(n log n) of them (their
-sampling lemma).
+Klein and Tarjan, A randomized linear-time algorithm to find minimum spanning trees, 1995). The others replace edges
+from time to time. In a random order of points, a pass over all pairs meets O(n log n) of them (their sampling lemma).
 
 The product only rules pairs out; the others are measured by direct difference in float64, to be compared.
 """

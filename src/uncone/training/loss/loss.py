@@ -25,7 +25,7 @@ def linear_cross_entropy(
     """The cross-entropy of softmax(hidden weight' + bias) against `labels`, without ever holding all logits.
 
     Gradients ("mean" and "sum") are computed in the forward pass, chunk by chunk; the backward pass only scales them.
-    The weight's gradient is summed in float32 (float64 for float64).
+    The weight's is summed in float32 (float64 for float64).
 
     Args:
         hidden: (..., D) final hidden states.
