@@ -50,8 +50,10 @@ class Rule:
             if value is not None and not 0 <= finite_number(value, name) <= 1:
                 raise InputError(f"expected {name} in [0, 1], got {value}: {why}")
         if self.alpha is not None and not 0 < finite_number(self.alpha, "alpha") <= 1:
-            how = "above 1 target a step the gate would amplify; rare_frequency does not depend on the batch size"
-            raise InputError(f"expected alpha in (0, 1], got {self.alpha}: {how}")
+            raise InputError(
+                f"expected alpha in (0, 1], got {self.alpha}: it is a number of targets a step, and above 1 the gate "
+                "would amplify; rare_frequency does not depend on the batch size"
+            )
 
     def gates(self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None) -> Gates:
         """The gates of ids counted `counts` (V,) times in `steps` steps, at a batch of `targets_per_step`, by default

@@ -111,8 +111,9 @@ def check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | N
 def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
     rare, g1, g2 = gates = gate.gates()
     if any(tensor.shape != (shard.total,) for tensor in gates):
-        got = f"got shapes {tuple(rare.shape)}, {tuple(g1.shape)} and {tuple(g2.shape)}: make it for this vocabulary"
-        raise InputError(f"expected gates for the head's {shard.total} ids, {got}")
+        got = f"got shapes {tuple(rare.shape)}, {tuple(g1.shape)} and {tuple(g2.shape)}"
+        how = "make the gate for this vocabulary"
+        raise InputError(f"expected gates for the head's {shard.total} ids, {got}: {how}")
     if rare.dtype != torch.bool:
         raise InputError(f"expected a bool tensor of rare ids, got {rare.dtype}: compare it with 0 first")
     for name, factors in (("g1", g1), ("g2", g2)):
@@ -187,12 +188,12 @@ def _not_finite(hidden: Tensor, weight: Tensor | None, bias: Tensor | None, star
     step = "look for the step that made it"
     layer = "look for the layer that made it (torch.autograd.set_detect_anomaly helps)"
     for kind, test, in_bias in (("NaN", torch.isnan, torch.isnan), ("infinity", torch.isinf, torch.isposinf)):
-        for what, x, first, where, how in (
-            ("hidden states", hidden, 0, "at position", layer),
-            ("a head", weight, start, "row", f"{step} (a lower learning rate or clipped gradients help)"),
-            ("a bias", bias, start, "for id", f"{step}; only -inf may stand, for an id that is never drawn"),
+        for what, x, rows, first, where, how in (
+            ("hidden states", hidden, "", 0, "at position", layer),
+            ("a head", weight, " rows", start, "row", f"{step} (a lower learning rate or clipped gradients help)"),
+            ("a bias", bias, "", start, "for id", f"{step}; only -inf may stand, for an id that is never drawn"),
         ):
             if x is not None and len(bad := (test(x).any(dim=1) if x.ndim > 1 else in_bias(x)).nonzero()):
-                got = f"got {len(bad)} of {len(x)} with {kind}, first {where} {first + int(bad[0])}"
+                got = f"got {len(bad)} of {len(x)}{rows} with {kind}, first {where} {first + int(bad[0])}"
                 return f"expected {what} without {kind}, {got}: {how}"
     return None
