@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import uncone
+from uncone.training.heads import whole_bias
 
 from .loss.dense import FixedGate, gated
 from .models import ARCHITECTURES, V, batch, build
@@ -50,7 +51,7 @@ def test_loss_and_every_gradient_and_only_the_heads_own_is_gated(name: str) -> N
         hook = attached.head.register_forward_pre_hook(lambda module, args: seen.append(args[0].detach()))
         _, found = loss_and_gradients(model, inputs)
         hook.remove()
-        head_map, bias = attached.head_map, attached._bias()
+        head_map, bias = attached.head_map, whole_bias(attached.head.bias, attached.head_map, torch.device("cpu"))
     labels = head_map.align(inputs["labels"], -100).flatten()
     options = uncone.CrossEntropyOptions(softcap=head_map.cap, logit_scale=head_map.scale)
 

@@ -1,9 +1,9 @@
-"""Centre an output head: an exact edit that changes no probability, which is proven on the model first.
+"""Centre an output head: an exact edit that changes no probability.
 
     (W - 1 v') h + b = z - (h . v) 1,    softmax(z - c 1) = softmax(z)
 
-With v the mean row, W gets as small as such a change can make it. Where W is the token table too, the lookup
-moves by -v: v is added to a table that is always added to it, or the head is stored apart.
+With v the mean row, W gets as small as it can. Where W is the token table too, the lookup moves by -v: v is added to a
+table that is always added to it, or the head is stored apart.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,29 +41,22 @@ from uncone.tensors import blocks_of
 
 Tensor = torch.Tensor
 OTHERS = (
-    "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: distillation by "
-    "the squares of logits, scores of energy or of logsumexp, contrastive decoding without a softmax."
+    "Readers of raw logits, and not probabilities, see them moved by a number for each position: distillation by the "
+    "squares of logits, scores of energy or of logsumexp, contrastive decoding without a softmax."
 )
-_NO_EFFECT = (
-    "No kind of rounding that was measured errs less on the centred head: for this model the edit helps cosines only."
-)
-_EMBEDDINGS = (
-    "Vectors that are given to the model in the place of the table's rows (inputs_embeds, prompt tuning) "
-    "need the mean subtracted too."
-)
+_NO_EFFECT = "No kind of rounding that was measured errs less on the centred head: the edit helps cosines only."
+_EMBEDDINGS = "Vectors that replace rows of the table (inputs_embeds, prompt tuning) need the mean subtracted too."
 _TOKEN_TYPES = (
-    "The model looks token_type_ids up in the token table: inputs that give them are changed by the edit. "
-    "Leave them out, or use --untie."
+    "The model looks token_type_ids up in the token table, so the edit changes inputs with them. Leave them out, or "
+    "use --untie."
 )
 _READERS = {"repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "exponential_decay_length_penalty": None}
-"""Settings of generation that read the sign or the size of raw logits, and their values that do nothing."""
+"""Settings of generation that read raw logits, and their values that do nothing."""
 _PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the copy holds."""
-
     way: Literal["untied", "folded", "parted"]
     tensors: Mapping[str, NewTensor]
     head: str
@@ -75,17 +68,14 @@ class _Layout:
 def centred_copy(
     model: Path_, out: Path_, *, untie: bool, text: Path_ | None, dtype: str | None, progress: Progress | None
 ) -> HeadEdit:
-    """As `uncone.center_head`."""
     directory = whole_model(model)
     creatable(out, outside=directory)
     files = open_directory(directory)
     head_name = _head_of(files)
-    if dtype is not None and dtype not in _PROVEN_IN:
-        raise InputError(
-            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {dtype!r}: leave it "
-            "out for the model's own"
-        )
-    proven_in = None if dtype is None else _PROVEN_IN[dtype]
+    proven_in = None
+    if dtype is not None and (proven_in := _PROVEN_IN.get(dtype)) is None:
+        got = f"got {dtype!r}: leave it out for the model's own"
+        raise InputError(f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, {got}")
     original = load_model(files, dtype=proven_in)
     if original.dtype == torch.float64:
         original, proven_in = original.float(), torch.float32
@@ -97,15 +87,12 @@ def centred_copy(
     if is_tied and not untie:
         del original, head
         wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
-        original = load_model(files, dtype=wide)
-        how = f"the whole original in {str(wide).removeprefix('torch.')}"
+        original, how = load_model(files, dtype=wide), f"the whole original in {str(wide).removeprefix('torch.')}"
         try:
             reference = run(original, ids, tell=progress)
         except UnsupportedModel as error:
-            raise UnsupportedModel(
-                "expected a model that also runs in a wider dtype, to measure its rounding, got one that does "
-                f"not ({error}): store the head apart with --untie (untie=True), whose proof needs no such run"
-            ) from error
+            got = f"got one that does not ({error}): store the head apart with --untie (untie=True)"
+            raise UnsupportedModel(f"expected a model that also runs in a wider dtype, for the proof, {got}") from error
         layout = _folded(files, original, ids, head_name, mean)
     else:  # the input of the head stays as it is, so only its product is in question
         alone = _Layout("untied", {head_name: shifted(files, head_name, -mean)}, head_name)
@@ -129,22 +116,20 @@ def centred_copy(
         if all(effect.after >= effect.before for effect in effects):
             notes += (_NO_EFFECT,)
         return HeadEdit(
-            name=files.path.resolve().name,
-            head=layout.head,
-            n=sides[0].shape[0],
-            d=sides[0].shape[1],
-            dtype=sides[0].dtype,
-            way=layout.way,
-            folded_into=layout.folded_into,
-            added=tuple(sorted(layout.tensors.keys() - files.tensors.keys())),
-            before=shapes[0],
-            after=shapes[1],
-            proof=proof,
-            effects=effects,
-            warnings=_warnings(files),
-            notes=(*notes, OTHERS),
-            unchanged=compare_untouched(files, copy.files, frozenset(layout.tensors)),
-            left_out=copy.left_out,
+            files.path.resolve().name,
+            layout.head,
+            *sides[0].shape,
+            sides[0].dtype,
+            layout.way,
+            layout.folded_into,
+            tuple(sorted(layout.tensors.keys() - files.tensors.keys())),
+            *shapes,
+            proof,
+            effects,
+            compare_untouched(files, copy.files, frozenset(layout.tensors)),
+            _warnings(files),
+            (*notes, OTHERS),
+            copy.left_out,
         )
 
 
@@ -154,10 +139,8 @@ def _head_of(files: ModelFiles) -> str:
         raise UnsupportedModel(f"expected a model with an output head in its files, got {files.path}: {places.why}")
     stored = files.entries[places.head].dtype
     if stored not in FLOATS:
-        raise UnsupportedModel(
-            f"expected the head in floating point, got {places.head!r} of {stored}: dequantise the head, or "
-            "edit the model that was quantised"
-        )
+        got = f"got {places.head!r} of {stored}: dequantise the head, or edit the model that was quantised"
+        raise UnsupportedModel(f"expected the head in floating point, {got}")
     return places.head
 
 
@@ -174,8 +157,8 @@ def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str, mean: Tens
 
 def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
     expected = (
-        f"expected a learned table of positions or token types that {type(model).__name__} always adds to a "
-        "token's row, and that could take the mean, got none (its head shares the token table's rows)"
+        f"expected a learned table of positions or token types that {type(model).__name__} always adds to a token's "
+        "row, to take the mean, got none (its head shares the token table's rows)"
     )
     try:
         parted(files)
@@ -199,11 +182,9 @@ def _mean_row(rows: Rows) -> Tensor:
     for block in blocks_of(rows, rows_at_once(rows.shape[1])):
         total += block.double().sum(0)
     if not bool(torch.isfinite(total).all()):
-        bad = nonfinite_rows(rows).tolist()
-        raise InputError(
-            f"expected finite rows in {rows.name}, got NaN or inf in {some_of(bad)}: set them anew first, "
-            "with `uncone repair-tokens`"
-        )
+        got = f"got NaN or inf in {some_of(nonfinite_rows(rows).tolist())}"
+        how = "set them anew first, with `uncone repair-tokens`"
+        raise InputError(f"expected finite rows in {rows.name}, {got}: {how}")
     return total / rows.shape[0]
 
 
@@ -227,43 +208,39 @@ def linear_head(model: Any) -> torch.nn.Linear:
             f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
         )
     if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
-        raise UnsupportedModel(
-            f"expected a linear head in floating point, got {type(head).__name__}: logits are not one "
-            "product with its rows, so to subtract a vector from them could change probabilities"
-        )
+        how = "to subtract a vector from its rows could change probabilities"
+        raise UnsupportedModel(f"expected a linear head in floating point, got {type(head).__name__}: {how}")
     return head
 
 
 def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """How logits follow from the head's output, where a constant added to all changes no probability."""
+    """A constant added to all logits has to change no probability."""
     try:
         logits = logit_map(model, head)
     except UnsupportedModel as error:
+        got = f"got {type(model).__name__}: {error}"
         raise UnsupportedModel(
-            "expected a model on which can be measured that its logits are the head's output times a number "
-            f"plus a bias, got {type(model).__name__}: {error}"
+            f"expected logits that are the head's output times a number plus a bias, {got}"
         ) from error
     if logits.cap is not None:
         raise UnsupportedModel(
-            f"expected logits that are linear in the head's output, got {type(model).__name__}, which caps "
-            f"them softly at {logits.cap:g} (cap tanh(z / cap)): a constant added to all logits would change "
-            "probabilities, so its head cannot be centred"
+            f"expected logits that are linear in the head's output, got {type(model).__name__}, which caps them softly "
+            f"at {logits.cap:g} (cap tanh(z / cap)): a constant added to all logits would change probabilities"
         )
     return logits
 
 
 def _warnings(files: ModelFiles) -> tuple[str, ...]:
-    """Settings in the directory that read raw logits."""
-    settings = {name: files.config[name] for name in _READERS if name in files.config}  # of older versions
+    settings = dict(files.config)  # of older versions
     path = files.path / "generation_config.json"
     if path.is_file():
         with suppress(InputError):  # transformers would not read it either
             settings |= read_json(path, dict)
     warnings = [
-        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by their sign "
-        "or size, so with it the edited model generates otherwise. Turn it off, or keep the original."
-        for name, value in settings.items()
-        if name in _READERS and value not in (None, _READERS[name])
+        f"generation_config.json sets {name} to {str(settings[name])[:40]}: it divides or multiplies raw logits by "
+        "their sign or size, so with it the edited model generates otherwise. Turn it off, or keep the original."
+        for name, neutral in _READERS.items()
+        if settings.get(name) not in (None, neutral)
     ]
     z_losses = {
         key
@@ -273,7 +250,7 @@ def _warnings(files: ModelFiles) -> tuple[str, ...]:
     }
     if z_losses:
         warnings.append(
-            f"config.json sets {listing(sorted(z_losses))}: a z-loss holds the logits' sum of exponentials "
-            "near 1, and the edit moves it, so training on would begin with another loss."
+            f"config.json sets {listing(sorted(z_losses))}: a z-loss holds the logits' sum of exponentials near 1, and "
+            "the edit moves it, so training on would begin with another loss."
         )
     return tuple(warnings)

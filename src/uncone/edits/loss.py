@@ -32,11 +32,8 @@ def text_loss(
     text: Path_ | None,
     tell: Progress | None = None,
 ) -> tuple[TextLoss | None, str]:
-    """(the loss of both on the same text, "") or (None, why there is none).
-
-    A causal model is asked for the next token, another for every seventh behind its mask token, of at most 16,384
-    tokens. Edited `ids` are counted among the targets.
-    """
+    """(the loss of both on the same text, "") or (None, why there is none). Targets are a causal model's next tokens,
+    another's every seventh token behind its mask, of at most 16,384. Edited `ids` are counted among them."""
     if text is None:
         return None, "no text was given"
     tokens, why = token_ids(original, "\n".join(read_texts(text)), n)
@@ -58,7 +55,7 @@ def text_loss(
         after = _mean_loss(load_model(edited), inputs, labels, tell)
     except UnconeError as error:
         return None, str(error)
-    if not (math.isfinite(before) and math.isfinite(after)):
+    if not math.isfinite(before + after):
         return None, f"it is {before:.4g} before and {after:.4g} after"
     targets = labels[labels != _IGNORED]
     edits = int(torch.isin(targets, torch.tensor(sorted(ids), dtype=torch.int64)).sum())
@@ -97,10 +94,8 @@ def _mean_loss(model: Any, inputs: Tensor, labels: Tensor, tell: Progress | None
         for start in range(0, len(inputs), _BATCH):
             part = slice(start, start + _BATCH)
             logits = run_model(model, {"input_ids": inputs[part]}).logits.flatten(0, 1).float()
-            loss = torch.nn.functional.cross_entropy(
-                logits, labels[part].flatten(), reduction="sum", ignore_index=_IGNORED
-            )
-            total += float(loss)
+            targets = labels[part].flatten()  # without _IGNORED by default
+            total += float(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"))
             if tell is not None:
                 tell("measuring the loss", min(start + _BATCH, len(inputs)), len(inputs))
     return total / max(count, 1)

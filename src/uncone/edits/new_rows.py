@@ -1,4 +1,4 @@
-"""New rows of tokens: the mean of the parts of their strings, the mean of all trained rows, or a draw."""
+"""New rows of tokens."""
 
 import json
 import re
@@ -16,14 +16,11 @@ from uncone.rows import Rows, SelectedRows, nonfinite_rows
 from uncone.tensors import blocks_of, of_array
 
 Tensor = torch.Tensor
-SPREAD = 0.1  # deviation of a drawn row, as a share of the trained rows': so near the mean it is unlikely everywhere
-LEAST_SHRINKAGE = 1e-6
+SPREAD = 0.1  # of the trained rows' deviation: so near the mean a drawn row is unlikely everywhere
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The rows that stay, as far as new ones are made of them."""
-
     mean: Tensor  # (D,), float64
     mean_norm: float
     covariance: Tensor | None  # (D, D), float64, shrunk; None where none was asked for
@@ -31,20 +28,16 @@ class Trained:
 
 
 def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
-    """Mean, and on request the shrunk covariance, of the rows at `kept` (int64, ascending).
-
-    The covariance is (1 - s) S + s (tr S / D) I, with S that of the n rows and s of Ledoit & Wolf (2004): the share of
-    the least expected squared error. It is at least 1e-6, so that fewer rows than features have a Cholesky factor too.
-    """
+    """Mean, and on request the shrunk covariance, of the rows at `kept` (int64, ascending): (1 - s) S + s (tr S / D) I,
+    with S that of the rows and s the share of the least expected squared error (Ledoit & Wolf 2004), at least 1e-6, so
+    that fewer rows than features have a Cholesky factor too."""
     if len(kept) == 0:
         raise InputError("expected trained rows to make new ones of, got none: name fewer ids")
     chosen = SelectedRows(rows, kept.numpy())
     bad = kept[nonfinite_rows(chosen)].tolist()
     if bad:
-        raise InputError(
-            f"expected finite rows to learn from in {rows.name}, got NaN or inf in {some_of(bad)}: name "
-            "them too, and they are set anew with the others"
-        )
+        got = f"got NaN or inf in {some_of(bad)}: name them too, and they are set anew with the others"
+        raise InputError(f"expected finite rows to learn from in {rows.name}, {got}")
     moments = Moments.of(chosen, second=with_covariance, unit_first=False)
     covariance, shrinkage = _shrunk(chosen, moments) if with_covariance else (None, None)
     return Trained(of_array(moments.mean()), moments.mean_norm(), covariance, shrinkage)
@@ -53,9 +46,8 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
 def new_rows(
     rows: Rows, ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], trained: Trained, *, seed: int
 ) -> Tensor:
-    """The new rows (len(ids), D) in float64: the mean of an id's `parts`; without any a draw, the mean plus
-    0.1 times a normal vector of the shrunk covariance; without a covariance the mean.
-    """
+    """The new rows (len(ids), D) in float64: the mean of an id's `parts`; without any a draw, the mean plus 0.1 times a
+    normal vector of the shrunk covariance; without a covariance the mean."""
     made = trained.mean.expand(len(ids), -1).clone()
     if trained.covariance is not None:
         generator = torch.Generator().manual_seed(seed)
@@ -64,43 +56,35 @@ def new_rows(
     wanted = torch.tensor(sorted({part for i in ids for part in parts.get(i, ())}), dtype=torch.int64)
     if len(wanted):
         sources = of_array(rows.take(wanted.numpy())).double()
-        at = {part: position for position, part in enumerate(wanted.tolist())}
         for k, i in enumerate(ids):
             if parts.get(i):
-                made[k] = sources[[at[part] for part in parts[i]]].mean(0)
+                made[k] = sources[torch.searchsorted(wanted, torch.tensor(parts[i]))].mean(0)
     return made
 
 
 def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:
-    """Ledoit & Wolf 2004, equations 5 to 14, with S over n: s = min(b, d) / d, b the error of S as an
-    estimate, d its distance to the target.
-    """
+    """Ledoit & Wolf 2004, equations 5 to 14, with S over n: s = min(b, d) / d, b the error of S as an estimate, d its
+    distance to the target."""
     n, d = rows.shape
     mean = of_array(moments.mean())
     if n < 2:
         return torch.zeros(d, d, dtype=torch.float64).fill_diagonal_(torch.finfo(torch.float64).tiny), 1.0
     s = of_array(moments.covariance()) * ((n - 1) / n)
-    target = s.trace() / d
+    target, fourth = s.trace() / d, torch.zeros((), dtype=torch.float64)
     distance = (s - torch.eye(d, dtype=torch.float64) * target).square().sum()
-    fourth = torch.zeros((), dtype=torch.float64)
     for block in blocks_of(rows, rows_at_once(d)):
         fourth += (block.double() - mean).square().sum(1).square().sum()
     error = ((fourth - n * s.square().sum()) / n**2).clamp(min=0).minimum(distance)
-    shrinkage = max(float(error / distance), LEAST_SHRINKAGE) if float(distance) > 0 else 1.0
+    shrinkage = max(float(error / distance), 1e-6) if float(distance) > 0 else 1.0
     shrunk = (1 - shrinkage) * s
     shrunk.diagonal().add_(shrinkage * target + torch.finfo(torch.float64).tiny)
     return shrunk, shrinkage
 
 
-_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
-
-
 def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """The parts of each token in `ids`, by the tokenizer without all of them, so that no part is one of them.
-
-    The tokenizer's model (BPE, WordPiece, Unigram) splits a token of the vocabulary; an added one is split as text. A
-    single byte, an unknown character and an id without a token have no parts.
-    """
+    """The parts of each token in `ids`, by the tokenizer without all of them. Its model (BPE, WordPiece, Unigram)
+    splits a token of the vocabulary; an added one is split as text. A single byte, an unknown character and an id
+    without a token have no parts."""
     without = frozenset(ids)
     content = json.loads(tokenizer.to_str())
     added = {item["id"]: item["content"] for item in content.get("added_tokens") or ()}
@@ -126,29 +110,25 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
     elif isinstance(vocabulary, list):
         model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in vocabulary]
     else:
-        raise InputError(
-            "expected a tokenizer with a vocabulary, got one without: use the method 'mean' or 'covariance'"
-        )
+        raise InputError("expected a tokenizer with a vocabulary, got none: use the method 'mean' or 'covariance'")
     if "merges" in model:
         prefix = model.get("continuing_subword_prefix") or ""
         pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"]]
         model["merges"] = [[a, b] for a, b in pairs if not {a, b, a + b.removeprefix(prefix)} & pieces]
         model["dropout"] = None
     added = [item for item in content.get("added_tokens") or () if item["id"] not in ids]
-    without_extras = dict.fromkeys(("post_processor", "truncation", "padding"))
-    reduced = content | {"model": model, "added_tokens": added} | without_extras
+    reduced = content | dict.fromkeys(("post_processor", "truncation", "padding"))
+    reduced |= {"model": model, "added_tokens": added}
     of_json = tokenizer_class()
     tokenizer, error = attempt(lambda: of_json.from_str(json.dumps(reduced)))
     if error is not None:
-        raise InputError(
-            "expected a tokenizer that works without the tokens to be set anew, got one that does not "
-            f"({first_line(error)}): use the method 'mean' or 'covariance'"
-        ) from error
+        got = f"got one that does not ({first_line(error)}): use the method 'mean' or 'covariance'"
+        raise InputError(f"expected a tokenizer that works without the tokens to set anew, {got}") from error
     return tokenizer
 
 
 def _parts(reduced: Any, kind: str | None, model: Mapping[str, Any], piece: str, *, is_text: bool) -> list[int]:
-    if model.get("byte_fallback") and _BYTE.fullmatch(piece):
+    if model.get("byte_fallback") and re.fullmatch("<0x[0-9A-F]{2}>", piece):
         return []  # what stands for a byte is not written with its name
     prefix = model.get("continuing_subword_prefix")
     if kind == "WordPiece" and prefix and piece.startswith(prefix) and not is_text:
@@ -156,9 +136,8 @@ def _parts(reduced: Any, kind: str | None, model: Mapping[str, Any], piece: str,
     if is_text or kind in ("WordPiece", "WordLevel"):  # these split only prepared text
         return list(reduced.encode(piece, add_special_tokens=False).ids)
     suffix = model.get("end_of_word_suffix") or ""
-    inner = bool(suffix) and not piece.endswith(suffix)
     parts = [token.id for token in reduced.model.tokenize(piece.removesuffix(suffix))]
-    if inner and parts:  # the model ended the word, which this piece does not
+    if parts and not piece.endswith(suffix):  # the model ended the word, which this piece does not
         last = reduced.token_to_id(str(reduced.id_to_token(parts[-1])).removesuffix(suffix))
         parts = parts[:-1] if last is None else [*parts[:-1], last]
     return parts

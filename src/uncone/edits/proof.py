@@ -1,7 +1,5 @@
-"""The proof of an edit that may change no probability: both models against the original in a wider dtype.
-
-The edited model has to lie as near to it as the original, whose distance is its rounding.
-"""
+"""The proof that an edit changes no probability: the edited model has to lie as near to the original in a wider dtype
+as the original itself, whose distance is its rounding."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -21,14 +19,12 @@ from uncone.model.texts import cut, longest_input, token_ids
 from uncone.roles import Path_, Progress
 
 Tensor = torch.Tensor
-FACTOR = 1.5  # the edited model may err so many times as much: a largest error is chance, its rows are rounded again
+FACTOR = 1.5  # times as much the edited model may err: a largest error is chance, its rows are rounded again
 _BATCH, _ROWS_AT_ONCE = 4, 64
 
 
 @dataclass(frozen=True)
 class ProofText:
-    """Ids to run on."""
-
     name: str
     text: Tensor | None
     random: Tensor
@@ -55,7 +51,7 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
 
 @dataclass(frozen=True)
 class Run:
-    """A model's logits (T, V) and head's inputs (T, D) for the proof's ids, at the positions that count."""
+    """Logits (T, V) and the head's inputs (T, D), at the positions that count."""
 
     logits: Tensor
     hidden: Tensor
@@ -63,7 +59,7 @@ class Run:
 
 
 def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
-    """Inputs of at most four windows; the first random one ends in two masked positions."""
+    """At most four windows each; the first random one ends in two masked positions."""
     for ids in (proof.text, proof.random):
         if ids is None:
             continue
@@ -78,28 +74,26 @@ def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
 def run(
     model: Any, proof: ProofText, *, product: Callable[[Tensor], Tensor] | None = None, tell: Progress | None = None
 ) -> Run:
-    """Run `model` on all ids; `product` stands in the place of the head's own, for a wider dtype."""
+    """Run `model` on all ids, with `product` in the place of the head's own, for a wider dtype."""
     head = model.get_output_embeddings()
     logits, hidden, taken = list[Tensor](), list[Tensor](), list[Tensor]()
     hook = head.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
     inputs = list(batches(proof))
     try:
         with torch.no_grad(), forward_of(head, product or head.forward):
-            for done, batch in enumerate(inputs):
+            for done, batch in enumerate(inputs, 1):
                 taken.clear()
                 keep = batch["attention_mask"].bool()
                 given = batch | (decoder_inputs(model, batch["input_ids"]) if is_seq2seq(model) else {})
                 out = getattr(run_model(model, given), "logits", torch.empty(0))
                 fits = len(taken) == 1 and taken[0].shape[:-1].numel() == keep.numel()
                 if not fits or out.shape[:2] != keep.shape:
-                    raise UnsupportedModel(
-                        f"expected one product with the head and logits at each position, got {len(taken)} "
-                        f"and shape {tuple(out.shape)}: more than one head makes the probabilities"
-                    )
+                    got = f"got {len(taken)} and shape {tuple(out.shape)}: more than one head makes the probabilities"
+                    raise UnsupportedModel(f"expected one product with the head, and logits at each position, {got}")
                 logits.append(out[keep].detach())
                 hidden.append(taken[0].reshape(*keep.shape, -1)[keep])
                 if tell is not None:
-                    tell("running the model", done + 1, len(inputs))
+                    tell("running the model", done, len(inputs))
     finally:
         hook.remove()
     return Run(torch.cat(logits), torch.cat(hidden), head.weight.dtype)
@@ -107,62 +101,43 @@ def run(
 
 def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     wide, wide_bias = weight.double(), None if bias is None else bias.double()
-
-    def product(hidden: Tensor) -> Tensor:
-        return torch.nn.functional.linear(hidden.double(), wide, wide_bias)
-
-    return product
+    return lambda hidden: torch.nn.functional.linear(hidden.double(), wide, wide_bias)
 
 
 def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> HeadProof:
     worst, others = list[tuple[float, float, float, float]](), list[tuple[int, int, int]]()
     for start in range(0, len(before.logits), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
-        a, b, exact = (torch.log_softmax(x.logits[part].double(), -1) for x in (before, after, reference))
+        a, b, exact = (x.logits[part].double().log_softmax(-1) for x in (before, after, reference))
         size = max(float(x.logits[part].nan_to_num(0, 0, 0).abs().max()) for x in (before, after))
         worst.append((_largest(a, b), _largest(a, exact), _largest(b, exact), size))
         first, second = a.argmax(-1), b.argmax(-1)
-        for i in (first != second).nonzero().flatten().tolist():
-            others.append((start + i, int(first[i]), int(second[i])))
+        at = (first != second).nonzero().flatten().tolist()
+        others += [(start + i, int(first[i]), int(second[i])) for i in at]
     # Python's max could lose a NaN
     difference, rounding, edited, largest = torch.tensor(worst, dtype=torch.float64).amax(0).tolist()
     writing = torch.finfo(before.dtype).eps / 2 * largest
-    ties = 0
+    ties, n = 0, len(before.logits)
     for row, one, other in others:
         exact = reference.logits[row].double()
         ties += bool((exact[one] - exact[other]).abs() <= 2 * (rounding + writing))
-    n = len(before.logits)
-    return HeadProof(
-        text=text,
-        positions=n,
-        dtype=str(before.dtype).removeprefix("torch."),
-        reference=how,
-        difference=difference,
-        rounding=rounding,
-        rounding_edited=edited,
-        allowed=FACTOR * rounding + writing,
-        same_first=n - len(others),
-        ties=ties,
-    )
+    errors = difference, rounding, edited, FACTOR * rounding + writing
+    return HeadProof(text, n, str(before.dtype).removeprefix("torch."), how, *errors, n - len(others), ties)
 
 
 def require(proof: HeadProof) -> None:
     if not proof.rounding_edited <= proof.allowed < math.inf:  # nor where it is no number
         raise UnsupportedModel(
-            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, "
-            f"as the original errs by {proof.rounding:.2g} in {proof.dtype}, got an error of "
-            f"{proof.rounding_edited:.2g} (and {proof.difference:.2g} between the two): the edit would "
-            "change probabilities of this model, so nothing was written"
+            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, as the "
+            f"original errs by {proof.rounding:.2g} in {proof.dtype}, got an error of {proof.rounding_edited:.2g} (and "
+            f"{proof.difference:.2g} between the two): the edit would change probabilities, so nothing was written"
         )
     changed = proof.positions - proof.same_first - proof.ties
     if changed:
-        raise UnsupportedModel(
-            f"expected the same first token at all {proof.positions} positions, got another at {changed} "
-            "that are no ties: the edit would change the choices of this model, so nothing was written"
-        )
+        got = f"got another at {changed} that are no ties: the edit would change choices, so nothing was written"
+        raise UnsupportedModel(f"expected the same first token at all {proof.positions} positions, {got}")
 
 
 def _largest(x: Tensor, other: Tensor) -> float:
-    """The largest absolute difference: 0 for equal infinities, NaN where one side alone is no number."""
-    apart = torch.where(x == other, torch.zeros_like(x), x.double() - other)
-    return float(apart.abs().max())
+    """0 for equal infinities, NaN where one side alone is no number."""
+    return float(torch.where(x == other, 0, x - other).abs().max())

@@ -13,9 +13,9 @@ from uncone.records.text import count, counted, listing, number, shortened
 from uncone.records.token_text import shown_token
 
 GAUGE = (
-    "A gauge change: one vector was subtracted from every row of the head, which changes no probability: "
-    "neither perplexity nor any choice. It can help whatever reads the head's numbers: quantisation, cosines "
-    "between its rows, low precision. The effects measured here say whether it does."
+    "A gauge change: one vector was subtracted from every row of the head, which changes no probability: neither "
+    "perplexity nor any choice. It can help whatever reads the head's numbers: quantisation, cosines between its rows, "
+    "low precision. The effects measured here say whether it does."
 )
 _KINDS = {
     "int8_tensor": "int8, one scale",
@@ -37,10 +37,8 @@ _MOST_SHOWN = 10
 
 @part
 class HeadProof:
-    """Original and edited model run on the same ids, their log-probabilities compared. All figures are in nats.
-
-    The proof holds where `rounding_edited` is not above `allowed`.
-    """
+    """Log-probabilities of the original and the edited model on the same ids, in nats. The proof holds where
+    `rounding_edited` is not above `allowed`."""
 
     text: str  # what the models ran on, beside random ids
     positions: int  # compared
@@ -94,12 +92,11 @@ class HeadEdit(Record):
     statement: str = GAUGE  # that this is a gauge change, and what that means
 
     def __post_init__(self) -> None:
-        fits, names = self.way != "folded" or self.folded_into, "the names that the mean was folded into"
-        expect(bool(fits), f"{names} in folded_into, got none: the file was cut or edited")
+        names = "the names that the mean was folded into in folded_into"
+        expect(self.way != "folded" or bool(self.folded_into), f"{names}, got none: the file was cut or edited")
 
     def blocks(self) -> tuple[Block, ...]:
         p, before, after = self.proof, self.before, self.after
-        positions = f"{count(p.positions)} positions"
         proof = (
             ("largest error of the original", number(p.rounding)),
             ("largest error of the edited model", number(p.rounding_edited)),
@@ -120,7 +117,7 @@ class HeadEdit(Record):
             Text(f"{self.head}: {count(self.n)} x {count(self.d)}, {self.dtype}. {self._way()}", "quiet"),
             _compared(self.unchanged),
             Table(("log-probabilities, in nats", "value"), proof, ("value",)),
-            Text(f"on {positions} of {p.text}, in {p.dtype}; exact is {p.reference}", "quiet"),
+            Text(f"on {count(p.positions)} positions of {p.text}, in {p.dtype}; exact is {p.reference}", "quiet"),
             _sides("error of logits when rounded", errors),
             Text("root mean square, as a share of the logits' deviation over the vocabulary", "quiet"),
             _sides("rows of the head", lengths),
@@ -131,16 +128,14 @@ class HeadEdit(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each kind of rounding."""
         return [vars(effect) | {} for effect in self.effects]
 
     def _agreement(self) -> str:
         p = self.proof
         ties = f", but for {counted(p.ties, 'tie')} within rounding" if p.ties else ""
-        edited, original = number(p.rounding_edited), number(p.rounding)
         return (
-            f"on {count(p.positions)} positions its log-probabilities are within {edited} nats of exact "
-            f"ones, the original's within {original}, and the same token comes first everywhere{ties}"
+            f"on {count(p.positions)} positions its log-probabilities are within {number(p.rounding_edited)} nats of "
+            f"exact ones, the original's within {number(p.rounding)}, and the same token comes first everywhere{ties}"
         )
 
     def _way(self) -> str:
@@ -234,7 +229,6 @@ class TokenEdit(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each token that is listed."""
         return [vars(token) | {"sub_tokens": list(token.sub_tokens)} for token in self.tokens]
 
 

@@ -1,4 +1,4 @@
-"""`repair_tokens`: new rows for tokens of a language model that no text has trained."""
+"""`repair_tokens`: new rows for tokens that no text has trained."""
 
 import os
 import re
@@ -77,22 +77,18 @@ def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[
     """The ids that look untrained and are not reserved by name; and notes on the counts."""
     model = open_language_model(directory)
     places = model.places()
-    is_apart = places.head is None or not places.tied
-    name = places.input if places.head is None or places.tied else places.head
-    rows = model.rows(name, with_tokens=True)
-    seen = None if counts is None else read_counts(counts, rows.shape[0], rows.labels)
-    prefer: Literal["cosine", "norm"] = "norm" if is_apart and name == places.input else "cosine"
-    counted, n = None if seen is None else seen.counts, rows.shape[0]
+    rows = model.rows(places.input if places.head is None or places.tied else places.head, with_tokens=True)
+    n = rows.shape[0]
+    seen = None if counts is None else read_counts(counts, n, rows.labels)
+    prefer: Literal["cosine", "norm"] = "norm" if places.head is None else "cosine"
     try:
-        report = under_trained_tokens(rows, prefer=prefer, counts=counted, most=n)
+        report = under_trained_tokens(rows, prefer=prefer, counts=None if seen is None else seen.counts, most=n)
     except UndefinedMeasure as error:
         raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {HOW}") from error
     ids = [token.id for token in report.tokens if not token.expected]
     if not ids:
         why = report.reason or "none stands out at a false-discovery rate of 1%"
-        raise InputError(
-            f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {HOW}"
-        )
+        raise InputError(f"expected a token that looks untrained, got none ({why}): leave the rows, or {HOW}")
     return ids, () if seen is None else seen.notes
 
 
@@ -112,7 +108,7 @@ class TokenNames:
         self._labels, self._by_name = labels, dict[str, list[int]]()
 
     def in_list(self, text: str) -> list[int]:
-        """The ids of names between commas. A comma in a token string is kept where the longer string is a token."""
+        """Names between commas. A comma in a token string is kept where the longer string is a token."""
         fields, ids, at = text.split(","), list[int](), 0
         while at < len(fields):
             end = at + 1
@@ -124,7 +120,7 @@ class TokenNames:
         return ids
 
     def in_lines(self, lines: Iterable[str]) -> list[int]:
-        """The ids of a file's lines: ids and spans between spaces or commas, or one token string."""
+        """A line holds ids and spans between spaces or commas, or one token string."""
         ids = list[int]()
         for line in filter(str.strip, lines):
             numbers = line.replace(",", " ").split()
@@ -152,14 +148,12 @@ class TokenNames:
         return ids[0]
 
     def _known(self, name: str) -> list[int]:
-        """The ids of a string, with the spaces around it or else without; of a spelling before those of a text."""
+        """With the spaces around it or else without; of a spelling before those of a text."""
         if not self._by_name:
             labels, read = self._labels(), dict[str, list[int]]()
             if labels is None:
-                raise InputError(
-                    "expected ids of tokens, got a string, and the model has no tokenizer file that gives its token "
-                    "strings: give ids such as 3,90-99"
-                )
+                got = "got a string, and the model has no tokenizer file that gives its token strings"
+                raise InputError(f"expected ids of tokens, {got}: give ids such as 3,90-99")
             for i, (label, text) in enumerate(zip(labels, token_texts(labels, range(len(labels))), strict=True)):
                 if label and text:
                     self._by_name.setdefault(label, []).append(i)
@@ -169,7 +163,6 @@ class TokenNames:
 
 
 def _ids(names: TokenNames, given: str | Sequence[int | str]) -> list[int]:
-    """The ids of the tokens that are named in a text, in the file of that name, or one by one."""
     if not isinstance(given, str):
         return [names.of_string(name) if isinstance(name, str) else name for name in given]
     if are_ids(given) or not os.path.isfile(given):

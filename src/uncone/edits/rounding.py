@@ -1,4 +1,4 @@
-"""The use of centring: how far rounding the head, or its logits, moves the differences of logits."""
+"""How far rounding the head, or its logits, moves the differences of logits."""
 
 import torch
 
@@ -10,7 +10,6 @@ from uncone.tensors import DTYPES, blocks_of
 Tensor = torch.Tensor
 _DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 _FLOATS: tuple[Kind, ...] = ("float16", "bfloat16")
-_MOST_POSITIONS = 128
 
 
 def rounding_errors(
@@ -18,15 +17,14 @@ def rounding_errors(
 ) -> tuple[RoundingError, ...]:
     """The error of the logits' differences for each kind of rounding of a head, and of the same head centred.
 
-    A position's error is taken about its mean over the vocabulary, as a constant added to all logits changes nothing;
-    given is its root mean square over positions, as a share of the logits' standard deviation. int8 is symmetric, 127
-    for the largest absolute value, of the whole matrix or of each row. Float types no narrower than the stored one are
-    left out.
+    An error is taken about its mean over the vocabulary, as a constant added to all logits changes nothing: its root
+    mean square, as a share of the logits' standard deviation. int8 is symmetric, 127 for the largest absolute value of
+    the whole matrix or of each row. Float types no narrower than the stored one are left out.
 
-    `sides` are the head's rows (V, D) as stored, original and edited by -`mean`, and `largest` their largest absolute
-    values; of the head's inputs `hidden` (T, D) 128 are used, spread over all.
+    `sides` are the head's rows (V, D), original and edited by -`mean`, and `largest` their largest absolute values; of
+    the head's inputs `hidden` (T, D) 128 are used.
     """
-    h = hidden[:: max(1, len(hidden) // _MOST_POSITIONS)][:_MOST_POSITIONS].float()
+    h = hidden[:: max(1, len(hidden) // 128)][:128].float()
     n, d = sides[0].shape
     stored = _DIGITS.get(sides[0].dtype, 24)
     narrower: list[Kind] = [kind for kind in _FLOATS if _DIGITS[kind] < stored]
@@ -37,7 +35,7 @@ def rounding_errors(
     size = rows_at_once(d)
     for one, other in zip(*(blocks_of(rows, size) for rows in sides), strict=True):
         x, y = one.double(), other.double()
-        exact = x - mean  # what a narrower float type would hold is rounded once from the exact numbers
+        exact = x - mean  # narrower floats are rounded once from the exact numbers
         for side, (rows, floats) in enumerate(((x, x), (y, exact))):
             z = h @ rows.float().T
             parts = []
@@ -54,18 +52,16 @@ def rounding_errors(
 
 
 def head_rows(rows: Rows) -> HeadRows:
-    """Norms, the norm of the mean, the largest value, and the mean cosine of two different rows, in float64.
-
-    The mean cosine is (|S|^2 - N) / (N (N - 1)) of the sum S of the N unit rows; None where a row is zero.
-    """
+    """In float64. The mean cosine of two different rows is (|S|^2 - N) / (N (N - 1)) of the sum S of the N unit rows;
+    None where a row is zero."""
     n, d = rows.shape
-    total, units, norms, largest, zero = torch.zeros(d).double(), torch.zeros(d).double(), 0.0, 0.0, False
+    (total, units), norms, largest, zero = torch.zeros(2, d).double(), 0.0, 0.0, False
     for block in blocks_of(rows, rows_at_once(d)):
         x = block.double()
         length = x.norm(dim=1)
         zero |= bool((length == 0).any())
         total += x.sum(0)
-        units += (x / length.clamp_min(torch.finfo(torch.float64).tiny)[:, None]).sum(0)
+        units += (x / length.clamp_min(torch.finfo(x.dtype).tiny)[:, None]).sum(0)
         norms, largest = norms + float(length.sum()), max(largest, float(x.abs().max()))
     cosine = None if zero or n < 2 else float((units @ units - n) / (n * (n - 1)))
     return HeadRows(norms / n, float((total / n).norm()), largest, cosine)

@@ -1,11 +1,9 @@
-"""Tables that can take the mean of a tied table, as they are always added to it: positions, token types.
-
-No list of names says where that is so: each candidate gets a test vector, and the model is run.
-"""
+"""Tables that are always added to a tied table, and so can take its mean: positions, token types. Each candidate gets a
+test vector and the model is run."""
 
 import inspect
 import itertools
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,16 +14,13 @@ from uncone.errors import UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model
 
 Tensor = torch.Tensor
-_SAME = {torch.float64: 1e-7, torch.float32: 1e-3}
-"""Of the change that the test vector makes where nothing is added back."""
+_SAME = {torch.float64: 1e-7, torch.float32: 1e-3}  # of the change where nothing is added back
 _MOST_CANDIDATES, _MOST_TABLES = 8, 2
 
 
 def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> dict[str, float] | None:
     """The fewest tables, by parameter name, that undo a vector subtracted from all token rows, and how many times each
-    takes it; None where no two do. The tied `model` is put back. Tables that are not `stored`, as sinusoids, are
-    computed.
-    """
+    takes it; None where no two do. Tables that are not `stored`, as sinusoids, are computed."""
     table = model.get_output_embeddings().weight
     few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])
     random = torch.Generator().manual_seed(0)
@@ -33,16 +28,15 @@ def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> d
     vector = (vector * table.detach().double().square().mean().sqrt()).to(table.dtype)
     exact, factor = run(model, few).logits.log_softmax(-1), _scale(model)
 
-    def change(vectors: dict[Tensor, Tensor]) -> float:
-        with _added({table: -vector} | vectors):
+    def change(names: Iterable[str]) -> float:
+        with _added({table: -vector} | {candidates[name]: factor * vector for name in names}):
             return float((run(model, few).logits.log_softmax(-1) - exact).abs().max())
 
-    effect = change({})
     candidates = {name: rows for name, rows in _candidates(model).items() if name in stored}
+    effect = change(())
     for count in range(1 + _MOST_TABLES):
         for names in itertools.combinations(candidates, count):
-            left = change({candidates[name]: factor * vector for name in names}) if names else effect
-            if left <= _SAME[table.dtype] * effect:
+            if (change(names) if names else effect) <= _SAME[table.dtype] * effect:
                 return dict.fromkeys(names, factor)
     return None
 
@@ -57,26 +51,25 @@ def reads_token_types(model: Any, proof: ProofText, compensation: Mapping[str, f
     batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
     named = dict(model.named_parameters())
 
-    def log_probabilities(vectors: dict[Tensor, Tensor]) -> Tensor:
+    def run_with(vectors: dict[Tensor, Tensor]) -> Any:
         with torch.no_grad(), _added(vectors):
-            logits: Tensor = run_model(model, batch).logits
-            return logits.log_softmax(-1)
+            return run_model(model, batch).logits.log_softmax(-1)
 
     try:
-        exact, effect = log_probabilities({}), log_probabilities({table: -vector})
+        exact, effect = run_with({}), run_with({table: -vector})
         folded = {named[name]: n * vector for name, n in compensation.items()}
-        moved = log_probabilities({table: -vector} | folded)
+        moved = run_with({table: -vector} | folded)
     except UnsupportedModel:
         return False  # it takes none of this kind
     return bool((moved - exact).abs().max() > 0.1 * (effect - exact).abs().max())
 
 
 def _candidates(model: Any) -> dict[str, Tensor]:
-    """The other lookup tables of as many features, the smallest first, as an edit should touch little."""
+    """Other lookup tables of as many features, the smallest first, as an edit should touch little."""
     table = model.get_output_embeddings().weight
     lookups = ((f"{name}.weight", x.weight) for name, x in model.named_modules() if isinstance(x, torch.nn.Embedding))
-    tables = [(name, x) for name, x in lookups if x is not table and x.shape[1] == table.shape[1]]
-    return dict(sorted(tables, key=lambda one: (one[1].shape[0], one[0]))[:_MOST_CANDIDATES])
+    tables = [(len(x), name, x) for name, x in lookups if x is not table and x.shape[1] == table.shape[1]]
+    return {name: x for _, name, x in sorted(tables, key=lambda one: one[:2])[:_MOST_CANDIDATES]}
 
 
 def lookups(model: Any) -> list[torch.nn.Embedding]:
@@ -86,7 +79,7 @@ def lookups(model: Any) -> list[torch.nn.Embedding]:
 
 
 def _scale(model: Any) -> float:
-    """The lookup's factor for rows: the square root of D in some (BART with scale_embedding), else 1."""
+    """The lookup may scale rows: by the square root of D in some (BART with scale_embedding)."""
     lookup = lookups(model)[-1]
     row = lookup.weight.detach()[:8]
     with torch.no_grad():
@@ -96,7 +89,7 @@ def _scale(model: Any) -> float:
 
 @contextmanager
 def _added(vectors: dict[Tensor, Tensor]) -> Iterator[None]:
-    """Each vector added to all rows of its table, and the tables put back to the bit."""
+    """Each vector is added to all rows of its table, and the tables are put back to the bit."""
     before = {table: table.detach().clone() for table in vectors}
     try:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""New values for the rows of tokens that were never trained: zero, outlying, or newly added rows."""
+"""New rows for tokens that were never trained."""
 
 import math
 import operator
@@ -51,11 +51,10 @@ def reinitialise_tokens(
 ) -> TokenEdit:
     """Write a copy of a model in which the rows of some tokens, and no others, are set anew.
 
-    The table and a head of its own are both edited, each from its own rows; a bias stays. The `ids` may be "zero", the
-    rows but the padding's that are zero or not finite, or "added", the tokens behind the tokenizer's own vocabulary,
-    some of which may be trained (the roles of a chat). Methods: "sub_tokens", the mean of the rows that the string
-    would be split into without them, or else "mean", that of all trained rows; "covariance", a draw around it by
-    `seed`, a tenth as wide as the trained rows are spread.
+    The table and a head of its own are both edited, each from its own rows; a bias stays. `ids` may be "zero", the rows
+    but the padding's that are zero or not finite, or "added", the tokens behind the tokenizer's own vocabulary, some of
+    which may be trained (the roles of a chat). Methods: "sub_tokens", the mean of the rows that the string is split
+    into without them, or else "mean", that of all trained rows; "covariance", a draw around it by `seed`.
     """
     way = way_named(method)
     creatable(out, outside=model)
@@ -70,35 +69,20 @@ def reinitialise_tokens(
     with edited_copy(files, out, tensors) as copy:
         for name in tensors:
             _require_other_rows(files, copy.files, name, chosen)
-        after = [_mean_norm(copy.files, matrix.name, chosen) for matrix in edited]
-        measured = tuple(replace(matrix, mean_norm_after=x) for matrix, x in zip(edited, after, strict=True))
+        measured = tuple(replace(x, mean_norm_after=_mean_norm(copy.files, x.name, chosen)) for x in edited)
         unchanged = compare_untouched(files, copy.files, frozenset(tensors))
         loss, no_loss = text_loss(files, copy.files, set(chosen), n, text, progress)
         ways: dict[int, Way] = {i: "mean" if way == "sub_tokens" and not parts[i] else way for i in chosen}
-        listed = chosen[:MOST_LISTED]
-        of_texts = zip(listed, token_texts(labels, listed), strict=True)
-        tokens = tuple(EditedToken(i, text, ways[i], parts.get(i, ())) for i, text in of_texts)
-        return TokenEdit(
-            name=files.path.resolve().name,
-            method=way,
-            edited=len(chosen),
-            tokens=tokens,
-            tensors=measured,
-            unchanged=unchanged,
-            seed=seed,
-            loss=loss,
-            no_loss=no_loss,
-            notes=_notes(ways, way, labels),
-            left_out=copy.left_out,
-        )
+        listed = zip(chosen, token_texts(labels, chosen[:MOST_LISTED]), strict=False)
+        tokens = tuple(EditedToken(i, text, ways[i], parts.get(i, ())) for i, text in listed)
+        made = files.path.resolve().name, way, len(chosen), tokens, measured, unchanged, seed
+        return TokenEdit(*made, loss, no_loss, _notes(ways, way, labels), copy.left_out)
 
 
 def way_named(method: str) -> Way:
     if method not in WAYS:
-        raise InputError(
-            f"expected --method (method=) {', '.join(WAYS)}, got {method!r}: "
-            f"{nearest(method, WAYS, 'choose what new rows are made of')}"
-        )
+        how = nearest(method, WAYS, "choose what new rows are made of")
+        raise InputError(f"expected --method (method=) {', '.join(WAYS)}, got {method!r}: {how}")
     return method
 
 
@@ -111,14 +95,12 @@ def _edited(
     method: Way,
     seed: int,
 ) -> tuple[list[EditedTensor], dict[str, NewTensor]]:
-    """The table, and the head where it is a matrix of its own; they and their copies with the new rows."""
     roles: dict[str, Literal["table", "head", "both"]] = {places.input: "both" if places.tied else "table"}
     if places.head is not None and not places.tied:
         own, n = files.entries[places.head].shape[0], files.entries[places.input].shape[0]
         if own != n:
-            raise InputError(
-                f"expected a head with as many rows as the table, got {own} and {n}: their ids mean different tokens"
-            )
+            got = f"got {own} and {n}: their ids mean different tokens"
+            raise InputError(f"expected a head with as many rows as the table, {got}")
         roles[places.head] = "head"
     edited, tensors = list[EditedTensor](), dict[str, NewTensor]()
     for name, role in roles.items():
@@ -126,29 +108,18 @@ def _edited(
         trained = trained_rows(rows, kept, with_covariance=method == "covariance")
         fresh = new_rows(rows, chosen, parts, trained, seed=seed)
         others = [other for other in vocabulary_matrices(files) if other not in roles.keys() | tensors.keys()]
-        # a checkpoint of torch.save holds shared rows under each of their names
+        # torch.save holds shared rows under each of their names
         for same in (name, *(other for other in others if same_rows(files, name, other))):
             tensors[same] = _with_rows(files, same, chosen, fresh)
         (n, d), before = rows.shape, _mean_norm(files, name, chosen)
-        edited.append(
-            EditedTensor(
-                name=name,
-                role=role,
-                n=n,
-                d=d,
-                dtype=FLOATS[files.entries[name].dtype],
-                rows_equal=n - len(chosen),
-                mean_norm_others=trained.mean_norm,
-                mean_norm_before=before if math.isfinite(before) else None,
-                mean_norm_after=0.0,
-                shrinkage=trained.shrinkage,
-            )
-        )
+        norms = trained.mean_norm, before if math.isfinite(before) else None, 0.0
+        dtype = FLOATS[files.entries[name].dtype]
+        edited.append(EditedTensor(name, role, n, d, dtype, n - len(chosen), *norms, trained.shrinkage))
     return edited, tensors
 
 
 def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -> NewTensor:
-    """The matrix with `rows` at `ids`; all others as they are stored, to the bit."""
+    """All other rows stay as they are stored, to the bit."""
     source, entry = files.tensors[name]
     at = torch.tensor(ids)
 
@@ -180,19 +151,16 @@ def _require_other_rows(files: ModelFiles, copy: ModelFiles, name: str, ids: Seq
         other[at[(at >= start) & (at < start + len(a))] - start] = False
         changed, start = changed + int(other.sum()), start + len(a)
     if changed:
-        raise InputError(
-            f"expected all rows of {name!r} but {len(ids)} to be as they were, got {changed} others: the "
-            "original was written to meanwhile, or the disk is faulty; nothing was written"
-        )
+        got = f"got {changed} others: the original was written to, or the disk is faulty; nothing was written"
+        raise InputError(f"expected all rows of {name!r} but {len(ids)} to be as they were, {got}")
 
 
 def _notes(ways: Mapping[int, Way], method: Way, labels: Labels) -> tuple[str, ...]:
     n, without = len(ways), sum(way != method for way in ways.values())
     nameless = sum(labels[i] is None for i in ways) if labels else 0
     mean = f"{without} of {n} tokens cannot be written with others; their rows are the mean of all trained rows."
-    reached = "no text reaches them, but a head now scores them like others."
-    rows = f"{nameless} of {n} rows stand for no token of the tokenizer: {reached}"
-    return ((mean,) if without else ()) + ((rows,) if nameless else ())
+    rows = f"{nameless} of {n} rows stand for no token of the tokenizer: no text reaches them, but a head now scores"
+    return (mean,) * bool(without) + (f"{rows} them like others.",) * bool(nameless)
 
 
 def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int, labels: Labels) -> list[int]:
@@ -204,17 +172,16 @@ def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int,
             what = "is zero or not finite" if ids == "zero" else "was added behind the vocabulary"
             raise InputError(f"expected a token whose row {what} in {files.path}, got none: give ids")
         return chosen
-    chosen = sorted({whole_id(i) for i in ids})
+    chosen = sorted(set(map(whole_id, ids)))
     if not chosen:
         raise InputError("expected ids of tokens to set anew, got none: give at least one")
-    wrong = next((i for i in (chosen[0], chosen[-1]) if not 0 <= i < n), None)
-    if wrong is not None:
-        raise InputError(f"expected ids from 0 to {n - 1}, got {wrong}: give ids of rows that {places.input} has")
+    if wrong := [i for i in (chosen[0], chosen[-1]) if not 0 <= i < n]:
+        raise InputError(f"expected ids from 0 to {n - 1}, got {wrong[0]}: give ids of rows that {places.input} has")
     return chosen
 
 
 def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
-    """The tokens, but for the padding, with a row that is zero or not finite in the table or the head."""
+    """Tokens with a row that is zero or not finite in the table or the head, but for the padding."""
     empty = set[int]()
     for name in filter(None, (places.input, places.head)):
         start, rows = 0, rows_of(files, name)
@@ -227,14 +194,13 @@ def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
 
 
 def _added_tokens(files: ModelFiles, n: int) -> list[int]:
-    """The ids below `n` of tokens that were added behind the vocabulary of the tokenizer's model."""
     tokenizer = _tokenizer(files, "give ids, or zero (--tokens zero)")
     own = set(tokenizer.get_vocab(with_added_tokens=False).values())
     return sorted(i for i in tokenizer.get_added_tokens_decoder() if i not in own and i < n)
 
 
 def whole_id(value: Any) -> int:
-    """`value` as an int; `int` would cut one that is not whole."""
+    """`int` would cut a number that is not whole."""
     try:
         return operator.index(value)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""`repair_encoder`: a Sentence Transformers model with a repair inside, proven on sentences first."""
+"""`repair_encoder`: a Sentence Transformers model with a repair inside."""
 
 import time
 from collections.abc import Sequence
@@ -14,29 +14,27 @@ from uncone.records.text import percent
 from uncone.repairs.record import Repaired
 from uncone.repairs.sentence_transformers import WHERE, embed, insert_into_directory, without_normalize
 from uncone.repairs.sentences import Sentences, read_sentences
-from uncone.repairs.vectors import Fit, Geometry, RepairOptions, Written, compare, fit_repair, record_of
+from uncone.repairs.vectors import Fit, Geometry, RepairOptions, compare, fit_repair, record_of
 from uncone.roles import Path_, Progress
 from uncone.rows import as_rows
 from uncone.transforms import ZIPF_REPAIRS, repair_named
 from uncone.transforms.fitting import affine_of, shared_name
 
 Tensor = torch.Tensor
-HELD_OUT = 5  # every fifth sentence is measured and not fitted on: rows that are fitted on are centred by construction
+HELD_OUT = 5  # every fifth sentence is measured and not fitted on, which would centre it by construction
 FEW = 100  # fewer measured sentences say more of the sample than of the model
 AGREEMENT = 1e-5  # of the longest vector: how far the written model may be off the repaired vectors
-ROUNDINGS = 4.0  # the same of a model in 16 bits: times its epsilon
+ROUNDINGS = 4.0  # times the epsilon of a model in 16 bits: the same
 _PROBES = ("A short sentence.", "Two men are playing chess in a park.", "Interest rates rose again in March.", "???")
 _MOST_PROBES = 64
 
 
 def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress: Progress | None = None) -> Repaired:
-    """Write a copy of an encoder with a repair before its Normalize; `uncone.repair` has checked the arguments."""
+    """`uncone.repair` has checked the arguments."""
     method, opened = options.method, open_spec(spec)
     directory = opened.path
-    # what cannot stand in a model is refused before its sentences are embedded
     if method in ZIPF_REPAIRS:
-        advice = f"choose {method.removeprefix('zipf_')}"
-        raise InputError(f"expected a repair of sentences, got {method} of tokens: {advice}")
+        raise InputError(f"expected a repair of sentences, got {method} of tokens: use {method.removeprefix('zipf_')}")
     if method is not None and not (transformation := repair_named(method, d=2**31)).affine:
         affine_of(transformation, WHERE)
     text = Sentences() if options.text is None else read_sentences(options.text, most=options.most_sentences)
@@ -57,12 +55,12 @@ def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress:
         fit.transformation.save(options.save)
     geometry = compare(*model.both(fit, measured)) if measured else Geometry()
     affine, n = affine_of(fit.transformation, WHERE), 0 if fit.fitted is None else fit.fitted.n
-    written = Written("encoder", opened.name, out, n, affine.d, affine.k, "float32", seconds, spec)
-    return record_of(fit, geometry, written, options, tuple(notes))
+    size: dict[str, Any] = {"n": n, "d": affine.d, "k": affine.k, "dtype": "float32", "out": shared_name(str(out))}
+    return record_of(fit, geometry, options, tuple(notes), spec, seconds, kind="encoder", name=opened.name, **size)
 
 
 class _Model:
-    """A model, and the embeddings of the sentences that it was given, before its Normalize."""
+    """A model without its Normalize, and the embeddings of the sentences that it was given."""
 
     def __init__(self, directory: Path, progress: Progress | None) -> None:
         model = load_sentence_transformer(directory)
@@ -70,7 +68,7 @@ class _Model:
         self._normalizes = len(self._before) < len(model)
 
     def check(self, copy: Path, fit: Fit, sentences: Sequence[str]) -> list[str]:
-        """Raise InputError unless the written model gives the repaired vectors; notes on its rounding."""
+        """InputError unless the written model gives the repaired vectors; notes on its rounding."""
         _, expected = self.both(fit, sentences)
         written = load_sentence_transformer(copy)
         got = embed(written, sentences)
@@ -79,48 +77,43 @@ class _Model:
         most = AGREEMENT * expected.norm(dim=1).max()
         if got.shape != expected.shape or not bool(((got - expected).abs() <= most).all()):
             raise InputError(
-                "expected the written model to give the repaired vectors, got others: nothing was written; "
-                "its last modules do more than to normalise, so apply the repair to its vectors instead"
+                "expected the written model to give the repaired vectors, got others: nothing was written; its last "
+                "modules do more than to normalise, so apply the repair to its vectors instead"
             )
         return []
 
     def both(self, fit: Fit, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
         x = self.embed(sentences)
-        y = fit.transformation.transform(x)
-        normalize = torch.nn.functional.normalize
+        y, normalize = fit.transformation.transform(x), torch.nn.functional.normalize
         return (normalize(x), normalize(y)) if self._normalizes else (x, y)
 
     def embed(self, sentences: Sequence[str]) -> Tensor:
-        """Each sentence is embedded once."""
-        new = [sentence for sentence in sentences if sentence not in self._vectors]
-        progress = self._progress
+        progress, new = self._progress, [each for each in sentences if each not in self._vectors]
         tick = None if progress is None else lambda done: progress("embedding sentences", done, len(new))
         if new:
             self._vectors.update(zip(new, embed(self._before, new, progress=tick), strict=True))
-        return torch.stack([self._vectors[sentence] for sentence in sentences])
+        return torch.stack([self._vectors[each] for each in sentences])
 
 
 def narrow_dtype(model: Any) -> torch.dtype | None:
-    """float16 or bfloat16, where the model runs in one of them."""
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     return dtype if torch.finfo(dtype).bits == 16 else None
 
 
 def told_of_rounding(got: Tensor, expected: Tensor, dtype: torch.dtype) -> str:
     """How far vectors (N, K) of a model in 16 bits are from the repaired ones, which are float32."""
-    name = str(dtype).removeprefix("torch.")
-    apart = float("nan")
+    name, apart = str(dtype).removeprefix("torch."), float("nan")
     if got.shape == expected.shape:
         apart = float((got - expected).norm(dim=1).max() / expected.norm(dim=1).max())
     if not apart <= ROUNDINGS * torch.finfo(dtype).eps:
         raise InputError(
-            f"expected the written model to give the repaired vectors up to the rounding of {name}, in which "
-            f"it runs, got others by {apart:.2g} of the longest: nothing was written; save the model in "
-            "float32 first, or apply the repair to its vectors instead"
+            f"expected the written model to give the repaired vectors up to the rounding of {name}, in which it runs, "
+            f"got others by {apart:.2g} of the longest: nothing was written; save the model in float32 first, or apply "
+            "the repair to its vectors instead"
         )
     return (
-        f"The model runs in {name}, and its new layer too: its vectors are up to {percent(apart)} of the "
-        "longest off those that are measured here, which the repair gives in float32."
+        f"The model runs in {name}, and its new layer too: its vectors are up to {percent(apart)} of the longest off "
+        "those that are measured here, which the repair gives in float32."
     )
 
 

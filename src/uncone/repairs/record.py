@@ -1,4 +1,4 @@
-"""The record of a repair: what was written, what it did to the vectors' geometry, and what it cost."""
+"""The record of a repair."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,17 +13,12 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, counted, number, plural, title
 
-_SHORT = 12
 NOT_KNOWN = "whether it helps is not known: `uncone evaluate` asks a task."  # in the verdict where no task chose
-_LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}
-"""What the numbers show. Whether that is good only a task says, so all have the colour of a note."""
-_UNIT = 1e-3
+_LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}  # notes: only a task says whether that is good
 
 
 @part
 class RepairCost:
-    """The cost of a repair."""
-
     fit_seconds: float | None  # none where the repair was loaded
     apply_seconds: float
     # norm of all changes over the norm of all vectors, of those that were measured; none where the number of columns
@@ -34,7 +29,7 @@ class RepairCost:
 
 @part
 class Lengths:
-    """Euclidean norms of rows."""
+    """Norms of rows."""
 
     mean: float  # of the norms of the measured rows; zero rows are left out
     smallest: float
@@ -42,8 +37,7 @@ class Lengths:
 
     @property
     def is_unit(self) -> bool:
-        """All are within 0.001 of 1."""
-        return 1 - self.smallest <= _UNIT and self.largest - 1 <= _UNIT
+        return 1 - self.smallest <= 1e-3 and self.largest - 1 <= 1e-3
 
 
 @dataclass(frozen=True)
@@ -102,24 +96,22 @@ class Repaired(Record):
 
     @property
     def label(self) -> str:
-        """The method with what its name leaves open: the power of a whitening, and the division by norms."""
+        """With the power of a whitening, and the division by norms, which the method leaves open."""
         power = self.options.get("power")
         more = [*([] if power is None else [f"power {power:g}"]), *["normalised"] * self.normalized]
         return f"{self.method} ({', '.join(more)})" if more else self.method
 
     @property
     def lost_unit_length(self) -> bool:
-        """Whether rows of length 1 have other lengths now."""
         before, after = self.lengths_before, self.lengths_after
         return before is not None and before.is_unit and after is not None and not after.is_unit
 
     def chosen_by(self, selection: Selection, *notes: str) -> "Repaired":
-        """The same repair with the evidence of the task that chose it: its verdict leaves nothing open."""
+        """The same repair with the evidence of the task that chose it."""
         verdict = self.verdict.replace(NOT_KNOWN, f"{selection.task} chose the repair, by {selection.measure}.")
         return replace(self, selection=selection, verdict=verdict, next_step="", notes=(*self.notes, *notes))
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each measure, before and after."""
         return [
             {"measure": b.name, "before": b.value, "after": a.value, "reference": a.reference, "better": b.better}
             for b, a in zip(self.before, self.after, strict=True)
@@ -147,11 +139,10 @@ class Repaired(Record):
     def _facts(self) -> list[str]:
         size = f"{counted(self.n, 'row')} of {counted(self.k, 'column')}, {self.dtype}"
         facts = [f"{self.out}: {size if self.kind == 'vectors' else 'an encoder that loads without uncone'}"]
-        if self.fitted is not None:
-            digest = "" if self.fitted.sha256 is None else f", sha256 {self.fitted.sha256[:_SHORT]}..."
-            weighted = "" if self.fitted.weights is None else ", weighted"
-            size = f"{count(self.fitted.n)} x {count(self.fitted.d)}{weighted}{digest}"
-            facts.append(f"{self.label}; fitted on {self.fitted.name} ({size})")
+        if (rows := self.fitted) is not None:
+            digest = "" if rows.sha256 is None else f", sha256 {rows.sha256[:12]}..."
+            size = f"{count(rows.n)} x {count(rows.d)}{'' if rows.weights is None else ', weighted'}{digest}"
+            facts.append(f"{self.label}; fitted on {rows.name} ({size})")
         if self.before:
             items = plural(self.measured, "row" if self.kind == "vectors" else "sentence")
             facts.append(f"measured on {count(self.measured)} {items}, before and after")

@@ -1,4 +1,4 @@
-"""`repair`: a repaired copy of vectors, or of an encoder, and what changed: measured on what was written."""
+"""`repair`: a repaired copy of vectors, or of an encoder, and what changed."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from uncone.model.open import check_targets_apart, open_rows, open_spec
 from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.records.text import counted, plural
 from uncone.repairs.record import Repaired
-from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, Written, compare, fit_repair, record_of
+from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, compare, fit_repair, record_of
 from uncone.roles import Keep, Model, Out, Path_, Progress, Read, Role, Source, Vectors, Write
 from uncone.rows import Rows
 from uncone.rows.ids import Ids
@@ -56,8 +56,7 @@ def repair(
     """Write a repaired copy of vectors or of an encoder, and measure the written copy.
 
     Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a layer
-    before its Normalize; any program loads the copy, without uncone. The copy is loaded and run before it appears under
-    its name.
+    before its Normalize, and any program loads the copy, without uncone. It is run before it appears under its name.
 
     Args:
         spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence Transformers, or
@@ -91,14 +90,13 @@ def repair(
         progress: called with (the step, rows or sentences done, of how many).
 
     Returns:
-        A `Repaired`: the verdict, both sides of the measures, the cost and notes. An encoder is measured on its output,
-        so on unit vectors where it has a Normalize. A `Selection` where the judgements call for
-        no repair: then nothing is written.
+        A `Repaired`; an encoder is measured on its output, so on unit vectors where it has a Normalize. A `Selection`
+        where the judgements call for no repair: then nothing is written.
 
     Raises:
         InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite or too
             few, an encoder with code of its own or a repair that is not affine for one, nothing to fit on, an `out`
-            that may not or cannot be written, a copy that does not give the repaired vectors. Then nothing is changed.
+            that cannot be written, a copy that does not give the repaired vectors. Then nothing is changed.
     """
     options = RepairOptions(
         method, text, fit_on, load, counts, save, force, overwrite, skip_nonfinite, most_sentences, normalize
@@ -142,9 +140,11 @@ def repair(
     geometry = compare(rows, open_file(applied.path, applied.part or None, applied.format))
     (n, k), d, name = applied.shape, rows.shape[1], shared_name(rows.name)
     words = spec.is_model or source_of(rows).format in WORDS
-    written = Written("vectors", name, out, n, d, k, applied.dtype, applied.seconds, spec, words)
+    written = {"kind": "vectors", "name": name, "n": n, "d": d, "k": k, "dtype": applied.dtype}
+    written["out"] = shared_name(str(out))
     zero, left_out = _lost(applied.zero_rows, rows)
-    return record_of(fit, geometry, written, options, tuple(filter(None, (zero, *applied.notes, left_out))))
+    notes = tuple(filter(None, (zero, *applied.notes, left_out)))
+    return record_of(fit, geometry, options, notes, spec, applied.seconds, words, **written)
 
 
 def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_own: bool) -> None:
@@ -153,11 +153,9 @@ def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_ow
     if is_own and flag is not None:
         raise InputError("expected --queries without --data, --cache and --task, got both: leave one out")
     if method == "auto" and data is None and not is_own:
-        raise InputError(
-            "expected --data DIR with --method auto, got none: a task chooses, and needs its data (or --queries, "
-            "--documents and --qrels, own vectors with judgements)"
-        )
-    if flag is not None and method != "auto" and not (method is None and data is not None):
+        got = "got none: a task chooses, and needs its data (or --queries, --documents and --qrels, own vectors with"
+        raise InputError(f"expected --data DIR with --method auto, {got} judgements)")
+    if flag is not None and method != "auto" and (method is not None or data is None):
         named = "no method" if method is None else f"--method {method}"
         raise InputError(f"expected {flag} with --method auto, got it with {named}: other methods ask no task")
 
@@ -173,55 +171,54 @@ def _chosen(
 
 
 def _by_own(
-    given_own: dict[str, Any], spec: Path_, out: Path_, options: RepairOptions, progress: Progress | None
+    arrays: dict[str, Any], spec: Path_, out: Path_, options: RepairOptions, progress: Progress | None
 ) -> Repaired | Selection:
-    """The repair that own judgements choose, fitted on their documents."""
     need_torch("judgements that choose the repair")
     from uncone.evaluation.own_vectors import own_vectors
     from uncone.evaluation.select_repair import select_repair
 
-    if given_own["documents"] is None and (given_own["queries"] is not None or given_own["qrels"] is not None):
-        given_own = {**given_own, "documents": spec}
-    own = own_vectors(None, **given_own, task=None, others={})
+    if arrays["documents"] is None and (arrays["queries"] is not None or arrays["qrels"] is not None):
+        arrays["documents"] = spec
+    own = own_vectors(None, **arrays, task=None, others={})
     assert own is not None
     given = {"method": options.method, "fit-on": options.fit_on, "load": options.load, "counts": options.counts}
     other = next((name for name, value in given.items() if value not in (None, "auto")), None)
     if other is not None:
-        advice = "the judgements choose the method, and it is fitted on the documents"
-        raise InputError(f"expected no --{other} with --queries, got {given[other]}: {advice}")
+        how = "the judgements choose the method, and it is fitted on the documents"
+        raise InputError(f"expected no --{other} with --queries, got {given[other]}: {how}")
     files = [one for one in (own.qrels, own.ids, own.query_ids) if isinstance(one, str | os.PathLike)]
     check_targets_apart((split_part(os.fspath(out))[0], options.save), (own.queries, own.documents), files)
     if check_repair(spec, out, replace(options, method="auto")) == "encoder":
-        advice = "for a model give a task's data (--data DIR)"
-        raise InputError(f"expected vectors to repair with --queries, got the encoder {os.fspath(spec)}: {advice}")
+        how = "for a model give a task's data (--data DIR)"
+        raise InputError(f"expected vectors to repair with --queries, got the encoder {os.fspath(spec)}: {how}")
     d, width = open_rows(spec).shape[1], open_rows(own.documents).shape[1]
     if d != width:
-        advice = "give vectors of one model"
-        raise InputError(f"expected documents of {d} features like {os.fspath(spec)}, got {width}: {advice}")
-    why = f"Chosen by the judgements in {own.told}, whose interval decides, and not by these measures."
+        got = f"got {width}: give vectors of one model"
+        raise InputError(f"expected documents of {d} features like {os.fspath(spec)}, {got}")
     selection = select_repair(**vars(own), progress=progress)
+    why = f"Chosen by the judgements in {own.told}, whose interval decides, and not by these measures."
     return _chosen(selection, why, spec, out, replace(options, fit_on=own.documents), progress)
 
 
 def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
-    """Refuse an impossible `repair` before any work. The method may be "auto": it is chosen later."""
+    """Refuse an impossible `repair` before any work. The method may be "auto"."""
     spec = open_spec(spec)
     kind = kind_of(spec)
     if kind == "model":
         raise InputError(
-            "expected vectors or a directory of Sentence Transformers, got the language model "
-            f"{os.fspath(spec)}: name a matrix (MODEL#input); center_head and repair_tokens (`uncone "
-            "center-head`, `uncone repair-tokens`) edit a whole model"
+            f"expected vectors or a directory of Sentence Transformers, got the language model {os.fspath(spec)}: name "
+            "a matrix (MODEL#input); center_head and repair_tokens (`uncone center-head`, `uncone repair-tokens`) edit "
+            "a whole model"
         )
     text, fit_on, counts, load, save = options.text, options.fit_on, options.counts, options.load, options.save
-    is_encoder, of_vectors = kind == "encoder", ("counts", "overwrite", "skip_nonfinite", "normalize")
-    what = "a model" if is_encoder else "vectors"
-    for name in of_vectors if is_encoder else ("text",):
+    others = {"encoder": ("counts", "overwrite", "skip_nonfinite", "normalize"), "vectors": ("text",)}
+    for name in others[kind]:
         if getattr(options, name) not in (None, False):
+            what = "a model" if kind == "encoder" else "vectors"
             raise InputError(f"expected no --{name.replace('_', '-')} with {what}, got it: leave it out")
     if kind == "encoder" and text is None and fit_on is None and load is None:
-        advice = "give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
-        raise InputError(f"expected sentences to fit on, got none: {advice}")
+        how = "give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
+        raise InputError(f"expected sentences to fit on, got none: {how}")
     check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
     if kind == "vectors":  # before the pass that looks for rows to skip
         check_out(out, open_rows(spec), overwrite=options.overwrite)
@@ -233,20 +230,19 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
         raise InputError(f"expected either --load or {fitted[0]}, got both: what is loaded was fitted before")
     if load is None and options.method is None:
         raise InputError(
-            f"expected a repair by its name (--method NAME, method=) out of {', '.join(REPAIRS)}; or --method "
-            "auto with --data DIR, or with --queries and --qrels, to have one chosen by a task; got neither: no "
-            "repair helps every task, so by default vectors stay as they are"
+            f"expected a repair by its name (--method NAME, method=) out of {', '.join(REPAIRS)}; or --method auto "
+            "with --data DIR, or with --queries and --qrels, to have a task choose; got neither: no repair helps every "
+            "task, so by default vectors stay as they are"
         )
     if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")
     if save is not None and writable(save).exists() and not options.overwrite:
-        advice = "choose another name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
-        raise InputError(f"expected a new file for the transformation, got {os.fspath(save)} which exists: {advice}")
+        how = "choose another name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
+        raise InputError(f"expected a new file for the transformation, got {os.fspath(save)} which exists: {how}")
     return kind
 
 
 def kind_of(spec: Path_) -> Kind:
-    """A matrix, a directory of Sentence Transformers, or a language model as a whole."""
     opened = open_spec(spec)
     if opened.part is not None or not opened.is_model:
         return "vectors"
@@ -254,7 +250,7 @@ def kind_of(spec: Path_) -> Kind:
 
 
 def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired:
-    """The record with commands that can be pasted here: a record is passed on, and holds the ends of paths."""
+    """Give commands that can be pasted here: a record is passed on, and holds the ends of paths."""
     given = (arguments.get(name) for name in ("spec", "out", "fit_on", "load", "save"))
     names = [os.fspath(name) for name in given if name is not None]
 
@@ -268,11 +264,9 @@ def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired
 
 
 def _lost(zeros: int, rows: Rows) -> tuple[str, str]:
-    """Notes on rows that are zero, and on rows that were left out; empty where there are none."""
-    subject = ("row that is", "rows that are")
+    subject, n = ("row that is", "rows that are"), len(rows.left_out)
     zero = f"{counted(zeros, *subject)} all zero {plural(zeros, 'stays', 'stay')} zero"
     zero = f"{zero}: {plural(zeros, 'it has', 'they have')} no direction to repair." if zeros else ""
-    n = len(rows.left_out)
     left_out = f"{counted(n, *subject)} not finite {plural(n, 'is', 'are')} not in what was written"
     moved = "rows behind it have other numbers now, and of what stands beside them only labels are kept"
     return zero, f"{left_out}, the first row {rows.left_out[0]}: {moved}." if n else ""

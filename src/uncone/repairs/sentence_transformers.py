@@ -1,5 +1,5 @@
-"""Sentence Transformers models, saved or loaded: embeddings, and an affine repair before their Normalize, as one Dense
-layer, which any program loads without uncone. No code of a model is run."""
+"""Embeddings of Sentence Transformers models, and an affine repair before their Normalize, as one Dense layer, which
+any program loads without uncone. No code of a model is run."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from uncone.model.directory import copied_files
 from uncone.model.files import read_json
 from uncone.model.hugging_face import need
 from uncone.model.sentence_transformers import LIBRARY, MODULES, read_modules
-from uncone.roles import Path_
+from uncone.roles import Path_, Ticks
 from uncone.rows.safetensors import to_bytes
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, affine_of
@@ -27,8 +27,6 @@ from uncone.version import __version__
 
 Tensor = torch.Tensor
 Repair = Transformation | Affine | Normalized
-_DENSE = "sentence_transformers.models.Dense"  # the name that versions 2 to 6 know
-_IDENTITY = "torch.nn.modules.linear.Identity"
 _NAME = "repair"
 _SENTENCE = "sentence_embedding"
 _NORMALIZE = "Normalize"
@@ -37,11 +35,8 @@ WHERE = "a Sentence Transformers model"
 
 
 def insert(model: Any, transformation: Repair) -> Any:
-    """Insert the repair into a loaded `SentenceTransformer`, which changes: before its last Normalize, or at its end.
-
-    The transformation is affine, and was fitted on the vectors before that Normalize (`without_normalize`). Returned is
-    the Dense module that was inserted, in the dtype and on the device of the model.
-    """
+    """Insert an affine repair, fitted on vectors of `without_normalize`, into a loaded `SentenceTransformer`, which
+    changes: before its last Normalize, or at its end. Returns the Dense module, in the model's dtype and device."""
     st = need(*LIBRARY)
     affine = affine_of(transformation, WHERE)
     named = list(model._modules.items())
@@ -49,7 +44,7 @@ def insert(model: Any, transformation: Repair) -> Any:
     _check_width(affine.d, _width([module for _, module in named[:at]]))
     matrix, constant = affine.as_linear()
     parameter = next(model.parameters(), torch.empty(0))
-    weight, bias = (torch.tensor(x).to(parameter.device, parameter.dtype) for x in (matrix.T, constant))
+    weight, bias = (torch.tensor(x).to(parameter) for x in (matrix.T, constant))
     try:  # elsewhere since version 6, and the old place warns
         from sentence_transformers.base.modules.dense import Dense
     except ImportError:
@@ -64,12 +59,9 @@ def insert(model: Any, transformation: Repair) -> Any:
 def insert_into_directory(
     directory: Path_, transformation: Repair, out: Path_, *, check: Callable[[Path], None] | None = None
 ) -> Path:
-    """Write a copy of a saved model with the repair before its last Normalize, or at its end, as `insert` does.
-
-    All files are copied as they are, but for one more entry in modules.json and one new folder. The new directory `out`
-    appears whole or not at all: `check` is called with the finished copy before it has its name, and an error leaves
-    nothing.
-    """
+    """Write a copy of a saved model with the repair where `insert` puts it: one more entry in modules.json and one more
+    folder. `out` appears whole or not at all: `check` is called with the finished copy before it has its name, and an
+    error leaves nothing."""
     source, target = Path(directory), Path(out)
     affine = affine_of(transformation, WHERE)
     modules = read_modules(source)
@@ -79,7 +71,8 @@ def insert_into_directory(
         place = _free(f"{at}_Dense", os.listdir(folder))
         _write_dense(folder / place, affine)
         # names stay, as options refer to them; numbers count anew
-        ours = {"name": _free(_NAME, [module["name"] for module in modules]), "path": place, "type": _DENSE}
+        ours = {"name": _free(_NAME, [module["name"] for module in modules]), "path": place}
+        ours["type"] = "sentence_transformers.models.Dense"  # the name that versions 2 to 6 know
         all_modules = [{**module, "idx": i} for i, module in enumerate((*modules[:at], ours, *modules[at:]))]
         (folder / MODULES).write_text(json.dumps(all_modules, indent=2), encoding="utf-8")
         if check is not None:
@@ -100,7 +93,7 @@ def _config(directory: Path, module: dict[str, Any]) -> dict[str, Any]:
 
 
 def _configured_width(directory: Path, module: dict[str, Any]) -> int | None:
-    """How wide the module's embeddings are, if its configuration says it in a known way."""
+    """None unless the module's configuration says it in a known way."""
     kind, config = module["type"].rpartition(".")[2], _config(directory, module)
     if kind == "Dense":
         width, count = config.get("out_features"), 1
@@ -122,16 +115,14 @@ def _width(modules: Sequence[Any]) -> int | None:
 
 def _check_width(given: int, d: int | None) -> None:
     if d not in (None, given):
-        raise InputError(
-            f"expected a transformation of rows of {d} features, as the model gives them before its "
-            f"Normalize, got one of {given}: fit it on those"
-        )
+        rows = f"rows of {d} features, as the model gives them before its Normalize"
+        raise InputError(f"expected a transformation of {rows}, got one of {given}: fit it on those")
 
 
 def _write_dense(folder: Path, affine: Affine) -> None:
-    """Dense as Sentence Transformers saves it: Identity is said, as Tanh would be taken otherwise."""
     folder.mkdir()
-    config = {"in_features": affine.d, "out_features": affine.k, "bias": True, "activation_function": _IDENTITY}
+    identity = "torch.nn.modules.linear.Identity"  # Tanh would be taken otherwise
+    config = {"in_features": affine.d, "out_features": affine.k, "bias": True, "activation_function": identity}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     matrix, bias = affine.as_linear()
     header = {"format": "pt", "uncone": __version__}
@@ -142,21 +133,20 @@ def _write_dense(folder: Path, affine: Affine) -> None:
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
-    """The name, or with a number after it the first that is not taken."""
+    """The name, with a number after it where it is taken."""
     numbered = (f"{name}_{i}" for i in itertools.count(2))
     return next(free for free in itertools.chain([name], numbered) if free not in taken)
 
 
 def without_normalize(model: Any) -> Any:
-    """The model without its last Normalize: a repair is fitted on the vectors that it gives."""
+    """A repair is fitted on its vectors."""
     modules = list(model)[: _insertion([type(module).__name__ for module in model])]
     named = {"prompts": model.prompts, "default_prompt_name": model.default_prompt_name}
     short = need(*LIBRARY).SentenceTransformer(modules=modules, local_files_only=True, **named)
     return short.to(model.device).eval()
 
 
-def embed(model: Any, sentences: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Tensor:
-    """The sentences' embeddings, float32 (N, D) on the CPU."""
+def embed(model: Any, sentences: Sequence[str], *, progress: Ticks = None) -> Tensor:
     parts = []
     for start in range(0, len(sentences), _AT_ONCE):
         some = list(sentences[start : start + _AT_ONCE])
@@ -168,5 +158,5 @@ def embed(model: Any, sentences: Sequence[str], *, progress: Callable[[int], Non
 
 
 def _insertion(kinds: Sequence[str]) -> int:
-    """Before the Normalize modules at the end; that is the end itself where there is none."""
+    """Before the Normalize modules at the end, if any."""
     return len(list(itertools.dropwhile(lambda kind: kind == _NORMALIZE, reversed(kinds))))

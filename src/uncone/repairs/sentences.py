@@ -15,7 +15,7 @@ LONGEST_LINE = 2**20
 
 @dataclass(frozen=True)
 class Sentences:
-    """Different lines of a text, in their order, and how many it has: more where some were drawn."""
+    """Different lines of a text, in their order, of `n`: more where some were drawn."""
 
     lines: tuple[str, ...] = ()
     n: int = 0
@@ -26,14 +26,11 @@ class Sentences:
 
 
 def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
-    """The different lines of a text in UTF-8 that are not empty, in the order in which they first stand.
-
-    It is read once. Of more than `most` different lines so many are drawn, each as likely as the others and the same
-    every time (Vitter 1985, algorithm R); a line that was not kept counts anew where it is repeated.
-    """
+    """The different lines of a text in UTF-8 that are not empty, in the order in which they first stand. Of more than
+    `most` lines so many are drawn in one pass, all as likely and the same every time (Vitter 1985, algorithm R); a line
+    that was not kept counts anew where it is repeated."""
     if most < LEAST_SENTENCES:
-        advice = "fewer say nothing of others"
-        raise InputError(f"expected to keep at least {LEAST_SENTENCES} sentences, got {most}: {advice}")
+        raise InputError(f"expected to keep at least {LEAST_SENTENCES} sentences, got {most}: fewer say too little")
     lines = lines_of(path, how="give a text file in UTF-8, one sentence a line", longest=LONGEST_LINE)
     sentences = _drawn(filter(None, (line.strip() for _, line in lines)), most)
     if (n := len(sentences.lines)) < LEAST_SENTENCES:

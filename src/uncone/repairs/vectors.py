@@ -1,4 +1,4 @@
-"""A repair of vectors: fitted or loaded, and what it did to them, by measures before and after."""
+"""A repair of vectors: fitted or loaded, and what it did to them."""
 
 import os
 import time
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -30,19 +30,15 @@ from uncone.version import versions
 
 MOST_SENTENCES = 100_000  # more embeddings would not move a mean or a covariance, and all are held in memory
 MOST_ROWS = 65_536
-_MOST_BYTES = 128 * 2**20  # of the measured rows on each side: so many give the numbers of all rows to three digits
+_MOST_BYTES = 128 * 2**20  # of measured rows on each side, which give the numbers of all rows to three digits
 NEAR_ZERO = 0.05  # a mean cosine below this is no common direction to speak of
-CLEARLY_MORE = 0.05  # of IsoScore and the mean cosine, 0 to 1: a smaller step is none that a reader would act on
+CLEARLY_MORE = 0.05  # of IsoScore and the mean cosine: nobody would act on a smaller step
 _ZIPF = "zipf_"
 _TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "partition_isotropy": "I(W)"}
 _UNWEIGHTED = (
-    "The fit weighs rows by how often their tokens occur; the measures count each row once, so that they "
-    "need not improve."
+    "The fit weighs rows by how often their tokens occur; the measures count each row once, so they need not improve."
 )
-_TURNED = (
-    "PCA whitening also turns the axes: a coordinate is no longer that of the source, and how far vectors "
-    "moved says little."
-)
+_TURNED = "PCA whitening also turns the axes: coordinates are not the source's, and how far vectors moved says little."
 _GEOMETRY = "These numbers are about the vectors' geometry, not about a task."
 
 
@@ -65,8 +61,6 @@ class RepairOptions:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted transformation, its method, its rows, the seconds to fit (None where loaded), and notes."""
-
     transformation: Transformation | Affine | Normalized
     method: str
     fitted: Fitted | None
@@ -75,7 +69,7 @@ class Fit:
 
 
 def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progress | None = None) -> Fit:
-    """The transformation that `options` load, or fit on the rows they name or else on `own` rows."""
+    """Load what `options` say, or fit on the rows they name or else on `own` rows."""
     if options.load is not None:
         loaded = load(options.load)
         inner = undivided(loaded)
@@ -86,18 +80,17 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
     method, counts = options.method, options.counts
     assert method is not None  # check_repair refused it
     rows = own() if options.fit_on is None else open_rows(options.fit_on, skip_nonfinite=options.skip_nonfinite)
-    transformation = repair_named(method, d=rows.shape[1])
-    if options.force and isinstance(transformation, Whiten):
-        transformation.force = True
+    repair = repair_named(method, d=rows.shape[1])
+    if options.force and isinstance(repair, Whiten):
+        repair.force = True
     if method.startswith(_ZIPF) and counts is None:
-        advice = f"give --counts F (counts=F), or choose {method.removeprefix(_ZIPF)}"
-        raise InputError(f"expected counts of tokens for {method}, got none: {advice}")
+        how = f"give --counts F (counts=F), or choose {method.removeprefix(_ZIPF)}"
+        raise InputError(f"expected counts of tokens for {method}, got none: {how}")
     weights, notes = None, tuple[str, ...]()
     if counts is not None:
         if rows.left_out:
-            raise InputError(
-                f"expected finite rows with --counts (counts=), got {len(rows.left_out)} left out: mend them"
-            )
+            got = f"got {len(rows.left_out)} left out: mend them"
+            raise InputError(f"expected finite rows with --counts (counts=), {got}")
         counted = read_counts(counts, rows.shape[0], rows.labels)
         weights, notes = counted.counts.astype(np.float64), (*counted.notes, _UNWEIGHTED)
         method = f"{_ZIPF}{method.removeprefix(_ZIPF)}"
@@ -105,39 +98,22 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # said in the record
-        transformation.fit(rows, weights=weights, progress=tick)
+        repair.fit(rows, weights=weights, progress=tick)
     seconds = time.perf_counter() - began
-    if isinstance(transformation, Whiten) and transformation.kind == "pca":
+    if isinstance(repair, Whiten) and repair.kind == "pca":
         notes = (*notes, _TURNED)
-    whole = Normalized(transformation) if options.normalize else transformation
-    return Fit(whole, method, transformation.fitted_, seconds, (*notes, *transformation.warnings_))
-
-
-@dataclass(frozen=True)
-class Written:
-    """What was written of `source`, the spec as it was given, in so many seconds: rows (n, d) as (n, k)."""
-
-    kind: Literal["vectors", "encoder"]
-    name: str
-    out: Path_
-    n: int
-    d: int
-    k: int
-    dtype: str
-    seconds: float
-    source: Path_
-    words: bool = False  # its rows are words
+    whole = Normalized(repair) if options.normalize else repair
+    return Fit(whole, method, repair.fitted_, seconds, (*notes, *repair.warnings_))
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The same measures of the same rows on both sides; none where nothing was measured."""
-
     measured: int = 0
     before: tuple[Measurement, ...] = ()
     after: tuple[Measurement, ...] = ()
     relative_change: float | None = None
-    lengths: tuple[Lengths | None, Lengths | None] = (None, None)
+    lengths_before: Lengths | None = None
+    lengths_after: Lengths | None = None
 
 
 def compare(before: Any, after: Any) -> Geometry:
@@ -146,10 +122,10 @@ def compare(before: Any, after: Any) -> Geometry:
     n = sides[0].shape[0]
     room = _MOST_BYTES // (8 * max(rows.shape[1] for rows in sides))
     count = min(n, MOST_ROWS, max(2, room))
-    chosen = np.arange(count) * (n - 1) // max(1, count - 1) if count < n else np.arange(n)
+    chosen = np.arange(count) * (n - 1) // max(1, count - 1)
     x, y = (rows.take(chosen) for rows in sides)
     change = _relative_change(x, y) if x.shape == y.shape else None
-    return Geometry(count, _measures(x), _measures(y), change, (_lengths(x), _lengths(y)))
+    return Geometry(count, _measures(x), _measures(y), change, _lengths(x), _lengths(y))
 
 
 @on_one_thread
@@ -167,50 +143,49 @@ def _relative_change(x: Array, y: Array) -> float | None:
 
 def _measures(x: Array) -> tuple[Measurement, ...]:
     m = Moments.of(x)
-    cosine = replace(read("mean_cosine", measure.mean_cosine, m), better="lower")
-    isoscore = replace(read("isoscore", measure.isoscore, m), better="higher")
-    isotropy = replace(read("partition_isotropy", measure.partition_isotropy, x, m), better="higher")
-    return cosine, isoscore, isotropy
+    cosine, isoscore = read("mean_cosine", measure.mean_cosine, m), read("isoscore", measure.isoscore, m)
+    isotropy = read("partition_isotropy", measure.partition_isotropy, x, m)
+    return replace(cosine, better="lower"), replace(isoscore, better="higher"), replace(isotropy, better="higher")
 
 
 def record_of(
-    fit: Fit, geometry: Geometry, written: Written, options: RepairOptions, notes: tuple[str, ...]
+    fit: Fit,
+    geometry: Geometry,
+    options: RepairOptions,
+    notes: tuple[str, ...],
+    source: Path_,
+    seconds: float,
+    words: bool = False,
+    **written: Any,
 ) -> Repaired:
-    repair = undivided(fit.transformation)
+    """What was `written` of `source`, whose rows may be `words`, in so many seconds."""
+    repair, sides = undivided(fit.transformation), dict(vars(geometry))
     affine = getattr(repair, "affine_", repair)
     lost = affine.rank_lost() if isinstance(affine, Affine) else None
-    before, after = geometry.lengths
-    if before is not None and before.largest >= GIANT * before.mean:
-        longest = f"{written.name} has a row {before.largest / before.mean:.3g} times as long as its mean row"
+    if (before := geometry.lengths_before) is not None and before.largest >= GIANT * before.mean:
+        longest = f"{written['name']} has a row {before.largest / before.mean:.3g} times as long as its mean row"
         notes = (f"{longest}: means and directions follow such rows. Leave them out first.", *notes)
     record = Repaired(
-        **{name: getattr(written, name) for name in ("kind", "name", "n", "d", "k", "dtype")},
-        out=shared_name(str(written.out)),
+        **written,
         verdict="",
         method=fit.method,
         gains=gains(geometry),
         fitted=fit.fitted,
-        cost=RepairCost(fit.seconds, written.seconds, geometry.relative_change, lost),
-        measured=geometry.measured,
-        before=geometry.before,
-        after=geometry.after,
+        cost=RepairCost(fit.seconds, seconds, sides.pop("relative_change"), lost),
+        **sides,
         options=repair.options() if isinstance(repair, Transformation) else {},
         notes=(*fit.notes, *notes, _GEOMETRY),
-        versions=versions("numpy", *["torch"] * (written.kind == "encoder")),
+        versions=versions("numpy", *["torch"] * (written["kind"] == "encoder")),
         normalized=repair is not fit.transformation,
-        lengths_before=before,
-        lengths_after=after,
     )
-    verdict, index = f"{_verdict(record)} {_paid(record)}", _index(record, options, written.words)
-    next_step = _next_step(record, quote(shared_name(os.fspath(written.source))), options, written.words)
+    verdict, index = f"{_verdict(record)} {_paid(record)}", _index(record, options, words)
+    next_step = _next_step(record, quote(shared_name(os.fspath(source))), options, words)
     return replace(record, verdict=verdict, index=index, next_step=next_step)
 
 
 def _next_step(record: Repaired, source: str, options: RepairOptions, words: bool) -> str:
-    """The command that asks a task what the repair does to it; a name in capitals is for the user to fill in.
-
-    It starts from the source, but for what `--load` repaired: that belongs to documents that were repaired before.
-    """
+    """The command that asks a task what the repair does to it, from the source; what `--load` repaired belongs to
+    documents that were repaired before. Names in capitals are for the user to fill in."""
     named = f" --repairs {options.method}" if options.method in REPAIRS else ""
     if record.kind == "encoder":
         return f"uncone evaluate {source} --task sts --data PAIRS{named}"
@@ -226,7 +201,7 @@ def _next_step(record: Repaired, source: str, options: RepairOptions, words: boo
 
 
 def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, ...]:
-    """How an index of the written rows must be asked; nothing where nothing was measured. Words have no queries."""
+    """How an index of the written rows must be asked; nothing where nothing was measured."""
     before, after = record.lengths_before, record.lengths_after
     if after is None:
         return ()
@@ -234,8 +209,8 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
         scores = "The rows have length 1: their inner product is their cosine."
     elif before is not None and before.is_unit:
         scores = (
-            "The rows had length 1 and have other lengths now: their inner product is no cosine any more. "
-            "Compare them by cosine, or give rows and queries length 1 again (--normalize, normalize=True)."
+            "The rows had length 1 and have other lengths now: their inner product is no cosine any more. Compare them "
+            "by cosine, or give rows and queries length 1 again (--normalize, normalize=True)."
         )
     else:
         scores = "The rows have no common length: their inner product is not their cosine."
@@ -250,10 +225,8 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
         saved = "T.safetensors" if file is None else quote(shared_name(os.fspath(file)))
         saved += " --normalize" if options.normalize and options.save is None and file is not None else ""
         other = "QUERIES" if options.load is None else "DOCUMENTS"
-        same = (
-            "Queries and documents need the same transformation: "
-            f"{kept}`uncone repair {other} REPAIRED_{other} --load {saved}`."
-        )
+        command = f"`uncone repair {other} REPAIRED_{other} --load {saved}`"
+        same = f"Queries and documents need the same transformation: {kept}{command}."
         if options.load is not None or options.fit_on is not None:
             given = f"REPAIRED_DOCUMENTS --queries {given}"
     inner = "" if after.is_unit else " (of inner products with `--metric inner_product`)"
@@ -265,13 +238,13 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
 
 
 def gains(geometry: Geometry) -> bool | None:
-    """Whether the rows got clearly rounder: the common direction shorter or the dimensions more evenly used, and
-    neither clearly the other way. I(W) takes no part: it depends on the scale of the vectors, which repairs change."""
+    """Whether the common direction got clearly shorter or the dimensions clearly more evenly used, and neither the
+    other way. I(W) takes no part: it depends on the scale of the vectors."""
     before, after = ({m.name: m.value for m in side} for side in (geometry.before, geometry.after))
     steps = []
     if (common := before.get("mean_cosine")) is not None and (then := after["mean_cosine"]) is not None:
         step = abs(common) - abs(then)
-        steps.append(step if abs(common) > NEAR_ZERO or step < 0 else 0.0)
+        steps.append(step if abs(common) > NEAR_ZERO else min(step, 0.0))
     if (even := before.get("isoscore")) is not None and (then := after["isoscore"]) is not None:
         steps.append(then - even)
     return max(steps) >= CLEARLY_MORE and min(steps) > -CLEARLY_MORE if steps else None
@@ -283,20 +256,19 @@ def _verdict(record: Repaired) -> str:
         return f"{name} was repaired with {method}; nothing was measured."
     if record.gains is None:
         return (
-            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on "
-            f"both sides: whether it is rounder cannot be said, and {NOT_KNOWN}"
+            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on both "
+            f"sides: whether it is rounder cannot be said, and {NOT_KNOWN}"
         )
     changes = [
         f"{_TITLES[before.name]} from {_shown(before.value)} to {_shown(after.value)}"
         for before, after in zip(record.before, record.after, strict=True)
     ]
-    common = record.before[0].value  # the mean cosine
-    near = common is not None and abs(common) <= NEAR_ZERO
-    why = f" (its mean cosine was near 0 already: {_shown(common)})" if near and not record.gains else ""
-    told = f"{name} is {'rounder' if record.gains else 'not rounder'}{why}; {NOT_KNOWN}"
-    after_ = record.lengths_after
-    if record.lost_unit_length and after_ is not None:
-        told += f" Its rows had length 1 and are {_shown(after_.mean)} long on average now."
+    told, common = f"{name} is {'rounder' if record.gains else 'not rounder'}", record.before[0].value
+    if common is not None and abs(common) <= NEAR_ZERO and not record.gains:
+        told += f" (its mean cosine was near 0 already: {_shown(common)})"
+    told += f"; {NOT_KNOWN}"
+    if record.lost_unit_length and (lengths := record.lengths_after) is not None:
+        told += f" Its rows had length 1 and are {_shown(lengths.mean)} long on average now."
     return f"{told} {method} takes {listing(changes)}."
 
 

@@ -1,11 +1,10 @@
-"""Any Hugging Face model's training through the gated loss: attach to it, train as before, detach."""
+"""`attach`: any Hugging Face model trains through the gated loss."""
 
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import HeadMap, decoder_input_ids, is_seq2seq
-from uncone.training.attachment import STATE, Attachment, checkpoint, tell, unwrapped, with_loss
+from uncone.training.attachment import STATE, Attachment, checkpoint, part_of_step, tell, unwrapped, with_loss
 from uncone.training.gate import GateStatus
 from uncone.training.heads import output_head, probe, refuse_frozen, refuse_patched, refuse_sharded, whole_bias
 from uncone.training.loss.loss import gated_linear_cross_entropy
@@ -22,7 +21,6 @@ from uncone.training.loss.problem import Gate
 
 Tensor = torch.Tensor
 Penalty = Callable[[Tensor], Tensor]
-_SPECIAL = ("pad", "bos", "eos", "unk", "cls", "sep", "mask", "decoder_start")
 
 
 def attach(
@@ -35,24 +33,22 @@ def attach(
 ) -> "Attached":
     """Compute `model`'s training loss inside its head, gated, without its logits; evaluation stays as it is.
 
-    A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted: the
-    model's own loss has to come out. Load weights first, as nothing is measured again.
+    A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted, so load
+    weights first.
 
     Args:
-        model: a transformers model with a linear head whose loss is its cross-entropy, also inside DDP, PEFT or a
-            compiler.
+        model: of transformers, with a linear head and its cross-entropy as loss; also inside DDP, PEFT or a compiler.
         gate: for instance a `RareTokenGate`; None is the plain loss.
-        penalties: each is called with the head's weight (V, D) and returns a scalar, which is added to the loss.
-        options: see `CrossEntropyOptions`; scale and cap come from the model and must be left alone.
-        fresh: under a Trainer that resumes from a checkpoint without a gate's state, let the gate begin there, with a
-            warning; by default such a checkpoint is refused. A state that is there is loaded either way.
+        penalties: of the head's weight (V, D), scalars to add to the loss.
+        options: without scale and cap, which come from the model.
+        fresh: let the gate begin, with a warning, where a Trainer resumes from a checkpoint without a gate's state; by
+            default such a checkpoint is refused.
 
     Returns:
         A handle, also as a context manager: `with attach(model, gate=gate) as attached: ...`
 
-    Raises:
-        UnsupportedModel: a model that cannot be measured, or whose objective is another one, with the reason.
-        InputError: a gate for another vocabulary, or options that contradict the model.
+    UnsupportedModel where the model cannot be measured, or has another objective; InputError for a gate of another
+    vocabulary, or options that contradict the model.
     """
     options = options or CrossEntropyOptions()
     penalties = tuple(penalties)
@@ -78,21 +74,20 @@ class Attached(Attachment):
 
     model: Any
     head: torch.nn.Linear
-    head_map: HeadMap  # the measured map from the head's output to the logits and the loss
-    options: CrossEntropyOptions  # the options of the loss, with the measured scale and cap
+    head_map: HeadMap
+    options: CrossEntropyOptions  # with the measured scale and cap
     _penalties: tuple[Penalty, ...]
     gate: Gate | None
-    fresh: bool = False  # a resumed Trainer's checkpoint may be without the gate's state: the gate then begins there
+    fresh: bool = False
     nll: Tensor | None = field(default=None, init=False)
-    """The cross-entropy of the last training forward in nats a target, a scalar, detached: the mean over that
-    micro-batch, whatever its loss was divided by, 0 without targets. Label smoothing and a z loss are in it."""
+    """The last training forward's cross-entropy in nats a target, a detached scalar: the mean over that micro-batch; 0
+    without targets. It includes label smoothing and a z loss."""
     penalty: Tensor | None = field(default=None, init=False)
-    """The penalties' sum there, undivided as well, detached; None without penalties."""
+    """The penalties' undivided sum there, detached; None without penalties."""
 
     def __post_init__(self) -> None:
         super().__init__()
-        assert self.options.ignore_index is not None  # as _check_options has seen
-        self._ignored = self.options.ignore_index
+        self._ignored: Any = self.options.ignore_index
         self._targets: Tensor | None = None  # aligned targets that wait for the head's input
         self._items: Any = None
         self._loss: Tensor | None = None
@@ -101,10 +96,9 @@ class Attached(Attachment):
         self._on_model = self._put(self.model, self._run_model)
 
     def step(self) -> None:
-        """Close an optimiser step: call it once after each `optimizer.step()`. Raises UnsupportedModel where no loss
-        went through the head since the last one."""
+        """Call it once after each `optimizer.step()`. UnsupportedModel where no loss went through the head since."""
         if self._taken == 0:
-            how = "pass labels to the model in training mode (a loss computed outside of the model is not gated)"
+            how = "pass labels to the model in training mode (a loss computed outside of it is not gated)"
             raise UnsupportedModel(f"expected at least one training loss in this step, got none: {how}")
         self._closed()
         tell(self.gate, "step")
@@ -116,9 +110,9 @@ class Attached(Attachment):
         yield self.head.weight
 
     def _status(self) -> dict[str, int | float]:
-        status, penalty = getattr(self.gate, "status", None), self.penalty
+        status = getattr(self.gate, "status", None)
         told: dict[str, Any] = asdict(status) if isinstance(status, GateStatus) else {}
-        told["penalty"] = None if penalty is None else float(penalty)
+        told["penalty"] = None if self.penalty is None else float(self.penalty)
         return {f"uncone/{name}": value for name, value in told.items() if value is not None}
 
     def _refuse(self, args: Any) -> None:
@@ -133,12 +127,11 @@ class Attached(Attachment):
         if step > 0:
             _resume(self.gate, args, step, fresh=self.fresh)
         steps = args.gradient_accumulation_steps
-        with suppress(TypeError):  # no data, or a stream without a length: `end_epoch` tells it later
+        with suppress(TypeError):  # without a length: `end_epoch` tells it later
             tell(self.gate, "set_epoch", -(-len(loader) // steps))
         tell(self.gate, "set_batch", args.world_size * args.train_batch_size * steps)
 
     def _run_head(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """The loss, and one row of zeros, where targets wait; else logits as before."""
         if self._targets is None or not self.active:
             return self._on_head.original(hidden, *args, **kwargs)
         targets, self._targets = self._targets, None
@@ -146,35 +139,25 @@ class Attached(Attachment):
         return hidden.new_zeros((1,) * (hidden.ndim - 1) + (self.head.weight.shape[0],))
 
     def _loss_of(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        options, weight = self.options, self.head.weight
+        options, weight, items = self.options, self.head.weight, self._items
         refuse_sharded(self.head, options.reduction)
-        options = options if self._items is None else replace(options, num_items=self._items)
-        flat, labels = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
-        if len(flat) != len(labels):
-            got = f"got {len(flat)} at the head: leave logits_to_keep out in training"
-            raise InputError(f"expected a hidden state for each of {len(labels)} labels, {got}")
-        loss = gated_linear_cross_entropy(flat, weight, labels, gate=self.gate, bias=self._bias(), options=options)
-        items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
-        counted = (targets != self._ignored).sum().clamp(min=1)
-        is_mean = options.reduction == "mean" and self._items is None
-        self.nll = loss.detach().clone() if is_mean else loss.detach().sum() * items / counted
-        loss = loss.view(targets.shape) if options.reduction == "none" else loss
+        options = options if items is None else replace(options, num_items=items)
+        if (given := hidden.shape[:-1].numel()) != targets.numel():
+            got = f"got {given} at the head: leave logits_to_keep out in training"
+            raise InputError(f"expected a hidden state for each of {targets.numel()} labels, {got}")
+        hidden = hidden.reshape(*targets.shape, hidden.shape[-1])
+        bias = whole_bias(self.head.bias, self.head_map, weight.device)
+        loss = gated_linear_cross_entropy(hidden, weight, targets, gate=self.gate, bias=bias, options=options)
+        counted, self.nll = (targets != self._ignored).sum(), loss.detach().clone()
+        if options.reduction != "mean" or items is not None:
+            total = 1 if items is None else torch.as_tensor(items, device=loss.device).reshape(())
+            self.nll = self.nll.sum() * total / counted.clamp(min=1)
         if self._penalties:
             added = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties]).sum()
             self.penalty = added.detach().clone()
-            loss = loss + added * self._part(targets)
+            # it counts once over all micro-batches of a step
+            loss = loss + (added if items is None else added * part_of_step(counted, items))
         return loss
-
-    def _part(self, targets: Tensor) -> Tensor | float:
-        """These targets' part of the step, so that a penalty counts once over all micro-batches."""
-        if self._items is None:
-            return 1.0
-        here = (targets != self._ignored).sum()
-        items = torch.as_tensor(self._items, device=here.device)
-        return torch.where(items > 0, here / items, 0.0)
-
-    def _bias(self) -> Tensor | None:
-        return whole_bias(self.head.bias, self.head_map, self.head.weight.device)
 
     def _run_model(self, *args: Any, **kwargs: Any) -> Any:
         if not self._on_model.trains():
@@ -183,7 +166,12 @@ class Attached(Attachment):
         labels = inputs.pop("labels", None)
         if labels is None:
             return self._on_model.original(**inputs)
-        self._refuse_changes(inputs)
+        if "ignore_index" in inputs:
+            got = f"got {inputs['ignore_index']}: give attach options=CrossEntropyOptions(ignore_index=...)"
+            raise InputError(f"expected no ignore_index in a call of the model, {got}")
+        if getattr(self.model, "_loss_function", None) is not self._loss_function:
+            got = "got another: set it first, then attach"
+            raise UnsupportedModel(f"expected the loss function that was attached to, {got}")
         self._check_step()
         targets = inputs.pop("shift_labels", None)
         if targets is None:
@@ -200,9 +188,8 @@ class Attached(Attachment):
         try:
             outputs = self._on_model.original(**inputs)
             if self._loss is None:
-                got = "got no call of it"
-                how = "was it replaced since (a copy in modules_to_save, resized embeddings)? Attach after that"
-                raise UnsupportedModel(f"expected the model to use the head that was attached to, {got}: {how}")
+                got = "got no call: was it replaced (a copy in modules_to_save, resized embeddings)? Attach after that"
+                raise UnsupportedModel(f"expected the model to use the head that was attached to, {got}")
             _refuse_more_losses(outputs)
             loss = self._loss
         finally:
@@ -210,33 +197,20 @@ class Attached(Attachment):
         self._taken += 1
         if not at_once:  # a forward that failed and is tried again is counted once
             tell(self.gate, "observe", targets)
-        return (loss, NoLogits(), *outputs[1:]) if isinstance(outputs, tuple) else with_loss(outputs, loss, NoLogits())
-
-    def _refuse_changes(self, inputs: dict[str, Any]) -> None:
-        if "ignore_index" in inputs:
-            got = f"got {inputs['ignore_index']}: give attach options=CrossEntropyOptions(ignore_index=...)"
-            raise InputError(f"expected no ignore_index in a call of the model, {got}")
-        if getattr(self.model, "_loss_function", None) is not self._loss_function:
-            got = "got another: set it first, then attach"
-            raise UnsupportedModel(f"expected the loss function that was attached to, {got}")
+        return with_loss(outputs, loss, logits=NoLogits())
 
 
 class LogitsNotComputedError(UnsupportedModel, AttributeError):
-    """Logits of a training step were asked for, but are never in memory."""
+    """The logits of a training step are never in memory."""
 
 
 class NoLogits:
-    """Stands where a training step's logits would be."""
-
     def __getattr__(self, name: str) -> Any:
-        raise LogitsNotComputedError(
-            "expected no use of a training step's logits, got one: the attached loss never holds them; leave "
-            "out what reads them (token accuracy, compute_metrics in training), or detach"
-        )
+        how = "leave out what reads them (token accuracy, compute_metrics in training), or detach"
+        raise LogitsNotComputedError(f"expected no use of a training step's logits, got one: {how}")
 
 
 def _refuse_more_losses(outputs: Any) -> None:
-    """Raise where the model computed another loss, which its own sum would hold and this one does not."""
     named = () if isinstance(outputs, tuple) else outputs.items()
     if more := [name for name, value in named if "loss" in name and name != "loss" and value is not None]:
         got = f"got {', '.join(more)} besides, which would be lost"
@@ -264,16 +238,15 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
     size, rows = len(gate.gates()[0]), head.weight.shape[0]
     if size != rows:
         raise InputError(f"expected a gate for the head's {rows} rows, got {size}: RareTokenGate({rows})")
-    counted = getattr(gate, "ignore_index", ignore_index)
-    if counted != ignore_index:
+    if (counted := getattr(gate, "ignore_index", ignore_index)) != ignore_index:
         raise InputError(f"expected one ignore_index, got gate {counted}, options {ignore_index}: use one")
-    special = (getattr(model.config, f"{name}_token_id", None) for name in _SPECIAL)
-    ids = chain.from_iterable(one if isinstance(one, list | tuple) else [one] for one in special)
+    names = ("pad", "bos", "eos", "unk", "cls", "sep", "mask", "decoder_start")
+    special = (getattr(model.config, f"{name}_token_id", None) for name in names)
+    ids = (i for one in special for i in (one if isinstance(one, list | tuple) else [one]))
     tell(gate, "protect", [i for i in ids if isinstance(i, int) and 0 <= i < size])
 
 
 def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
-    """Load the gate's state from the Trainer's checkpoint; a `fresh` gate begins at one that has none."""
     if not hasattr(gate, "load") or gate.status.step == step:
         return
     given, own = args.resume_from_checkpoint, checkpoint(args, step)
@@ -282,13 +255,13 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
         gate.load(states[0])
     elif fresh and gate.status.step == 0:
         tell(gate, "begin_at", step)
-        said = f"the checkpoint of step {step} was written without a gate ({own.name}/{STATE} is not there): the gate "
-        warnings.warn(f"{said}begins at this step, with counts of its own from here on", stacklevel=2)
+        said = f"the checkpoint of step {step} was written without a gate ({own.name}/{STATE} is not there)"
+        warnings.warn(f"{said}: the gate begins at this step, with counts of its own from here on", stacklevel=2)
         return
     if (at := gate.status.step) != step:
         raise InputError(
             f"expected the gate's state of step {step} in {own.name}/{STATE} of the output folder, got "
-            f"{'none' if at == 0 else f'that of step {at}'}: if the checkpoint lies elsewhere, call gate.load("
-            f"checkpoint / {STATE!r}) before train(); if it was written without a gate, let one begin there with "
+            f"{'none' if at == 0 else f'that of step {at}'}: if the checkpoint lies elsewhere, call "
+            f"gate.load(checkpoint / {STATE!r}) before train(); if it was written without a gate, use "
             "uncone.attach(model, gate=gate, fresh=True)"
         )

@@ -1,4 +1,4 @@
-"""A penalty on the states of any Hugging Face model in training: attach it, train as before, detach."""
+"""`attach_states`: a penalty on the states of any Hugging Face model in training."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -7,9 +7,10 @@ from typing import Any, get_args
 
 import torch
 
+from uncone.arguments import one_of
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model, undisturbed
-from uncone.training.attachment import Attachment, unwrapped, with_loss
+from uncone.training.attachment import Attachment, part_of_step, unwrapped, with_loss
 from uncone.training.bars.clouds import kind
 from uncone.training.cloud import AnisotropyTrack, Pooling, are_classes, is_first, joined, pool, token_mask
 
@@ -32,32 +33,31 @@ def attach_states(
     """Penalise the states of `model` in training, one state a sequence; evaluation stays as it is.
 
     Args:
-        model: a transformers model, also inside DDP, PEFT or a compiler; of a SentenceTransformer its `[0].auto_model`.
-        penalty: called with points (N, D) and labels (N,) or None, returns a scalar, as a `PersistentEntropy` does.
-            None only tracks.
-        pooling: "cls" takes the state of each sequence's first token, "last" of its last one, "mean" their mean.
-            Padding on either side is left out: the attention mask marks it, or without one the config's pad_token_id.
+        model: of transformers, also inside DDP, PEFT or a compiler; of a SentenceTransformer its `[0].auto_model`.
+        penalty: takes points (N, D) and labels (N,) or None and returns a scalar, as a `PersistentEntropy` does. None
+            only tracks.
+        pooling: the state of each sequence's first token ("cls") or last one ("last"), or the mean of all, without
+            padding on either side: the attention mask marks it, or without one the config's pad_token_id.
         layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a final
             normalisation and before a pooler.
         labels: the column of the batch with one class a sequence. Under "labels", token labels and real numbers are no
             classes: the batch then is one cloud, as with None. A column that the model does not take never reaches it.
-        add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False keeps the
-            states until `penalty()` asks: for a loss of your own, or to take several micro-batches as one cloud. None
-            is True where the model takes labels.
-        across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process. False
-            takes a cloud a rank.
-        group: of torch.distributed; None is all ranks.
+        add_to_loss: to the model's training loss, or else keep the states until `penalty()` asks: for a loss of your
+            own, or several micro-batches as one cloud. None is True where the model takes labels.
+        across_ranks: the points of all ranks are one cloud, with the gradient of a single process; False: a cloud a
+            rank.
+        group: the ranks, of torch.distributed; None is all.
         track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of its own cloud.
 
     Returns:
         A handle, also as a context manager: `with attach_states(model, PersistentEntropy()) as attached: ...`
 
-    Each micro-batch is a cloud of its own. Under a Trainer, a micro-batch's penalty counts as its loss does: where the
-    model divides its loss by the targets of the whole step, by its share of them.
+    Each micro-batch is a cloud. Under a Trainer its penalty counts as its loss does: where the model divides its loss
+    by the targets of the whole step, by its share of them.
 
     Raises:
-        InputError: options that contradict each other, or a layer that the model does not have.
-        UnsupportedModel: a model without hidden states of one stack, with the reason.
+        InputError: options that contradict each other, or no such layer.
+        UnsupportedModel: a model without hidden states of one stack.
     """
     top = unwrapped(model)
     base = _base(top)
@@ -67,8 +67,7 @@ def attach_states(
         raise InputError(f"expected add_to_loss False with {type(top).__name__}, got True: call penalty()")
     if penalty is not None and not callable(penalty):
         raise InputError(f"expected penalty(points, labels), got {kind(penalty)}: see PersistentEntropy")
-    if pooling not in get_args(Pooling):
-        raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
+    one_of(pooling, "pooling", get_args(Pooling))
     depth = _layers(top, base, count=layer != -1)
     if not isinstance(layer, int) or isinstance(layer, bool) or not -depth <= layer < depth:
         raise InputError(f"expected layer 0 (embeddings) to {depth - 1}, or -{depth} to -1, got {layer!r}")
@@ -92,7 +91,7 @@ class AttachedStates(Attachment):
     _across_ranks: bool
     _group: Any
     value: Tensor | None = field(default=None, init=False)
-    """The penalty's last part of a loss, detached; None before the first time."""
+    """The penalty's last part of a loss, detached; None before."""
     steps: int = field(default=0, init=False)  # optimiser steps so far, those before a Trainer's resume too
     _kept: list[Tensor] = field(default_factory=list, init=False)  # states that wait for the penalty
 
@@ -103,7 +102,7 @@ class AttachedStates(Attachment):
             self._on_model = self._put(self.model, self._run_model)
             self._divides = True if hasattr(self._on_model.original, "of_uncone") else None
             signature = self._on_model.__signature__
-            self._own_column = self._labels is not None and self._labels not in signature.parameters
+            self._own_column = self._labels not in (None, *signature.parameters)
             if self._own_column:  # Trainer drops the columns that a forward does not name
                 column = inspect.Parameter(str(self._labels), inspect.Parameter.KEYWORD_ONLY, default=None)
                 ordered = sorted([*signature.parameters.values(), column], key=lambda each: each.kind)
@@ -111,26 +110,21 @@ class AttachedStates(Attachment):
 
     def penalty(self, labels: Tensor | None = None) -> Tensor:
         """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud with `labels`
-        (N,) in their order.
-
-        Raises:
-            InputError: the penalty is in the model's loss already, or there was no forward in training mode.
-        """
+        (N,) in their order. InputError where it is in the model's loss already, or no forward was in training mode."""
         if self._adds:
             raise InputError("expected add_to_loss=False, got a penalty in the loss already: use that")
         if not self._kept:
-            how = "model.train(), gradients on"
-            raise InputError(f"expected a forward in training ({how}) since the last call, got none")
+            raise InputError("expected a forward in training (train(), gradients on) since the last call, got none")
         added = self._take(labels, None)
         return torch.zeros(()) if added is None else added
 
     def step(self) -> None:
-        """Close an optimiser step: call it once after each `optimizer.step()`. Raises UnsupportedModel where no states
-        were taken since the last one."""
-        self._kept.clear()  # nobody asked for them, and their gradient belongs to the weights before the step
+        """Call it once after each `optimizer.step()`. UnsupportedModel where no states were taken since."""
+        self._kept.clear()  # their gradient belongs to the weights before the step
         if self._taken == 0:
             how = "call penalty() before the optimiser's step"
-            how = "pass labels to the model in training mode, and attach before torch.compile" if self._adds else how
+            if self._adds:
+                how = "pass labels to the model in training mode, and attach before torch.compile"
             raise UnsupportedModel(f"expected at least one cloud of states in this step, got none: {how}")
         self.steps += 1
         self._closed()
@@ -145,7 +139,7 @@ class AttachedStates(Attachment):
         return {} if self.value is None else {"uncone/states_penalty": float(self.value)}
 
     def resume(self, steps: int) -> None:
-        """Go on after so many optimiser steps, as a Trainer's callback does."""
+        """Go on after so many optimiser steps."""
         self.steps = steps
         if self.track is not None and is_first():
             self.track.resume(steps)
@@ -160,7 +154,6 @@ class AttachedStates(Attachment):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _take(self, labels: Tensor | None, part: Tensor | None) -> Tensor | None:
-        """The penalty of the waiting states, times `part`; None without one."""
         self._check_step()
         points = torch.cat(self._kept)
         self._kept.clear()
@@ -189,9 +182,9 @@ class AttachedStates(Attachment):
             outputs = run(**inputs)
             self._keep(outputs[0], inputs)
             return outputs
-        config, names = self.base.config, ("output_hidden_states", "return_dict")
-        asked, named = (getattr(config, name) if inputs.get(name) is None else inputs[name] for name in names)
-        outputs = run(**inputs | {"output_hidden_states": True, "return_dict": True})
+        both = {"output_hidden_states": True, "return_dict": True}
+        asked, named = (getattr(self.base.config, k) if inputs.get(k) is None else inputs[k] for k in both)
+        outputs = run(**inputs | both)
         self._keep(outputs.hidden_states[self._layer], inputs)
         if not asked:
             outputs = type(outputs)(**{name: x for name, x in outputs.items() if name != "hidden_states"})
@@ -203,12 +196,11 @@ class AttachedStates(Attachment):
             raise UnsupportedModel(f"expected hidden states of shape (B, T, D), {got}")
         pad = getattr(self.base.config, "pad_token_id", None)
         states = pool(hidden, token_mask(inputs, hidden, pad), self._pooling)
-        # A checkpointed forward is run again in the backward pass: then its states were kept already.
+        # A checkpointed forward runs again in the backward pass: its states were kept already.
         if self._adds or torch._C._current_graph_task_id() == -1:
             self._kept.append(states)
 
     def _run_model(self, *args: Any, **kwargs: Any) -> Any:
-        """In training, the penalty is added to the loss; a column of its own is taken out always."""
         column = kwargs.pop(str(self._labels), None) if self._own_column else None
         if not self._on_model.trains():
             return self._on_model.original(*args, **kwargs)
@@ -227,13 +219,9 @@ class AttachedStates(Attachment):
         if not self._own_column and self._labels is not None:
             column = inputs.get(self._labels)
         added = self._take(self._classes(column), self._part(inputs))
-        if added is None:
-            return outputs
-        loss = loss + added.to(loss.device)
-        return with_loss(outputs, loss)
+        return outputs if added is None else with_loss(outputs, loss + added.to(loss.device))
 
     def _classes(self, column: Any) -> Tensor | None:
-        """One class a sequence; None where the batch's labels are no classes of sequences."""
         if self._labels is None:
             return None
         n = sum(map(len, self._kept))
@@ -242,27 +230,23 @@ class AttachedStates(Attachment):
             return column.reshape(-1)  # type: ignore[no-any-return]
         if self._labels == "labels":
             return None
-        got = "none" if column is None else kind(column)
-        got = f"got {got}: add it, or labels=None"
+        got = f"got {'none' if column is None else kind(column)}: add it, or labels=None"
         raise InputError(f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), {got}")
 
     def _part(self, inputs: dict[str, Any]) -> Tensor | None:
-        """This micro-batch's part of the step, where the model divides its loss by a whole step's targets."""
+        """None unless the model divides its loss by a whole step's targets."""
         items, labels = inputs.get("num_items_in_batch"), inputs["labels"]
         if items is None:
             return None
-        if self._divides is None:  # does the loss halve with twice the items? Some ignore the number
+        if self._divides is None:  # does the loss halve with twice the items?
             with undisturbed(self.model):
                 outputs = [self._on_model.original(**inputs | {"num_items_in_batch": items * k}) for k in (1, 2)]
             once, twice = (float(o[0] if isinstance(o, tuple) else o.loss) for o in outputs)
             self._divides = abs(once - 2 * twice) < abs(once - twice)
         if not self._divides:
             return None
-        # A first token is never predicted.
-        counted = labels[..., 1:] if labels.ndim > 1 and labels.shape[-1] > 1 else labels
-        here = (counted != -100).sum()
-        items = torch.as_tensor(items, device=here.device)
-        return torch.where(items != 0, here.float() / items, 0.0)  # NaN stays, as in the loss
+        counted = labels[..., 1:] if labels.ndim > 1 and labels.shape[-1] > 1 else labels  # a first token is given
+        return part_of_step((counted != -100).sum(), items)
 
 
 def _base(top: Any) -> Any:
@@ -277,11 +261,8 @@ def _base(top: Any) -> Any:
 
 
 def _layers(top: Any, base: Any, *, count: bool) -> int:
-    """How many hidden states the base model gives, embeddings included; 1 without `count`.
-
-    transformers leaves hooks on a model that was asked for its hidden states, and then it cannot be pickled any more:
-    the last one needs no asking.
-    """
+    """The hidden states, with embeddings; 1 without `count`, as to ask for all leaves hooks of transformers that cannot
+    be pickled."""
     table = base.get_input_embeddings()
     if not isinstance(getattr(table, "num_embeddings", None), int):
         got = f"got {type(base).__name__} without a table of tokens: call the penalty in your own loop"
@@ -289,12 +270,10 @@ def _layers(top: Any, base: Any, *, count: bool) -> int:
     # Sharded weights are whole inside the root only.
     asked = top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
     ids = torch.tensor([[0, 1], [1, 0]], device=next(base.parameters()).device) + min(5, table.num_embeddings - 2)
-    batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if count or asked is not base:
-        batch["output_hidden_states"] = True
+    more: dict[str, Any] = {"output_hidden_states": True} if count or asked is not base else {}
     with undisturbed(asked):
-        outputs = run_model(asked, batch)
-        states = getattr(outputs, "hidden_states", None) if "output_hidden_states" in batch else outputs[:1]
+        outputs = run_model(asked, {"input_ids": ids, "attention_mask": torch.ones_like(ids)} | more)
+        states = getattr(outputs, "hidden_states", None) if more else outputs[:1]
     if not states or states[-1].ndim != 3 or states[-1].shape[:2] != ids.shape:
         got = "got none: it has no layers to read"
         raise UnsupportedModel(f"expected {type(base).__name__} to give hidden states of shape (B, T, D), {got}")

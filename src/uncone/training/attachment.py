@@ -1,4 +1,4 @@
-"""Forwards in the place of a model's own, and their handle: steps, a Trainer's callback, detaching."""
+"""Forwards in the place of a model's own, and their handle."""
 
 import atexit
 import inspect
@@ -18,12 +18,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from uncone.errors import StepWarning, UnsupportedModel, needed
 
 STATE = "uncone_gate.safetensors"  # a gate's state in a checkpoint folder
-_BETWEEN = ("uncone", "torch", "transformers", "accelerate", "peft", "trl", "contextlib")
-"""Packages that lie between a call of the model and the user's line."""
+_BETWEEN = ("uncone", "torch", "transformers", "accelerate", "peft", "trl", "contextlib")  # not the user's code
 _EACH = "expected attached.step() after each optimizer.step()"
 _LINE = (
-    "add attached.step() after optimizer.step(), or give a Trainer callbacks=[attached.callback], where "
-    "attached is what attach returned"
+    "add attached.step() after optimizer.step(), or give a Trainer callbacks=[attached.callback], where attached is "
+    "what attach returned"
 )
 
 
@@ -45,7 +44,6 @@ class Forward:
         return self._run(*args, **kwargs)
 
     def trains(self) -> bool:
-        """Whether a call now is a training step; else it goes to the module's own forward."""
         return bool(self._handle.active and self.module.training and torch.is_grad_enabled())
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +54,6 @@ class Forward:
         return inputs
 
     def restore(self) -> None:
-        """Give the module its own forward back, unless another took this one's place."""
         if self.module.__dict__.get("forward") is not self:
             return
         before = self._before
@@ -69,7 +66,7 @@ class Forward:
 
 
 class Watch:
-    """Tells an attachment of each optimiser's step, and of Python's exit; a copy of a watch tells nobody."""
+    """Reports optimiser steps and Python's exit to an attachment; a copy reports to nobody."""
 
     def __init__(self, attachment: "Attachment | None" = None) -> None:
         if attachment is not None:
@@ -99,18 +96,18 @@ class Attachment:
     gate: Any = None
     step: Callable[[], None]
     _needs_steps: Callable[[], bool]  # whether a step that is not closed changes anything
-    _trained: Callable[[], Iterator[Any]]  # parameters of which an optimiser that steps for this attachment holds one
-    _begin: Callable[[Any, int, Any], None]  # a Trainer with these arguments and data begins after so many steps
-    _status: Callable[[], dict[str, int | float]]  # numbers for a Trainer's logs, by their names there
+    _trained: Callable[[], Iterator[Any]]  # an optimiser that steps for this attachment holds one of these parameters
+    _begin: Callable[[Any, int, Any], None]  # a Trainer with (arguments, steps before, data) begins
+    _status: Callable[[], dict[str, int | float]]  # for a Trainer's logs
 
     def __init__(self) -> None:
-        self.active = True  # False once detached: something else may still call the forwards
+        self.active = True  # once detached, something may still call the forwards
         self._forwards: list[Forward] = []
-        self._taken = 0  # Losses, or clouds of states, since the last `step()`
-        # `step()` was called once; an optimiser stepped since the last call, after losses; or at all
+        self._taken = 0  # losses, or clouds of states, since the last `step()`
+        # `step()` was called; an optimiser stepped since the last call, after losses; or at all
         self._stepped = self._late = self._moved = False
         self._said = self._quiet = False  # a warning was given in training; none is wanted any more
-        # optimiser steps with a `step()`; those without one; calls of `step()` amid micro-batches
+        # optimiser steps with a `step()`, and without; calls of `step()` amid micro-batches
         self._closed_steps = self._missed = self._extra = 0
         self._watch = Watch(self)
 
@@ -119,7 +116,7 @@ class Attachment:
         return self._forwards[-1]
 
     def check(self) -> None:
-        """Raises UnsupportedModel if detached, or if something else took the place of the forwards."""
+        """UnsupportedModel if detached, or if another forward took this one's place."""
         if not self.active:
             raise UnsupportedModel("expected an attached model, got one that was detached: attach again")
         for forward in self._forwards:
@@ -129,10 +126,7 @@ class Attachment:
                 raise UnsupportedModel(f"expected the attached forward of {type(forward.module).__name__}, {got}")
 
     def detach(self) -> None:
-        """Give the model its own forward back. A second call does nothing.
-
-        Warns (`StepWarning`) where optimiser steps went without `step()`, and says how many.
-        """
+        """Give the model its own forward back. Warns (`StepWarning`) how many optimiser steps went without `step()`."""
         self._watch.end()
         was_active, self.active = self.active, False
         for forward in self._forwards:
@@ -144,15 +138,12 @@ class Attachment:
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
-        self._quiet |= kind is not None  # an error on its way says more than a warning, and must get out
+        self._quiet |= kind is not None  # an error says more than a warning, and must get out
         self.detach()
 
     def _closed(self) -> None:
-        """A step is closed. Warn where this is done amid micro-batches, over and over.
-
-        Finite gradients that wait tell such a call from one after a step that a scaler skipped; as they may be infinite
-        on another rank alone, a few calls are let pass.
-        """
+        """Warn of steps amid micro-batches: finite gradients wait, unlike after a step that a scaler skipped. A few
+        calls are let pass, as gradients may be infinite on another rank alone."""
         self._taken, self._stepped, self._late = 0, True, False
         moved, self._moved = self._moved, False
         self._closed_steps += moved
@@ -162,22 +153,19 @@ class Attachment:
         if self._extra >= max(2, self._closed_steps):
             self._warn(
                 "expected attached.step() once after each optimizer.step(), got it after micro-batches too, whose "
-                "gradients wait for the optimiser: move attached.step() to the line after optimizer.step(), out of the "
-                "loop over micro-batches; where accelerate decides when the optimiser steps, write: "
-                "if accelerator.sync_gradients: attached.step()"
+                "gradients wait: move attached.step() to the line after optimizer.step(), out of the loop over "
+                "micro-batches; with accelerate, write: if accelerator.sync_gradients: attached.step()"
             )
 
     def _gradients_wait(self) -> bool:
         gradients = (p.grad for p in self.model.parameters() if p.grad is not None)
-        here = (g.to_local() if hasattr(g, "to_local") else g for g in gradients)
-        return 0 < sum(float(g.norm()) for g in here) < math.inf
+        return 0 < sum(float((g.to_local() if hasattr(g, "to_local") else g).norm()) for g in gradients) < math.inf
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
-        """Note an optimiser's step; another model's, or micro-batches before a step, are not late."""
+        """Another model's steps, or micro-batches before a step, are not late."""
         if self.active and not (self._moved and (self._late or not self._taken)):
-            mine = {id(parameter) for parameter in self._trained()}
-            held = (parameter for group in optimizer.param_groups for parameter in group["params"])
-            if any(id(parameter) in mine for parameter in held):
+            mine = set(map(id, self._trained()))
+            if any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"]):
                 self._moved, self._late = True, self._taken > 0
 
     def _check_step(self) -> None:
@@ -186,7 +174,7 @@ class Attachment:
             self._warn(f"{_EACH}, got another training forward pass without it: {_LINE}")
 
     def _say_at_the_end(self) -> None:
-        """Warn of all optimiser steps that were not closed; where none was seen, of losses without a step."""
+        """Where no optimiser's step was seen, warn of losses without a step."""
         if missed := self._missed + self._late:
             got = f"none after {missed:,} of {self._closed_steps + missed:,} optimiser steps"
         elif self._taken and not self._stepped and self.gate is not None:  # a track may be of one moment
@@ -197,7 +185,6 @@ class Attachment:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _warn(self, message: str, *, again: bool = False) -> None:
-        """Warn at the line of the user's that led here, once unless `again`."""
         if self._quiet or (self._said and not again) or not self._needs_steps():
             return
         self._said = True
@@ -208,20 +195,17 @@ class Attachment:
 
     @property
     def callback(self) -> Any:
-        """A `TrainerCallback` that steps, and goes on where a resumed run stands."""
         message, attached = "a callback needs transformers: pip install 'uncone[hf]'", self
         trainer_callback: Any = needed("transformers", message, UnsupportedModel).TrainerCallback
 
         class Callback(trainer_callback):  # type: ignore[misc]
-            """Steps the attached model, and keeps its state in every checkpoint."""
-
             def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
                 attached.check()
                 attached._refuse(args)
                 _call_first(self)
                 attached._begin(args, state.global_step, kwargs.get("train_dataloader"))
 
-            def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
                 attached._moved = True  # also where a scaler skipped it, or no optimiser of torch made it
                 attached.step()
 
@@ -230,9 +214,9 @@ class Attachment:
                     return
                 logs |= (status := attached._status())
                 if state.log_history and state.log_history[-1].get("step") == state.global_step:
-                    state.log_history[-1] |= status  # a copy of `logs`, taken before callbacks were called
+                    state.log_history[-1] |= status  # a copy of `logs`
 
-            def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
                 tell(attached.gate, "end_epoch")
 
             def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -245,8 +229,7 @@ class Attachment:
         if args.label_smoothing_factor:
             raise UnsupportedModel(
                 f"expected label_smoothing_factor 0, got {args.label_smoothing_factor}: Trainer would compute the loss "
-                "from logits, outside of the model; uncone.attach smooths labels with options="
-                f"CrossEntropyOptions(label_smoothing={args.label_smoothing_factor})"
+                f"from logits; give attach options=CrossEntropyOptions(label_smoothing={args.label_smoothing_factor})"
             )
         if args.n_gpu > 1:
             got = f"got {args.n_gpu}: DataParallel copies models; use torchrun"
@@ -254,22 +237,18 @@ class Attachment:
 
 
 def _call_first(callback: Any) -> None:
-    """Put `callback` before all others of the Trainer's handler that calls it now.
-
-    A Trainer calls the trackers' `on_log` before that of callbacks it was given, with the same dictionary, and offers
-    no other place. Where no caller is such a handler, the numbers are in `log_history` alone.
-    """
+    """Put `callback` before all others of the Trainer's handler that calls it now: the trackers' `on_log` then gets its
+    numbers. Without such a handler they are in `log_history` alone."""
     frame: Any = sys._getframe()
     while (frame := frame.f_back) is not None:
         callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)
         if isinstance(callbacks, list) and callback in callbacks:
-            callbacks.remove(callback)  # the handler goes through this list now: what comes next stays next
+            callbacks.remove(callback)  # the handler goes through this list now: the next one stays next
             callbacks.insert(0, callback)
             return
 
 
 def unwrapped(model: Any) -> Any:
-    """The model inside wrappers for several devices, for adapters and of a compiler."""
     for _ in range(4):
         if hasattr(model, "get_base_model") and hasattr(model, "peft_config"):
             model = model.get_base_model()
@@ -282,14 +261,17 @@ def checkpoint(args: Any, step: int) -> Path:
     return Path(args.output_dir) / f"checkpoint-{step}"
 
 
-def with_loss(outputs: Any, loss: Any, logits: Any = None) -> Any:
-    """A model's outputs with another loss, and logits where such are given."""
+def part_of_step(targets: torch.Tensor, items: Any) -> torch.Tensor:
+    items = torch.as_tensor(items, device=targets.device)
+    return torch.where(items != 0, targets / items, 0.0)  # NaN stays, as in the loss
+
+
+def with_loss(outputs: Any, loss: Any, **logits: Any) -> Any:
     if isinstance(outputs, tuple):
-        return (loss, *outputs[1:])
-    return type(outputs)(**dict(outputs.items()) | {"loss": loss} | ({} if logits is None else {"logits": logits}))
+        return (loss, *logits.values(), *outputs[1:])
+    return type(outputs)(**dict(outputs.items()) | {"loss": loss} | logits)
 
 
 def tell(gate: Any, what: str, *args: Any) -> None:
-    """Call a method that a gate may have and need not."""
     if hasattr(gate, what):
         getattr(gate, what)(*args)

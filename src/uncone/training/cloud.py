@@ -1,9 +1,9 @@
-"""The cloud that a penalty sees: pooled, with its classes, over all ranks; and how anisotropic it is."""
+"""The cloud that a penalty sees, and how anisotropic it is."""
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,16 +21,12 @@ from uncone.training.resume import own_lines
 Tensor = torch.Tensor
 Scores = tuple[float, ...]
 Pooling = Literal["cls", "mean", "last"]
-_MOST_SCORES = 10**6
-_IGNORED = -100
 
 
 def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
-    """(B, D) of hidden (B, T, D) and mask (B, T), 0 where there is no token; padding may lie on either side.
-
-    A sequence without tokens gives its first position with "cls" and "last", and zeros with "mean". A mean is in
-    float32 at least: bfloat16 cannot count to 257, and a sum of float16 numbers may overflow.
-    """
+    """(B, D) of hidden (B, T, D) and mask (B, T), 0 where there is no token; padding may lie on either side. Without
+    tokens a sequence gives its first position, or zeros with "mean". A mean is in float32 at least: bfloat16 cannot
+    count to 257, and sums of float16 may overflow."""
     b, t, _ = hidden.shape
     wide = torch.promote_types(hidden.dtype, torch.float32)
     if mask is None:
@@ -45,7 +41,7 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
 
 
 def token_mask(inputs: Mapping[str, Any], hidden: Tensor, pad: int | None) -> Tensor | None:
-    """The tokens (B, T): where the attention mask says so, else where ids are not padding; None is all."""
+    """(B, T) by the attention mask, else by ids that are not padding; None is all."""
     mask: Tensor | None = inputs.get("attention_mask")
     ids: Tensor | None = inputs.get("input_ids")
     if mask is not None:
@@ -59,12 +55,11 @@ def token_mask(inputs: Mapping[str, Any], hidden: Tensor, pad: int | None) -> Te
 
 
 def are_classes(labels: Tensor) -> Tensor:
-    """Which labels are classes (bool): -100 is none."""
-    return labels.long() != _IGNORED  # in eight bits without a sign -100 would be 156
+    return labels.long() != -100  # in eight bits without a sign -100 would be 156
 
 
 def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
-    """Points (N, D) and their labels (N,), checked, without those labelled -100."""
+    """Points (N, D) and labels (N,), without those labelled -100."""
     if not isinstance(points, Tensor) or points.ndim != 2:
         raise InputError(f"expected points of shape (N, D), got {kind(points)}: pass a tensor of points")
     if not points.is_floating_point():
@@ -83,12 +78,10 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
 
 
 def world(group: Any = None) -> int:
-    """How many ranks share the work; 1 where torch.distributed is not in use."""
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
 def is_first() -> bool:
-    """Whether this is the rank that writes files, the first of all."""
     return world() == 1 or dist.get_rank() == 0
 
 
@@ -96,10 +89,8 @@ def joined(
     points: Tensor, labels: Tensor | None, part: Tensor, group: Any = None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """The points (sum of N, D) and labels of all ranks in their order, and the mean of their parts; N may differ.
-
-    Gradients reach a rank's own points only, times the number of ranks: DDP and FSDP take the mean of gradients over
-    ranks, which is then that of one process with the joined batch.
-    """
+    Gradients reach a rank's own points, times the number of ranks: DDP and FSDP take their mean, which is then that of
+    one process."""
     ranks = world(group)
     if ranks < 1:
         raise InputError("expected a group that this rank is in, got another: give each rank its own group")
@@ -128,9 +119,9 @@ def _gathered(x: Tensor, sizes: list[int], group: Any) -> list[Tensor]:
 @dataclass(frozen=True)
 class AnisotropyScores:
     """A_1 to A_k of one cloud and of an isotropic cloud of as many points, in [0, 1]; less is more isotropic. None
-    where there is no variance to share out."""
+    where there is no variance."""
 
-    raw: Scores | None  # of the points as they are
+    raw: Scores | None
     centred: Scores | None  # without their mean
     within_class: Scores | None  # each point without the mean of its class; None without labels
     raw_floor: Scores  # isotropic references, from Marchenko-Pastur: of n points,
@@ -146,17 +137,14 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
 
         A_i = s_i^2 / sum of s_j^2,  s the singular values of the points (N, D)
 
-    The floor depends on n, so compare scores of one n only: 64 points of 768 features have A_1 of about 0.026 though
-    isotropic. Computed in float64 from the smaller of the two products, N x N or D x D; the caller waits for the
-    device.
+    Compare scores of one n only, as the floor depends on it: 64 isotropic points of 768 features have A_1 of about
+    0.026. Computed in float64; the caller waits for the device.
 
     Args:
         points: (N, D), floating point.
-        labels: (N,) integers; points labelled -100 are left out.
-        k: how many.
+        labels: (N,) integers; -100 is left out.
 
-    Raises:
-        InputError: another shape or dtype, no points, points that are not finite, or k below 1.
+    InputError for another shape or dtype, no points, points that are not finite, or k below 1.
     """
     check_k(k)
     x, groups = labelled(points, labels)
@@ -168,23 +156,21 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
         x = _scaled(x.detach().double())
         within, within_floor, classes = None, None, 0
         if groups is not None:
-            inverse = torch.unique(groups, return_inverse=True)[1]
-            sizes = torch.bincount(inverse)
+            _, inverse, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
             classes = len(sizes)
             means = x.new_zeros(classes, d).index_add_(0, inverse, x) / sizes[:, None]
             within, within_floor = _scores(x - means[inverse], k), _floor(n - classes, d, k)
-        raw, centred = _scores(x, k), _scores(x - x.mean(0), k)
-        floors = _floor(n, d, k), _floor(n - 1, d, k)
-        return AnisotropyScores(raw, centred, within, *floors, within_floor, n, d, classes)
+        scores = _scores(x, k), _scores(x - x.mean(0), k), within
+        return AnisotropyScores(*scores, _floor(n, d, k), _floor(n - 1, d, k), within_floor, n, d, classes)
 
 
 def check_k(k: object) -> None:
-    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= _MOST_SCORES:
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= 10**6:
         raise InputError(f"expected k of at least 1, got {shown(k)}: pass how many scores, for instance 3")
 
 
 def _scaled(x: Tensor) -> Tensor:
-    """Scores have no unit, and squares shall not overflow."""
+    """Squares shall not overflow."""
     return x / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny)
 
 
@@ -208,49 +194,43 @@ def _floor(freedom: int, d: int, k: int) -> Scores:
 class AnisotropyTrack:
     """`anisotropy_scores` of a training batch every so many optimiser steps: `attach_states(track=...)`.
 
-    `records` is a list of dictionaries: the fields of `AnisotropyScores` and the `step`, the number of optimiser steps
-    before it. With a path, each is a line of JSON there as soon as it is taken. Only a Trainer that resumes appends to
-    an existing file.
+    `records` holds dictionaries: the fields of `AnisotropyScores` and `step`, the number of optimiser steps before it.
+    With a path, each is a line of JSON there at once. Only a Trainer that resumes appends to an existing file.
 
     Args:
         every: optimiser steps from one record to the next.
         path: of a JSONL file.
-        k: how many scores.
     """
 
     def __init__(self, every: int = 50, path: Path_ | None = None, *, k: int = 3) -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise InputError(f"expected every to be a whole number of steps from 1 up, got {shown(every)}: 50 is usual")
         check_k(k)
-        self.every, self.k = every, k
         if path is not None and not isinstance(path, str | os.PathLike):
             raise InputError(f"expected the path of a file, got {shown(path)}: pass for instance 'scores.jsonl'")
-        self.path = None if path is None else Path(path)
+        self.every, self.k, self.path = every, k, None if path is None else Path(path)
         self.records: list[dict[str, Any]] = []
         self._begun = False
 
     def due(self, step: int) -> bool:
-        """Whether a record is to be taken after `step` steps."""
         return step % self.every == 0 and not (self.records and self.records[-1]["step"] >= step)
 
     def take(self, step: int, points: Tensor, labels: Tensor | None = None, **more: Any) -> dict[str, Any]:
-        """Take a record now, of any points (N, D), with the entries `more`."""
         record = {"step": step, **asdict(anisotropy_scores(points, labels, k=self.k)), **more}
         self.records.append(record)
         if self.path is not None:
             if not self._begun and self.path.exists():
-                got = "got one: move it (a resuming Trainer goes on with it)"
-                raise InputError(f"expected no {self.path.name} yet, {got}")
+                how = "move it (a resuming Trainer goes on with it)"
+                raise InputError(f"expected no {self.path.name} yet, got one: {how}")
             self._begun = True
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"{json.dumps(record)}\n")
         return record
 
     def resume(self, step: int) -> None:
-        """Go on after `step` steps: what the file says of later ones was lost with the run that wrote it."""
+        """Later records in the file are of the run that was lost."""
         if self.path is not None and self.path.exists():
-            names = [field.name for field in fields(AnisotropyScores)]
-            own, _ = own_lines(self.path, names, "anisotropy scores")
+            own, _ = own_lines(self.path, AnisotropyScores.__dataclass_fields__, "anisotropy scores")
             self.records = [record for record in own if record["step"] < step]
             atomic.write_text(self.path, "".join(f"{json.dumps(record)}\n" for record in self.records))
             self._begun = True

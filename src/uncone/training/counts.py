@@ -1,8 +1,7 @@
 """How often was each id a target lately, which ids are rare by that, and how much of their push passes?
 
-Of the last optimiser steps there are four memories, from exact to none. Each has `total` (V,), int64, or float64 where
-steps fade, and the `steps` that it stands for. `push` closes a step with its counts, int64 (V,); `load` goes on from
-the tensors of `state`; `memory_bytes` is held between steps.
+The memories have `total` (V,), int64, or float64 where steps fade, and the `steps` that it stands for. `push` closes a
+step with its counts, int64 (V,); `load` goes on from `state`.
 """
 
 from collections import deque
@@ -22,15 +21,13 @@ Tensor = torch.Tensor
 State = dict[str, Tensor]
 Gates = tuple[Tensor, Tensor, Tensor]
 MODES = ("relative", "paper", "official", "hard")
-RARE_SHARE = 0.19  # the share of the vocabulary that the paper evaluates as rare
-ALPHA = 0.03  # the published language models call ids with fewer targets a step rare, of 32,768 in all
-_ROUNDED = 1e-7
-_BUCKETS = 16
+RARE_SHARE = 0.19  # of the vocabulary, which the paper evaluates as rare
+ALPHA = 0.03  # ids with fewer targets a step are rare in the published models, with 32,768 targets in all
 
 
 @dataclass
 class Rule:
-    """How gates follow from counts. At most one of `share`, `frequency` and `alpha` is given."""
+    """How gates follow from counts; at most one of `share`, `frequency` and `alpha` is given."""
 
     mode: str
     share: float | None
@@ -47,22 +44,20 @@ class Rule:
         if not given:
             of_steps = self.mode in ("paper", "official")
             self.alpha, self.share = (ALPHA, None) if of_steps else (None, RARE_SHARE)
-        for name, value, why in (
-            ("rare_share", self.share, "it is a share of the whole"),
-            ("rare_frequency", self.frequency, "it is a share of the whole"),
-            ("gate_max", self.gate_max, "above 1 the gate would amplify"),
-        ):
+        why = "it is a share of the whole"
+        named = (("rare_share", self.share, why), ("rare_frequency", self.frequency, why))
+        for name, value, why in (*named, ("gate_max", self.gate_max, "above 1 the gate would amplify")):
             if value is not None and not 0 <= finite_number(value, name) <= 1:
                 raise InputError(f"expected {name} in [0, 1], got {value}: {why}")
         if self.alpha is not None and not 0 < finite_number(self.alpha, "alpha") <= 1:
             raise InputError(
-                f"expected alpha in (0, 1], got {self.alpha}: it is a number of targets a step, and above 1 "
-                "the gate would amplify; rare_frequency does not depend on the batch size"
+                f"expected alpha in (0, 1], got {self.alpha}: it is a number of targets a step, and above 1 the gate "
+                "would amplify; rare_frequency does not depend on the batch size"
             )
 
     def gates(self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None) -> Gates:
-        """The gates of ids counted `counts` (V,) times in `steps` steps, read at a batch of `targets_per_step` (None is
-        that of the counts); without counts no id is rare."""
+        """The gates of ids counted `counts` (V,) times in `steps` steps, at a batch of `targets_per_step`, by default
+        that of the counts; without counts no id is rare."""
         n, total = len(counts), float(counts.sum())
         rare, g1, g2 = torch.zeros(n, dtype=torch.bool), torch.ones(n), torch.ones(n)
         if steps == 0 or total == 0:
@@ -75,7 +70,6 @@ class Rule:
         return rare, g1, g2
 
     def _rare(self, counts: Tensor, rate: Tensor, total: float, can_be_rare: Tensor) -> tuple[Tensor, float]:
-        """The rare ids, and the count at which ids cease to be rare."""
         if self.frequency is not None:
             return (counts < self.frequency * total) & can_be_rare, self.frequency * total
         if self.alpha is not None:
@@ -89,7 +83,7 @@ class Rule:
 
     def _factors(self, counts: Tensor, rate: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
         none = torch.zeros_like(counts)
-        g2 = (counts / (counts.mean() + _ROUNDED)).clamp_max(1.0)
+        g2 = (counts / (counts.mean() + 1e-7)).clamp_max(1.0)
         if self.mode == "relative":
             g1 = self.gate_max * counts / threshold if threshold > 0 else none
             return g1.clamp_max(self.gate_max), g2
@@ -97,8 +91,7 @@ class Rule:
 
 
 class ExactWindow:
-    """The last `window` steps, each as its ids (int32) and their counts (int64), and 8 V bytes; None remembers every
-    step."""
+    """The last `window` steps, by default all, each as its ids (int32) and their counts (int64), and 8 V bytes."""
 
     def __init__(self, vocab_size: int, window: int | None) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
@@ -126,7 +119,7 @@ class ExactWindow:
             self.total[ids.long()] -= counts
 
     def with_unfinished(self, counts: Tensor) -> tuple[Tensor, float]:
-        """Totals and steps of the window that ends with an unfinished step of these counts."""
+        """Totals and steps of the window that ends with an unfinished step."""
         total, steps = self.total + counts, len(self._held) + 1
         if self._window is not None and steps > self._window:
             ids, oldest = self._held[0]
@@ -137,7 +130,7 @@ class ExactWindow:
     def state(self) -> State:
         empty = torch.empty(0, dtype=torch.int32)
         ids, counts = zip((empty, empty.long()), *self._held, strict=True)
-        lengths = torch.tensor([len(of_step) for of_step in ids[1:]], dtype=torch.int64)
+        lengths = torch.tensor(list(map(len, ids[1:])), dtype=torch.int64)
         window = torch.tensor(-1 if self._window is None else self._window)
         return {"ids": torch.cat(ids), "counts": torch.cat(counts), "lengths": lengths, "window": window}
 
@@ -151,18 +144,17 @@ class ExactWindow:
         self._window = None if window == -1 else window
         ids = like(state["ids"], torch.empty(sum(lengths), dtype=torch.int32))
         counts = not_negative(like(state["counts"], torch.empty(sum(lengths), dtype=torch.int64)))
-        parts = zip(torch.split(ids, lengths), torch.split(counts, lengths), strict=True)
-        self._held = deque((part.clone(), its_counts.clone()) for part, its_counts in parts)
+        parts = (map(Tensor.clone, torch.split(of_all, lengths)) for of_all in (ids, counts))
+        self._held = deque(zip(*parts, strict=True))
         self.total.zero_().index_add_(0, ids.long(), counts)
 
 
 class BucketRing:
-    """The last `window` steps in 16 buckets of 8 V bytes. The oldest goes as a whole, so at least 15/16 of them are
-    held."""
+    """The last `window` steps in 16 buckets of 8 V bytes; as the oldest goes whole, at least 15/16 of them are held."""
 
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
-        buckets = min(_BUCKETS, window)
+        buckets = min(16, window)
         self._lengths = (torch.arange(buckets + 1) * window // buckets).diff()
         self._counts = torch.zeros(buckets, vocab_size, dtype=torch.int64)
         self._steps = torch.zeros(buckets, dtype=torch.int64)
@@ -196,32 +188,39 @@ class BucketRing:
         self.total = self._counts.sum(0)
 
 
-class ExponentialAverage:
-    """Each step fades by 1 - 1 / `window`, approximately a window; 8 V bytes (float64)."""
+class _Total:
+    total: Tensor
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.total.nbytes
+
+    def state(self) -> State:
+        return {"total": self.total.clone()}
+
+
+class ExponentialAverage(_Total):
+    """Each step fades by 1 - 1 / `window`; 8 V bytes (float64)."""
 
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.float64)
         self.steps = 0.0
         self._decay = 1 - 1 / window
 
-    @property
-    def memory_bytes(self) -> int:
-        return self.total.nbytes
-
     def push(self, counts: Tensor) -> None:
         self.total.mul_(self._decay).add_(counts)
         self.steps = self.steps * self._decay + 1
 
     def state(self) -> State:
-        return {"total": self.total.clone(), "steps": torch.tensor(self.steps, dtype=torch.float64)}
+        return super().state() | {"steps": torch.tensor(self.steps, dtype=torch.float64)}
 
     def load(self, state: State) -> None:
         self.total = not_negative(like(state["total"], self.total))
         self.steps = float(not_negative(like(state["steps"], torch.tensor(0.0, dtype=torch.float64))))
 
 
-class StaticCounts:
-    """Counts of a corpus, taken beforehand: steps change nothing. 8 V bytes."""
+class StaticCounts(_Total):
+    """Counts of a corpus, taken beforehand; 8 V bytes."""
 
     steps = 1.0
 
@@ -233,15 +232,8 @@ class StaticCounts:
             raise InputError(f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, {got}")
         self.total = total if np.asarray(as_array(counts)).dtype.kind == "f" else total.long()
 
-    @property
-    def memory_bytes(self) -> int:
-        return self.total.nbytes
-
     def push(self, counts: Tensor) -> None:
         """No batch moves the counts of a corpus."""
-
-    def state(self) -> State:
-        return {"total": self.total.clone()}
 
     def load(self, state: State) -> None:
         if not torch.equal(like(state["total"], self.total), self.total):

@@ -1,4 +1,4 @@
-"""The rare-token gate: which ids are rare now, and how much of the gradient that pushes them passes."""
+"""The rare-token gate."""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -18,10 +18,9 @@ from uncone.training.counts import ExactWindow, Gates, Rule, memory_of, positive
 from uncone.training.resume import like, not_negative
 
 Tensor = torch.Tensor
-FEWEST_SHARE = 0.05  # fewer rare ids than this share of the vocabulary: gating them changes next to nothing
-LARGEST_MASS = 0.02
-"""Above this share of all targets the ids are not rare, and gating them slows what the model has to learn."""
-BATCH_FACTOR = 1.5  # so many times more (or fewer) targets a step than before a resume mean another batch size
+FEWEST_SHARE = 0.05  # of the vocabulary: to gate fewer rare ids changes next to nothing
+LARGEST_MASS = 0.02  # of all targets: ids with more are not rare, and to gate them slows what has to be learnt
+BATCH_FACTOR = 1.5  # so many times more or fewer targets a step after a resume mean another batch size
 _GATES = ("rare", "g1", "g2")
 
 
@@ -33,12 +32,10 @@ class GateStatus:
     rare_ids: int
     rare_share: float  # of the ids that can be rare or not: all but padding rows
     rare_mass: float  # share of the counted targets that are rare
-    # share of the gradient by the logits that the gate held back, sum |(1 - G) delta| / sum |delta|; None unless a loss
-    # reported it
+    # of the gradient by the logits, held back: sum |(1 - G) delta| / sum |delta|; None unless a loss reported it
     gated_share: float | None
-    counted_steps: float  # steps that the counts stand for: from 0 up to the window; with `memory="average"` faded ones
-    # over the rare ids, how much of the push by targets that are not rare passes; None without rare ids
-    mean_g1: float | None
+    counted_steps: float  # that the counts stand for, up to the window; with `memory="average"` faded ones
+    mean_g1: float | None  # how much of the push on rare ids by other targets passes; None without rare ids
     mean_g2: float | None  # the same of the push by rare targets
 
 
@@ -46,40 +43,38 @@ class RareTokenGate:
     """Adaptive gradient gating (Yu et al. 2022): other targets push rare output rows less, or not at all.
 
     Call `observe(labels)` once a micro-batch and `step()` once an optimiser step; hand the gate to
-    `gated_linear_cross_entropy` or to `attach`, which calls both. The gates are frozen between steps.
+    `gated_linear_cross_entropy`, or to `attach`, which calls both.
 
     With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v with g1[v],
     and rare targets with g2[v] = min(a_v / mean of a over R, 1):
 
-    - "relative" (default): g1 = gate_max r_v / t, r_v the share of v among the targets and t the one at which ids cease
-      to be rare. Free of the batch size; equal to the published rule at its own.
+    - "relative": g1 = gate_max r_v / t, r_v the share of v among the targets and t the one from which ids are not rare.
+        Free of the batch size; equal to the published rule at its own.
     - "paper": g1 = min(a_v per step, 1), and rare are ids with fewer than `alpha` targets a step.
-    - "official": as "paper", but in the order of the published code: a micro-batch is counted before it is gated, so
-      that gates move within a step.
+    - "official": as "paper", but a micro-batch is counted before it is gated, as in the published code, so that gates
+        move within a step.
     - "hard": g1 = g2 = 0, no push at all.
 
     Args:
         vocab_size: rows of the head, V.
         window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or `end_epoch` says
-            how many there are in one (a Trainer's callback does).
-        rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with the fewest
-            targets, among equals the higher ids (most vocabularies are sorted by frequency).
+            how many one has (a Trainer's callback does).
+        rare_share: of ids that are rare, 0.19 by default as in the paper's evaluation: those with the fewest targets,
+            among equals the higher ids, as most vocabularies are sorted by frequency.
         rare_frequency: instead, ids with a smaller share of the targets are rare.
         alpha: instead, ids with fewer targets a step are rare (0.03 by default with "paper" and "official").
-        mode: see above.
         gate_max: g1 at the threshold, with "relative".
-        memory: "exact", "ring" (16 buckets) or "average" (exponential); `memory_bytes` says what it holds.
-        counts: (V,) target counts of the corpus, instead of a window: nothing is counted.
+        memory: "exact", "ring" (16 buckets) or "average" (exponential).
+        counts: (V,) target counts of the corpus, instead of a window.
         protected_ids: never rare: padding, end of text, unknown.
-        n_tokens: rows from here on are padding of the matrix: never rare, counted nowhere.
-        start_step: steps to be counted before the gate acts.
+        n_tokens: rows from here on pad the matrix.
+        start_step: steps to count before the gate acts.
         ignore_index: labels that are no targets; None where all are.
-        group: the ranks to sum counts over; all ranks by default where torch.distributed is initialised.
-        on_batch_change: after a resume with another number of targets a step, "refuse", or "rescale" with a warning:
-            counts a step are then read at the former batch size.
+        group: the ranks to sum counts over, by default all.
+        on_batch_change: where a resumed run has another number of targets a step, "refuse", or "rescale" with a
+            warning: read counts a step at the former batch size.
 
-    Raises:
-        InputError: settings that contradict each other, or would amplify a gradient.
+    InputError where settings contradict each other, or would amplify a gradient.
     """
 
     def __init__(
@@ -108,10 +103,9 @@ class RareTokenGate:
         self.vocab_size, self.ignore_index = positive("vocab_size", vocab_size), ignore_index
         if ignore_index is not None:
             whole_number(ignore_index, "ignore_index", -(2**63), 2**63 - 1)
+        of_run = {"start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens} | asdict(self._rule)
         kept = memory if counts is None else "counts"
-        self._settings: dict[str, Any] = {"vocab_size": vocab_size, "window": window, "memory": kept}
-        self._settings |= {"start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens}
-        self._settings |= asdict(self._rule)
+        self._settings: dict[str, Any] = {"vocab_size": vocab_size, "window": window, "memory": kept} | of_run
         self._new_counts = partial(memory_of, memory, vocab_size, window, counts, self._rule)
         self._counts = self._new_counts()
         self._static, self._by_epoch = counts is not None, window == "epoch"
@@ -130,7 +124,6 @@ class RareTokenGate:
         self.protect(protected_ids)
 
     def protect(self, ids: Iterable[int]) -> None:
-        """Never call these ids rare, from now on."""
         if not isinstance(ids, Iterable):
             raise InputError(f"expected protected_ids to be a list of ids, got {shown(ids)}: pass for instance [0]")
         for token in ids:
@@ -141,8 +134,7 @@ class RareTokenGate:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # one break: each look at the labels would be one
     def observe(self, labels: Tensor) -> None:
-        """Count the targets of a training micro-batch (any shape; `ignore_index` is no target); InputError where a
-        label is out of range."""
+        """Count the targets of a training micro-batch (any shape); InputError where a label is out of range."""
         labels = labels.detach().reshape(-1)
         if labels.dtype.is_floating_point or labels.dtype == torch.bool:
             raise InputError(f"expected labels as integer ids, got {labels.dtype}: convert them")
@@ -155,16 +147,11 @@ class RareTokenGate:
         counts = torch.bincount(labels, minlength=self.vocab_size)
         if self.counts_first:
             counts, self._gates = self._summed(counts), None
-        self._current = self._current.to(counts.device)
-        self._current += counts
+        self._current = self._current.to(counts.device) + counts
 
     def step(self) -> None:
-        """Close an optimiser step: sum its counts over the ranks, move the window, and freeze the next gates.
-
-        Raises:
-            InputError: the first steps after a resume have another number of targets, and `on_batch_change` is
-                "refuse".
-        """
+        """Close an optimiser step: sum its counts over the ranks, move the window, freeze the next gates. InputError
+        where a resumed run's first steps have another number of targets, and `on_batch_change` is "refuse"."""
         counts = (self._current if self.counts_first else self._summed(self._current)).cpu()
         if not self._static:
             self._batch.check(int(counts.sum()), rescale=self._rescale, factor=BATCH_FACTOR)
@@ -179,47 +166,42 @@ class RareTokenGate:
 
     def gates(self) -> Gates:
         """(rare, g1, g2): bool, float32, float32, each (V,), on the CPU; the factors are 1 off `rare`."""
-        if self._gates is None:
-            self._freeze()
-        assert self._gates is not None
-        return self._gates
+        return self._gates or self._freeze()
 
     def record(self, gated: Tensor, total: Tensor) -> None:
-        """What a loss calls with sum |(1 - G) delta| and sum |delta| of its targets, as scalars."""
+        """A loss calls it with sum |(1 - G) delta| and sum |delta| of its targets, as scalars."""
         both = torch.stack([gated.detach(), total.detach()]).double()
         self._shares = self._shares.to(both.device) + both
 
     def set_batch(self, sequences: int) -> None:
-        """A step has so many sequences, over all ranks and micro-batches, as a Trainer's callback says; InputError
-        where a loaded state has another number and `on_batch_change` is "refuse"."""
+        """A step has so many sequences, over all ranks and micro-batches; InputError where a loaded state has another
+        number and `on_batch_change` is "refuse"."""
         if not self._static:
             self._batch.tell(positive("sequences", sequences), rescale=self._rescale)
 
     def set_epoch(self, steps: int) -> None:
-        """With `window="epoch"`: an epoch has so many optimiser steps. A Trainer's callback calls it."""
+        """With `window="epoch"`: an epoch has so many optimiser steps."""
         if self._by_epoch and isinstance(self._counts, ExactWindow):
             self._counts.limit(positive("steps", steps))
 
     def begin_at(self, step: int) -> None:
-        """The gate, which has closed no steps yet, begins in a run that has closed so many; `start_step` counts from
-        here on."""
+        """Begin, before any step, in a run that has closed so many; `start_step` counts from here on."""
         if self._step:
             raise InputError(f"expected a gate that has not begun, got one of step {self._step}: make another")
         self._step = self._begun = step
 
     def end_epoch(self) -> None:
-        """With `window="epoch"`: the steps so far are one epoch; from now on that many are remembered."""
+        """With `window="epoch"`: the steps so far are one epoch, and so many are remembered from now on."""
         if self._step > self._begun and not self._static:
             self.set_epoch(int(self._counts.steps))
 
     @property
     def counts_first(self) -> bool:
-        """Whether a micro-batch is counted before its loss, as in the published code."""
         return self._rule.mode == "official"
 
     @property
     def status(self) -> GateStatus:
-        """Size and mass of the rare set now, and what was gated in the last step."""
+        """The rare set now, and what the last step gated."""
         (rare, g1, g2), counts = self.gates(), self._counts.total
         total, size = float(counts.sum()), int(rare.sum())
         mass = float(counts[rare].sum()) / total if total > 0 else 0.0
@@ -228,13 +210,11 @@ class RareTokenGate:
 
     @property
     def memory_bytes(self) -> int:
-        """What the gate holds between steps: the memory of counts, one step's counts, the frozen gates."""
-        gates = () if self._gates is None else self._gates
-        return self._counts.memory_bytes + self._current.nbytes + sum(g.nbytes for g in gates)
+        return self._counts.memory_bytes + self._current.nbytes + sum(g.nbytes for g in self._gates or ())
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that training changes, as tensors and plain numbers; InputError within a step of several ranks,
-        whose counts are not summed yet."""
+        """All that training changes, as tensors and plain numbers; InputError within a step of several ranks, whose
+        counts are not summed yet."""
         if not self.counts_first and world(self._group) > 1 and bool(self._current.any()):
             raise InputError("expected no micro-batch since step() on several ranks, got some: save after it")
         return {
@@ -252,11 +232,8 @@ class RareTokenGate:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`: the next gates are an uninterrupted run's, to the bit.
-
-        Ids that either gate protects stay protected. InputError, with the gate unchanged, where settings differ or it
-        is no state of a gate.
-        """
+        """The next gates are an uninterrupted run's, to the bit. Ids that either gate protects stay protected.
+        InputError, with the gate unchanged, where settings differ or it is no state of a gate."""
         with resume.refusing_damaged_state():
             resume.check_settings(self._settings, dict(state["settings"]))
             counts = self._new_counts()
@@ -273,28 +250,25 @@ class RareTokenGate:
             said = {str(what) for what in list(state["said"])}
             if not 0 <= begun <= step or not (gated_share is None or 0 <= gated_share <= 1):
                 raise ValueError(f"step {step}, gated share {gated_share}")
-        more_protected = not torch.equal(can_be_rare, state["can_be_rare"])
+        self._gates = (rare, g1, g2) if torch.equal(can_be_rare, state["can_be_rare"]) else None
         self._counts, self._current, self._shares, self._can_be_rare = counts, current, shares, can_be_rare
-        self._step, self._begun, self._gated_share = step, begun, gated_share
-        self._batch, self._said = batch, said
-        self._gates = None if more_protected else (rare, g1, g2)
+        self._step, self._begun, self._gated_share, self._batch, self._said = step, begun, gated_share, batch, said
 
     def save(self, path: Path_) -> None:
-        """Write `state_dict` to a safetensors file, atomically."""
         resume.save(self.state_dict(), path)
 
     def load(self, path: Path_) -> None:
-        """Go on from what `save` wrote; InputError where that is no file of a gate with these settings."""
+        """InputError where it is no file of a gate with these settings."""
         self.load_state_dict(resume.load(path))
 
-    def _freeze(self) -> None:
+    def _freeze(self) -> Gates:
         counts, steps = self._counts.total, self._counts.steps
         if self.counts_first and isinstance(self._counts, ExactWindow):
             counts, steps = self._counts.with_unfinished(self._current.cpu())
-        counted = self._step - self._begun + self.counts_first
-        if not self._static and counted < self._start:
+        if not self._static and self._step - self._begun + self.counts_first < self._start:
             steps = 0.0
-        self._gates = self._rule.gates(counts, steps, self._can_be_rare, self._batch.per_step)
+        self._gates = gates = self._rule.gates(counts, steps, self._can_be_rare, self._batch.per_step)
+        return gates
 
     def _summed(self, counts: Tensor) -> Tensor:
         if not (dist.is_available() and dist.is_initialized()):

@@ -1,4 +1,4 @@
-"""The ledger of the head's gradient while a model trains: one micro-batch in fifty, one line of JSON each."""
+"""The ledger of the head's gradient while a model trains."""
 
 import inspect
 import json
@@ -22,7 +22,6 @@ from uncone.training.heads import output_head, probe, whole_bias
 from uncone.training.resume import own_lines
 
 Tensor = torch.Tensor
-EVERY, TARGETS = 50, 1024
 _OF_GROUP = [field.name for field in fields(RowGradients) if field.name not in ("name", "rows", "targets", "net")]
 _OF_LEDGER = ["tokens", "rare_targets", "nats", "zero_sum"]
 _OF_LEDGER += ["mean_state_share", "mean_row_share", "state_to_minus_row", "logit_of_mean_row"]
@@ -31,28 +30,24 @@ _OF_LEDGER += ["mean_state_share", "mean_row_share", "state_to_minus_row", "logi
 class GradientMonitor:
     """Writes `uncone.gradient_ledger` of every `every`-th training micro-batch to `path`, a line of JSON each.
 
-    It listens to the head by hooks: any loop and any Trainer runs as before, to the bit. Targets are the labels that
-    the model's forward is given, or else those that the gradient by the logits shows: the one entry of a token that
-    stands out below 0. Only the first of several processes reads and writes.
+    Its hooks on the head leave any loop and any Trainer as it was, to the bit. Targets are the labels that the model's
+    forward gets, or else those that the gradient by the logits shows: a token's one entry that stands out below 0. Only
+    the first of several processes reads and writes.
 
-        monitor = uncone.GradientMonitor(model, "gradients.jsonl")
-        ...                                # train as before
-        monitor.detach()
+        monitor = uncone.GradientMonitor(model, "gradients.jsonl") ...  # train as before monitor.detach()
 
     Args:
-        model: a transformers model with a linear head, also inside DDP, PEFT or a compiler, or attached by
-            `uncone.attach`; with `head` any module.
-        path: a file in a folder that exists. Lines are appended to those of earlier monitors, and to no other file.
-        every: training forwards from one line to the next, the first one included. With gradient accumulation over k
-            micro-batches give k times as many.
+        model: of transformers with a linear head, also inside DDP, PEFT or a compiler, or attached by `uncone.attach`;
+            with `head` any module.
+        path: a file, new or with lines of earlier monitors, in a folder that exists.
+        every: training forwards from one line to the next; with gradient accumulation over k micro-batches k times as
+            many.
         targets: of a micro-batch that are read at most, evenly spaced.
-        counts: (V,) or a file, how often each id occurs in the training text; by default in the targets that were read
-            so far.
+        counts: (V,) or a file, of each id in the training text; by default in the targets read so far.
         head: the `torch.nn.Linear` of a model that is not of transformers, whose outputs are the logits.
 
-    Raises:
-        InputError: options out of range, or a path that cannot be appended to, as of a file with other lines.
-        UnsupportedModel: no linear head, or one that is sharded.
+    InputError where options are out of range, or the path cannot be appended to; UnsupportedModel where the head is not
+    linear, or sharded.
     """
 
     def __init__(
@@ -60,8 +55,8 @@ class GradientMonitor:
         model: Any,
         path: Path_,
         *,
-        every: int = EVERY,
-        targets: int = TARGETS,
+        every: int = 50,
+        targets: int = 1024,
         counts: Any = None,
         head: torch.nn.Linear | None = None,
     ) -> None:
@@ -86,7 +81,6 @@ class GradientMonitor:
             self._hooks.append(inner.register_forward_pre_hook(self._at_model, with_kwargs=True))
 
     def detach(self) -> None:
-        """Take the hooks off the model. A second call does nothing."""
         while self._hooks:
             self._hooks.pop().remove()
 
@@ -98,7 +92,6 @@ class GradientMonitor:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _at_model(self, module: Any, args: Any, kwargs: Any) -> None:
-        """Keep the targets that the model is given, where the next micro-batch is read."""
         self._labels = None
         if self.steps % self._every or not _trains(module):
             return
@@ -107,10 +100,8 @@ class GradientMonitor:
         except TypeError:  # the forward itself says what is wrong
             return
         given = given | given.pop("kwargs", {})
-        labels = given.get("labels")
-        if given.get("shift_labels") is not None:
-            self._labels = given["shift_labels"]
-        elif labels is not None:
+        self._labels = given.get("shift_labels")
+        if self._labels is None and (labels := given.get("labels")) is not None:
             self._labels = self._map.align(labels, IGNORED)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -124,17 +115,15 @@ class GradientMonitor:
             return
         if labels is not None and labels.shape == hidden.shape[:-1]:
             self._read(hidden, labels, step)
-        elif isinstance(output, torch.Tensor) and output.requires_grad:
+        elif isinstance(output, Tensor) and output.requires_grad:
             hook: Any = output.register_hook
             likeliest = output.detach().argmax(dim=-1)
             hook(lambda gradient: self._from_gradient(hidden, gradient, likeliest, step))
 
     def _from_gradient(self, hidden: Tensor, gradient: Tensor, likeliest: Tensor, step: int) -> None:
-        """The target is the one entry of the gradient by the logits that is below 0; a token without a loss has none.
-
-        With smoothed labels entries of unlikely tokens are below 0 too, all alike. A target that has more probability
-        than the smoothed label asks for is above 0, and then it is the likeliest token.
-        """
+        """The target is the one entry of the gradient by the logits below 0; a token without a loss has none. With
+        smoothed labels unlikely tokens are below 0 too, all alike; a target with more probability than its smoothed
+        label is above 0, and is then the likeliest token."""
         if not self._hooks:
             return
         low, places = gradient.topk(2, dim=-1, largest=False)
@@ -152,7 +141,7 @@ class GradientMonitor:
             except (UnconeError, MemoryError, torch.OutOfMemoryError) as error:  # no reason to end a run
                 line["reason"] = str(error)
         try:
-            # one write to the end: lines of several runs do not mix, and a kill leaves whole lines
+            # one write: lines of several runs do not mix, and a kill leaves whole lines
             with self._path.open("ab", buffering=0) as file:
                 file.write(f"{json.dumps(line, allow_nan=False)}\n".encode())
         except OSError as error:
@@ -166,15 +155,14 @@ class GradientMonitor:
         targets = labels[places].to(hidden.device)
         self._seen += torch.bincount(targets.cpu(), minlength=len(self._seen))
         counts = self._counts if self._counts is not None else self._seen
-        weight, own, cap, scale = self._head.weight, self._head.bias, self._map.cap, self._map.scale
+        head, own = self._head, self._head.bias
         bias = whole_bias(None if own is None else own.detach().float(), self._map, hidden.device)
-        name, windows = type(self._head).__name__, torch.zeros_like(targets)
-        states = States(hidden[places].float(), targets, weight.detach().float(), bias, cap, scale, name, windows)
+        of_head = head.weight.detach().float(), bias, self._map.cap, self._map.scale, type(head).__name__
+        states = States(hidden[places].float(), targets, *of_head, torch.zeros_like(targets))
         return gradient_ledger(states, counts=counts if len(targets) else None, counted_in=self._counted_in)
 
 
 def summary_of(ledger: GradientLedger) -> dict[str, Any]:
-    """The numbers of a line: of the ledger, of each group, and the drift of the mean row under each optimiser."""
     line: dict[str, Any] = {name: getattr(ledger, name) for name in _OF_LEDGER}
     for group in ledger.groups:
         line |= {f"{group.name}.{name}": getattr(group, name) for name in _OF_GROUP}
@@ -195,9 +183,10 @@ def _appendable(path: Path_) -> Path:
         raise InputError(f"expected a file in a folder that exists, got {path}: make the folder first")
     if path.exists():
         records, rest = own_lines(path, (), "gradients of a step")
-        is_other = [at for at, one in enumerate(records, 1) if "reason" not in one and "zero_sum" not in one]
-        if is_other or rest:
-            at, what = (is_other[0], "another") if is_other else (len(records) + 1, "a part of one")
-            got = f"got {what} in line {at}: name a new file"
+        others = [f"another in line {at}" for at, r in enumerate(records, 1) if not {"reason", "zero_sum"} & r.keys()]
+        if rest:
+            others.append(f"a part of one in line {len(records) + 1}")
+        if others:
+            got = f"got {others[0]}: name a new file"
             raise InputError(f"expected gradients of a step in each line of {path.name}, {got}")
     return path

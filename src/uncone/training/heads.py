@@ -1,4 +1,4 @@
-"""Which module is a model's head, can it be trained through the gated loss, and what is the model's own?"""
+"""A model's head: can it train through the gated loss, and how does the loss follow?"""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ Tensor = torch.Tensor
 
 
 def output_head(model: Any) -> torch.nn.Linear:
-    """The linear layer that makes the logits; UnsupportedModel where its weight is no matrix that can train."""
+    """UnsupportedModel where its weight is no matrix that can train."""
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "forward"):
         got = f"got {type(model).__name__}: use gated_linear_cross_entropy in its own training loop"
         raise UnsupportedModel(f"expected a transformers model with an output head, {got}")
@@ -27,8 +27,8 @@ def output_head(model: Any) -> torch.nn.Linear:
     kind, weight = type(head).__name__, getattr(head, "weight", None)
     if "peft" in type(head).__module__ or hasattr(head, "lora_A"):
         raise UnsupportedModel(
-            f"expected a head that is a matrix, got an adapter on it ({kind}): leave the head out of "
-            f"target_modules and trainable_token_indices; {_saved_whole(model, head)} trains it whole"
+            f"expected a head that is a matrix, got an adapter on it ({kind}): leave the head out of target_modules "
+            f"and trainable_token_indices; {_saved_whole(model, head)} trains it whole"
         )
     quantised = type(weight).__module__.split(".")[0] in ("bitsandbytes", "torchao")
     if weight is None or quantised or not weight.dtype.is_floating_point:
@@ -40,20 +40,19 @@ def output_head(model: Any) -> torch.nn.Linear:
 
 
 def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:
-    """Raises UnsupportedModel where the head's weight takes no gradient, with the way out under PEFT."""
     if head.weight.requires_grad:
         return
-    advice = "unfreeze it (model.get_output_embeddings().requires_grad_(True)), or"
+    how = "unfreeze it (model.get_output_embeddings().requires_grad_(True))"
     if any("peft" in type(module).__module__ for module in model.modules()):
         saved = _saved_whole(model, head)
         is_saved = "modules_to_save" in saved.partition("=")[2]  # in the head's name: PEFT holds a copy
-        advice = "load the adapter with is_trainable=True, or" if is_saved else f"give the adapter's config {saved}, or"
-    got = f"got a frozen one (no gradient): {advice} attach without gate and penalties"
+        how = "load the adapter with is_trainable=True" if is_saved else f"give the adapter's config {saved}"
+    got = f"got a frozen one (no gradient): {how}, or attach without gate and penalties"
     raise UnsupportedModel(f"expected a head that trains, {got}")
 
 
 def _saved_whole(model: Any, head: torch.nn.Module) -> str:
-    """The options of PEFT by which the head trains as a matrix, and stays tied to the table where it is."""
+    """The options of PEFT by which the head trains as a matrix, and stays tied."""
     weight = getattr(getattr(head, "base_layer", head), "weight", None)
     name = next((name for name, module in model.named_modules() if module is head), "lm_head")
     is_tied = sum(each is weight for _, each in model.named_parameters(remove_duplicate=False)) > 1
@@ -61,7 +60,6 @@ def _saved_whole(model: Any, head: torch.nn.Module) -> str:
 
 
 def refuse_patched(model: Any, backend: str) -> None:
-    """Raises UnsupportedModel where the model is attached to already, or Liger computes its loss."""
     forward = model.__dict__.get("forward")
     if hasattr(forward, "of_uncone"):
         raise UnsupportedModel("expected an unattached model, got an attached one: detach() its handle")
@@ -73,16 +71,13 @@ def refuse_patched(model: Any, backend: str) -> None:
 
 
 def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
-    """Raises UnsupportedModel where the backward pass would find the head's storage freed."""
+    """The backward pass would find the head's storage freed."""
     if reduction == "none" and any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__):
-        why = "its gradients are computed in the backward pass, when the head's rows are given back"
-        how = "leave the head in the root's group (fully_shard the model only)"
-        got = f"got 'none': {why}; {how}"
-        raise UnsupportedModel(f"expected reduction 'mean' with a head that is sharded by itself, {got}")
+        how = "leave it in the root's group (fully_shard the model only), as the backward pass needs its rows"
+        raise UnsupportedModel(f"expected reduction 'mean' with a head that is sharded by itself, got 'none': {how}")
 
 
 def probe(model: Any, head: torch.nn.Linear) -> maps.HeadMap:
-    """How logits and loss follow from the head, measured on a batch; the model is left as it was."""
     with maps.undisturbed(model):
         batch = maps.probe_batch(model)
         given, logits = maps.known_outputs(model, head, batch)
@@ -103,7 +98,6 @@ def whole_bias(own: Tensor | None, head_map: maps.HeadMap, device: torch.device)
 
 
 def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map: maps.HeadMap) -> bool:
-    """Whether labels are shifted, by which of the two gives the model's own loss."""
     z, outputs = _run(model, head, batch)
     if outputs.loss is None or z is None:
         raise UnsupportedModel("expected the model's loss from labels, got none: pass labels to its forward")
@@ -112,10 +106,8 @@ def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map
         assert again is not None
         difference = float((again - z).abs().max())
         if not difference <= 1e-3 * (1 + float(z.abs().max())):
-            raise UnsupportedModel(
-                f"expected {type(model).__name__} to feed its decoder labels moved by one, got other logits "
-                f"(by {difference:.2g}): pass decoder_input_ids to the model, and train it with its own loss"
-            )
+            got = f"got other logits (by {difference:.2g}): pass decoder_input_ids, and train it with its own loss"
+            raise UnsupportedModel(f"expected {type(model).__name__} to feed its decoder labels moved by one, {got}")
     logits, own, losses = head_map.logits(z).flatten(0, -2), float(outputs.loss), dict[bool, float]()
     for shift in (True, False):
         targets = replace(head_map, shift=shift).align(batch["labels"], maps.IGNORED)
@@ -123,9 +115,8 @@ def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map
     nearest = min(losses, key=lambda shift: abs(losses[shift] - own))
     if not abs(losses[nearest] - own) <= maps.RESIDUAL * max(1.0, abs(own)):
         raise UnsupportedModel(
-            "expected the model's own loss on a probe batch to be the cross-entropy of its logits "
-            f"({losses[True]:.6g} with labels shifted, {losses[False]:.6g} without), got {own:.6g}: it adds "
-            "something to it; train with its own loss"
+            f"expected the model's own loss on a probe batch to be the cross-entropy of its logits ({losses[True]:.6g} "
+            f"with labels shifted, {losses[False]:.6g} without), got {own:.6g}: train with its own loss"
         )
     return nearest
 

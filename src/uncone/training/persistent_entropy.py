@@ -23,7 +23,7 @@ class EntropyStatus:
     entropy: Tensor  # (C,) nats, of the bars kept
     kept: Tensor  # (C,) int64, bars kept, none of length 0
     bars: Tensor  # (C,) int64, bars in all: the points less one
-    zero: Tensor  # (C,) int64, bars of length 0, which count for nothing: each is a point that is there already
+    zero: Tensor  # (C,) int64, bars of length 0, which count for nothing: each is a repeated point
     left_out: Tensor  # scalar int64, classes with fewer than five points
 
 
@@ -33,26 +33,24 @@ class PersistentEntropy:
         loss = -sum over classes c of (weight H(kept bars of c) + length_weight mean length of the others)
 
     The bars of c are the edges of the Euclidean minimum spanning tree of its points, and H is
-    `uncone.persistent_entropy`, in nats: in [0, ln m] for m bars, whatever their scale. A step against the gradient
-    shortens every kept bar that is longer than exp(-H) times the sum of them, and stretches the others.
+    `uncone.persistent_entropy`, in nats. A step against the gradient shortens every kept bar that is longer than
+    exp(-H) times their sum, and stretches the others.
 
-    As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so more classes
-    in a batch make a larger penalty. Classes with fewer than five points are left out and counted in `last.left_out`,
-    and so are points labelled -100. Points that are all alike have penalty 0 and gradient 0. Computed in float32 at
-    least, also under autocast. On a GPU the host waits for the labels; without labels it waits only to see whether the
-    points are finite.
+    As in the code of "Shrink the longest", the sum over classes is no mean, so more classes in a batch make a larger
+    penalty. Points labelled -100 are left out, and classes with fewer than five points, which `last.left_out` counts.
+    Points that are all alike have penalty 0 and gradient 0. Computed in float32 at least, also under autocast. On a GPU
+    the host waits for the labels; without labels only to see whether the points are finite.
 
     Args:
         weight: of the entropy, from 0 up. The paper has no such factor.
         select: True keeps only the prominent bars (`uncone.prominent_bars`), False keeps all.
-        length_weight: of the mean length of the bars that the selection discards. The official code has this term, by
-            default with 0.5 and in its notebook with 0.05; the paper has not. It is off here because it pushes those
-            bars UP, without bound and in the unit of the points, though the official text speaks of minimising them.
+        length_weight: of the mean length of the bars that the selection discards. The official code has this term, with
+            0.5 and in its notebook 0.05; the paper has not. It is off here because it pushes those bars UP, without
+            bound and in the unit of the points, though the official text speaks of minimising them.
         convention: of the selection.
 
-    Raises:
-        InputError: settings that are no such penalty; when called, points or labels of another shape or dtype, or
-            points that are used and not finite.
+    InputError where settings are no such penalty; when called, for points or labels of another shape or dtype, or used
+    points that are not finite.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class PersistentEntropy:
             got = "got False: it weighs discarded bars"
             raise InputError(f"expected select=True for length_weight {length_weight}, {got}")
         self.select, self.convention = select, convention
-        self.last: EntropyStatus | None = None  # what was computed last; None before the first time
+        self.last: EntropyStatus | None = None
 
     def __repr__(self) -> str:
         more = f"length_weight={self.length_weight:g}, convention={self.convention!r}"
@@ -98,8 +96,8 @@ class PersistentEntropy:
             if self.select:
                 kept = prominent_mask(lengths, bars.bars, convention=self.convention, width=largest - 1)
             entropy = persistent_entropy(torch.where(kept, bars.lengths, 0), bars.bars)
-            found = bars.labels, entropy.detach(), _sums(kept.long(), bars)
-            self.last = EntropyStatus(*found, bars.bars, bars.zero, left_out)
+            sums = _sums(kept.long(), bars)
+            self.last = EntropyStatus(bars.labels, entropy.detach(), sums, bars.bars, bars.zero, left_out)
             loss = -self.weight * entropy.sum()
             if self.length_weight:
                 others = ~kept & (lengths > 0)  # bars of length 0 count for nothing
@@ -113,7 +111,7 @@ def _sums(values: Tensor, bars: Barcode) -> Tensor:
 
 
 def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, int]:
-    """The points of classes with at least five, how many classes have fewer, and the largest class's size."""
+    """The points of classes with at least five, the number of others, and the largest class's size."""
     left_out, largest = int(0 < len(x) < FEWEST), len(x)
     if groups is not None:
         _, inverse, counts = torch.unique(groups, return_inverse=True, return_counts=True)
@@ -129,7 +127,7 @@ def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | No
 
 
 def _check_rows(points: Tensor, labels: Tensor | None) -> None:
-    """Refuse used points that are not finite by their own rows; a barcode counts only the used ones."""
+    """Refuse used points that are not finite by their own rows: a barcode counts the used ones only."""
     turn = torch.arange(len(points), dtype=torch.float64, device=points.device)
     rows = _large_enough(*labelled(turn[:, None], labels))[0][:, 0].long()
     finite = torch.ones(len(points), dtype=torch.bool, device=points.device)

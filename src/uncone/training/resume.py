@@ -1,4 +1,4 @@
-"""How a run goes on: a gate's state in a file, its settings and the size of its batches; the lines of a log."""
+"""How a run goes on: a gate's state in a file, its settings and batch size; the lines of a log."""
 
 import json
 import math
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from uncone import atomic
 from uncone.errors import InputError
@@ -25,23 +26,18 @@ LOOKED_AT = 4  # steps after a resume whose mean is compared
 
 @dataclass
 class Batch:
-    """How large an optimiser step is, and whether a resumed run's is the same.
+    """How large an optimiser step is, and whether a resumed run's is the same: as a Trainer reports, else by the mean
+    number of targets of the first steps after a resume and of those before."""
 
-    A Trainer tells the size. Else the mean number of targets of the first steps after a resume is compared with the
-    mean before: a single step says little.
-    """
-
-    size: int | None = None  # sequences in a step, where they were told
+    size: int | None = None  # sequences in a step
     sum: int = 0  # targets in all `steps` of one batch size
     steps: int = 0
     before: float | None = None  # mean targets a step before the resume, until it was compared
     since: list[int] = field(default_factory=lambda: [0, 0])  # targets and steps since the resume
-    per_step: float | None = None
-    """The targets a step that counts a step are read at; None while the batch never changed."""
+    per_step: float | None = None  # targets a step that counts a step are read at; None while the batch never changed
 
     @classmethod
     def resumed(cls, state: Mapping[str, Any]) -> "Batch":
-        """Go on from the fields of another, and look at the next steps."""
         batch = cls(**{name: state[name] for name in asdict(cls())})
         counts, sizes = (batch.sum, batch.steps, *batch.since), (batch.size, batch.before, batch.per_step)
         if len(batch.since) != 2 or not all(type(n) is int and n >= 0 for n in counts):
@@ -59,15 +55,13 @@ class Batch:
         self.size, self.before = size, None
 
     def check(self, targets: int, *, rescale: bool, factor: float) -> None:
-        """Take note of a step."""
         self.sum, self.steps = self.sum + targets, self.steps + 1
         if self.before is None:
             return
         self.since = [self.since[0] + targets, self.since[1] + 1]
         if self.since[1] < LOOKED_AT:
             return
-        before, now = self.before, self.since[0] / self.since[1]
-        self.before = None
+        before, now, self.before = self.before, self.since[0] / self.since[1], None
         if not before / factor <= now <= before * factor:
             seen = f"about {before:.0f} targets a step, as before the resume, got {now:.0f}"
             self._changed(seen, before, rescale=rescale)
@@ -80,9 +74,9 @@ class Batch:
         self.sum = self.steps = 0
 
 
-def like(value: Any, model: torch.Tensor) -> torch.Tensor:
+def like(value: Any, model: Tensor) -> Tensor:
     """A copy of `value` if it is a tensor of the shape and dtype of `model`."""
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, Tensor):
         raise ValueError(f"a tensor was wanted, and {value!r:.60} is there")
     if value.shape != model.shape or value.dtype != model.dtype:
         wanted, got = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (model, value))
@@ -90,7 +84,7 @@ def like(value: Any, model: torch.Tensor) -> torch.Tensor:
     return value.clone()
 
 
-def not_negative(value: torch.Tensor) -> torch.Tensor:
+def not_negative(value: Tensor) -> Tensor:
     if not bool((torch.isfinite(value) & (value >= 0)).all()):
         raise ValueError("counts are negative or not finite")
     return value
@@ -108,19 +102,17 @@ def refusing_damaged_state() -> Iterator[None]:
 
 
 def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    differ = [name for name in mine if saved.get(name) != mine[name]]
-    if differ:
+    if differ := [name for name in mine if saved.get(name) != mine[name]]:
         theirs, ours = (", ".join(f"{name} {of.get(name)!r}" for name in differ) for of in (saved, mine))
         raise InputError(f"expected the settings of the state ({theirs}), got {ours}: make a gate with these")
 
 
 def save(state: Mapping[str, Any], path: Path_) -> None:
-    """Write a state_dict, atomically: tensors as they are, the rest as JSON in the header."""
-    tensors, plain = dict[str, torch.Tensor](), dict[str, Any]()
+    tensors, plain = dict[str, Tensor](), dict[str, Any]()
     for name, value in state.items():
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             tensors[name] = value
-        elif isinstance(value, dict) and any(isinstance(v, torch.Tensor) for v in value.values()):
+        elif isinstance(value, dict) and any(isinstance(v, Tensor) for v in value.values()):
             tensors |= {f"{name}.{key}": v for key, v in value.items()}
         else:
             plain[name] = value
@@ -133,17 +125,13 @@ def load(path: Path_) -> dict[str, Any]:
         state = dict(json.loads(metadata["state"]))
         for name, array in tensors.items():
             outer, _, inner = name.partition(".")
-            place = state.setdefault(outer, {}) if inner else state
-            place[inner or name] = of_array(array)
+            (state.setdefault(outer, {}) if inner else state)[inner or name] = of_array(array)
         return state
 
 
 def own_lines(path: Path, fields: Collection[str], what: str) -> tuple[list[dict[str, Any]], str]:
-    """The records of a log, a line of JSON each with these fields; and the text of a last line that a kill cut.
-
-    Raises:
-        InputError: a line of another program; the message has its number.
-    """
+    """The records of a log, a line of JSON each with these fields, and the text of a last line that a kill cut.
+    InputError with the number of a line of another program."""
     with open_regular(path) as file:
         *lines, rest = file.read().decode("utf-8", "replace").split("\n")
     records = [_record(line, fields) for line in lines]
@@ -158,7 +146,6 @@ def own_lines(path: Path, fields: Collection[str], what: str) -> tuple[list[dict
 def _record(line: str, fields: Collection[str]) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-        is_own = type(record["step"]) is int and all(name in record for name in fields)
+        return record if type(record["step"]) is int and all(name in record for name in fields) else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return record if is_own else None

@@ -112,7 +112,7 @@ def test_a_tensor_keeps_its_gradient_in_a_list_too() -> None:
         (lambda: prominent_counts([1.0] * 5, [4]), "sum to 5, the number of lengths, got 4"),
         (lambda: prominent_counts([1.0] * 5, [5], width=4), "expected a width of 5 at least, got 4"),
         (lambda: prominent_mask(torch.ones(5), torch.tensor([5.0])), r"expected bars \(G,\) of integers"),
-        (lambda: check_convention("both"), 'expected convention "official" or "exclusive", got \'both\''),
+        (lambda: check_convention("both"), "expected convention 'official' or 'exclusive', got 'both'"),
         (lambda: check_lengths([1.0, 2.0]), r"expected lengths \(M,\) of floats, got list: pass Barcode\.lengths"),
         (lambda: check_bars([1, 2], 3), r"expected bars \(G,\) of integers, got list"),
     ],

@@ -1,4 +1,4 @@
-"""The H0 barcode of a cloud: the lengths of its Euclidean minimum spanning tree, with a gradient."""
+"""The H0 barcode of a cloud, with a gradient."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,14 +20,13 @@ Tensor = torch.Tensor
 class Barcode:
     """The finite bars of one cloud or of several: all are born at 0, and die at their length.
 
-    Bars of one group lie together, in ascending order of length (where equal, of the first, then of the second end);
-    the groups are in ascending order of their label.
+    Bars of one group lie together, ascending by (length, smaller row, larger row); the groups ascend by label.
     """
 
-    lengths: Tensor  # (M,), in the unit of the points; float32, or float64 where the points are. Differentiable.
+    lengths: Tensor  # (M,), differentiable, in the unit of the points; float32, or float64 where the points are
     edges: Tensor  # (M, 2) int64, the rows of `points` that each edge joins, smaller first; of (B n, D) for (B, n, D)
-    bars: Tensor  # (G,) int64, how many bars each group has: its points less one, or 0. Without groups there is one.
-    labels: Tensor  # (G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero without groups
+    bars: Tensor  # (G,) int64, how many bars each group has: its points less one, or 0; (1,) without groups
+    labels: Tensor  # (G,) the label of each group; 0 to B - 1 for points (B, n, D); (1,) zero without groups
 
     def __repr__(self) -> str:
         size = f"{len(self.lengths):,} bars in {len(self.bars):,} group{'s' * (len(self.bars) != 1)}"
@@ -36,41 +35,36 @@ class Barcode:
 
     @cached_property
     def group(self) -> Tensor:
-        """(M,) int64, the place of each bar's group among the `labels`."""
         return group_of_each(self.bars, len(self.lengths))
 
     @property
-    def zero(self) -> Tensor:
-        """How many bars have length 0 in each group (G,): each is a point that is there already."""
+    def zero(self) -> Tensor:  # (G,) bars of length 0: repeated points
         return torch.zeros_like(self.bars).scatter_add_(0, self.group, (self.lengths == 0).long())
 
     def split(self) -> Iterator[Tensor]:
-        """The lengths of each group."""
         return iter(torch.split(self.lengths, self.bars.tolist()))
 
 
 def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None) -> Barcode:
     """The H0 barcode of a Vietoris-Rips filtration: the edges of the Euclidean minimum spanning tree.
 
-    An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out. Among
-    ties the smaller row, then the larger row goes first; the lengths do not depend on it. `dl/dx_a = (x_a - x_b) / l =
-    -dl/dx_b` for an edge (a, b) of length l, and 0 where l is 0.
+    An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out. Ties go
+    by the smaller row, then the larger; lengths do not depend on it. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge
+    (a, b) of length l, and 0 where l is 0.
 
     Args:
         points: (N, D) numbers, a tensor, array or list (integers become float64), or (B, n, D) for B clouds of n
-            points. Computed in float32 or better, whatever autocast says; lengths by direct difference.
-        groups: (N,) integers, a tensor, array or list: points of one value are a cloud of their own. None is one cloud.
-        progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its distances;
-            "spanning tree 1 of 3" where several are.
+            points. Computed in float32 or better, also under autocast; lengths by direct difference.
+        groups: (N,) integers, a tensor, array or list: points of one value are a cloud. None is one cloud.
+        progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its distances.
 
     Raises:
         InputError: another shape or dtype, points that are not finite, or too far apart for their dtype; in a cloud of
-            more than 8,192 points in float64, distances whose quotient is above 1e300. Distances on a GPU are never
-            checked, nor are points while a CUDA graph is captured.
+            more than 8,192 points in float64, distances whose quotient is above 1e300. Distances on a GPU are not
+            checked, nor points while a CUDA graph is captured.
 
     Reads badly when: on a GPU, two points of a cloud of up to 8,192 are 1e7 times nearer to each other than to most
-    others. Distances come from a product in float64 there, which cannot tell them apart: such points may be joined to
-    others by longer edges.
+    others: the product in float64 that gives distances there cannot tell them apart, and may join them by longer edges.
     """
     points, groups = whole_as_floats(floats(points)), integers(groups)
     check_points(points, "(N, D) or (B, n, D)")
@@ -94,20 +88,17 @@ def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None
 
 
 def check_distances(lengths: Tensor, edges: Tensor) -> None:
-    """Refuses `lengths` (M,) of edges (M, 2) that are infinite."""
     if bool(torch.isfinite(lengths.sum())):
         return
     far = edges[~torch.isfinite(lengths)]
     if len(far):  # else the sum alone has overflowed
         a, b = far[0].tolist()
-        raise InputError(
-            f"expected distances up to {torch.finfo(lengths.dtype).max:.2g}, the largest {lengths.dtype}, "
-            f"got rows {a} and {b} further apart: scale the points down"
-        )
+        got = f"got rows {a} and {b} further apart: scale the points down"
+        most = torch.finfo(lengths.dtype).max
+        raise InputError(f"expected distances up to {most:.2g}, the largest {lengths.dtype}, {got}")
 
 
 def check_points(points: object, shapes: str = "(N, D)") -> None:
-    """Refuses anything but a dense tensor of finite floating point numbers in one of the `shapes`."""
     if isinstance(points, Tensor) and points.layout != torch.strided:
         raise InputError(f"expected points in a dense tensor, got {points.layout}: pass points.to_dense()")
     dimensions = (2, 3) if "B" in shapes else (2,)
@@ -129,17 +120,13 @@ def _check_groups(points: Tensor, groups: object) -> None:
         given = groups.dtype if isinstance(groups, Tensor) else type(groups).__name__
         raise InputError(f"expected groups as a tensor of integers, got {given}: number the classes")
     if groups.shape != points.shape[:1]:
-        got = f"got {tuple(groups.shape)}: give each point a label"
-        raise InputError(f"expected groups of shape ({len(points)},), {got}")
+        raise InputError(f"expected groups of shape ({len(points)},), got {tuple(groups.shape)}: label each point")
     if groups.device != points.device:
-        got = f"got {groups.device}: move one of them"
-        raise InputError(f"expected groups on {points.device}, where the points are, {got}")
+        raise InputError(f"expected groups on {points.device}, where the points are, got {groups.device}: move one")
 
 
 def check_rows(finite: Tensor) -> None:
-    """Refuses points of which not all rows are `finite` (N,), by the first that is not."""
     if not bool(finite.all()):
         first, count = int((~finite).nonzero()[0]), int((~finite).sum())
-        got = f"got NaN or infinity in row {first} ({count} of {len(finite)} rows)"
-        how = "look for what made them before taking a barcode"
-        raise InputError(f"expected finite points, {got}: {how}")
+        got = f"got NaN or infinity in row {first} ({count} of {len(finite)} rows): look for what made them"
+        raise InputError(f"expected finite points, {got}")

@@ -1,61 +1,54 @@
-"""How even bars are: persistent entropy; and which stand out: the selection of Atienza, Gonzalez-Diaz and Rucco (2019),
-for all groups at once and without a wait for the device.
+"""How even bars are, and which stand out by the procedure of Atienza, Gonzalez-Diaz and Rucco (2019).
 
-The steps of the procedure are in docs/topology.md. With l'_i the neutral length, u = l_i / l'_i and P_i the length of
-other bars,
+Its steps are in docs/topology.md. With l'_i the neutral length, u = l_i / l'_i and P_i the length of other bars,
 
     S'_(i-1) - S'_i = l'_i ((u - 1) + (i - 1) (exp(u ln u / (P_i / l'_i + u)) - 1))
 
 Both terms have the sign of ln u. So S'_(i-1) / S'_i < 1 exactly where bar i is shorter than its neutral length: where
 the weighted mean of ln l over the tail exceeds ln l_i. As i grows, so does (that mean - ln l_i) P_i: a search on two
-prefix sums finds the first such i, without an exponential or a near-tie of two sums.
+prefix sums finds the first such i.
 
-A round is known by the number m of bars left between the longest and the shortest. The bar at which each round would
-stop is a table (G, m); pointer jumping follows the rounds, a path in it, in ceil(log2 m) steps, written once for NumPy
-and PyTorch: on the CPU a small array costs PyTorch three times as much.
+A round is known by the number m of bars left between the longest and the shortest. The bar at which each would stop is
+a table (G, m); pointer jumping follows the rounds in ceil(log2 m) steps, in NumPy on the CPU, as a small array costs
+PyTorch three times as much.
 """
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
-from uncone.arguments import shown, whole_number
+from uncone.arguments import one_of, whole_number
 from uncone.errors import InputError
 from uncone.training.bars.clouds import INTEGERS, floats, group_of_each, integers, kind, place_of_each
 
 Tensor = torch.Tensor
 Convention = Literal["official", "exclusive"]
-_FEWEST = 4  # fewer bars are all kept: the procedure compares bars between the longest and the shortest, at least two
-_WIDEST = 2**31
+_FEWEST = 4  # fewer bars are all kept: the procedure needs two between the longest and the shortest
 _LEAST = 5e-324
-_AT_ONCE = 2**19  # numbers of a table on the CPU, beyond which groups are taken one by one
+_AT_ONCE = 2**19  # numbers of a table on the CPU; groups of larger ones are taken one by one
 
 
 def check_lengths(lengths: object) -> None:
-    """Refuses all but a tensor (M,) of floats, and on the CPU, where it costs no wait, numbers below 0."""
     if not isinstance(lengths, Tensor) or lengths.ndim != 1 or not lengths.is_floating_point():
         raise InputError(f"expected lengths (M,) of floats, got {kind(lengths)}: pass Barcode.lengths")
-    if lengths.device.type == "cpu" and len(lengths):
-        least, most = (float(end) for end in torch.aminmax(lengths.detach()))
-        if not 0 <= least <= most < torch.inf:
+    if lengths.device.type == "cpu" and len(lengths):  # elsewhere to ask would wait for the device
+        least, most = torch.aminmax(lengths.detach())
+        if not 0 <= float(least) <= float(most) < torch.inf:
             wrong = next(one for one in lengths.tolist() if not 0 <= one < torch.inf)
             raise InputError(f"expected finite lengths of at least 0, got {wrong:g}: pass the lengths of a barcode")
 
 
 def check_bars(bars: object, count: int) -> None:
-    """Refuses `bars` that do not cut `count` numbers into groups, which is looked at on the CPU only."""
     if not isinstance(bars, Tensor) or bars.ndim != 1 or bars.dtype not in INTEGERS:
         raise InputError(f"expected bars (G,) of integers, got {kind(bars)}: pass Barcode.bars")
-    if bars.device.type == "cpu" and (int(bars.sum()) != count or (len(bars) and int(bars.min()) < 0)):
+    if bars.device.type == "cpu" and (int(bars.sum()) != count or bool((bars < 0).any())):
         got = f"got {int(bars.sum())}: pass the lengths and the bars of one Barcode"
         raise InputError(f"expected bars of at least 0 that sum to {count}, the number of lengths, {got}")
 
 
 class _PersistentEntropy(torch.autograd.Function):
-    """(M,) lengths, (M,) their groups -> (groups,) entropies."""
-
     @staticmethod
     def forward(ctx: Any, lengths: Tensor, group: Tensor | None, groups: int) -> Tensor:
         entropy, slope = _entropy_and_slope(lengths, group, groups)
@@ -73,7 +66,6 @@ class _PersistentEntropy(torch.autograd.Function):
 def _entropy_and_slope(lengths: Tensor, group: Tensor | None, groups: int) -> tuple[Tensor, Tensor]:
     """Entropies (groups,) and dH/dl (M,), in float64: M is small, and at the maximum H + ln p cancels."""
     bars = lengths if lengths.device.type == "mps" else lengths.double()  # that device has no float64
-    # refused on the CPU; elsewhere to ask would wait for the device
     bars = torch.where(bars < 0, torch.nan, bars)
     total = _sums(bars, group, groups)
     total = _spread(torch.where(total == 0, 1, total), group)
@@ -98,25 +90,22 @@ def persistent_entropy(lengths: Any, bars: Any = None) -> Tensor:
 
     H = -sum_i p_i ln p_i with p_i = l_i / sum_j l_j (Atienza, Gonzalez-Diaz and Rucco 2019), whatever the scale. Its
     gradient is dH/dl_i = -(H + ln p_i) / sum_j l_j: a step upward shrinks every bar longer than e^-H sum_j l_j and
-    stretches the others.
-
-    A bar of length 0 adds no entropy and gets gradient 0, though the gradient's limit there is infinite; without
-    another bar, entropy and gradient are 0.
+    stretches the others. A bar of length 0 adds no entropy and gets gradient 0, though the limit there is infinite.
 
     Example: lengths 1, 1 and 2 have shares 1/4, 1/4 and 1/2, and H = 1.5 ln 2.
 
     Args:
         lengths: (M,) floats, a tensor, array or list, in any unit and order, at least 0. Computed in float64 (float32
             on Apple's GPU).
-        bars: (G,) integers, how many lengths each group has, in order, as `Barcode.bars`; None is one cloud.
+        bars: (G,) integers, how many lengths each group has, as `Barcode.bars`; None is one cloud.
 
     Returns:
-        A tensor: a scalar, or (G,) with `bars`; in [0, ln m]; of the dtype of `lengths`, float32 at least. Sums of
-        several groups on CUDA are in a fixed order only under `torch.use_deterministic_algorithms(True)`.
+        A tensor: a scalar, or (G,) with `bars`; in [0, ln m]; of the dtype of `lengths`, float32 at least. On CUDA only
+        `torch.use_deterministic_algorithms(True)` adds several groups in a fixed order.
 
     Raises:
-        InputError: another shape or dtype; and on the CPU lengths that are negative, not finite or too large to add, or
-            bars that do not sum to their number. Elsewhere that would wait for the device: the entropy of such a group
+        InputError: another shape or dtype; on the CPU lengths that are negative, not finite or too large to add, or
+            bars that do not sum to their number. Elsewhere, without a wait for the device, the entropy of such a group
             is NaN, or 0 where only the sum overflows.
 
     Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal: 64 Gaussian
@@ -142,21 +131,20 @@ def prominent_bars(lengths: Any, *, convention: Convention = "official") -> int:
     from noise in Vietoris-Rips complexes"; its steps are in docs/topology.md.
 
     The longest bar is always a feature, and scale changes nothing. The answer is no count of clusters: it is mostly 5
-    for a Gaussian cloud of hundreds of dimensions, and jumps while clusters move apart. Computed in float64 on the
-    host, to which a tensor is copied, in O(m log m).
+    for a Gaussian cloud of hundreds of dimensions, and jumps while clusters move apart. Computed in float64 on the host
+    in O(m log m).
 
     Args:
         lengths: (m,), in any order and unit, finite and at least 0. Bars of length 0 are left out first.
-        convention: what is kept where the test stops at bar i, counted from 1 after the longest. "official" keeps the
-            longest and i more, as "Shrink the longest" and one other do; "exclusive" leaves i out.
+        convention: where the test stops at bar i, counted from 1 after the longest, "official" keeps the longest and i
+            more, as "Shrink the longest" and one other do; "exclusive" leaves i out.
 
     Returns:
-        k in [0, m]: the features are the k longest. With fewer than four bars beyond 0 it is their number. With m >= 4
-        bars of exactly one length the bound on the number of features is 0/0; as in the official code the first round
-        is then accepted: m - 2 ("official") or m - 3.
+        k in [0, m]: the features are the k longest. Fewer than four bars beyond 0 are all features. With m >= 4 bars of
+        exactly one length the bound on their number is 0/0, and as in the official code the first round is accepted:
+        m - 2 ("official") or m - 3.
 
-    Raises:
-        InputError: another shape, dtype or convention, or lengths that are negative or not finite.
+    InputError for another shape, dtype or convention, or lengths that are negative or not finite.
 
     Example: prominent_bars(torch.tensor([1., 1.1, 1.2, 1.3, 1.4, 9.])) == 2 and, "exclusive", 1.
     """
@@ -176,26 +164,23 @@ def prominent_counts(
 
     Args:
         lengths: (M,), the groups one after another, in any order; finite and at least 0 (checked on the CPU).
-        bars: (G,) integers, how many lengths each group has, as `Barcode.bars` says.
-        convention: as in `prominent_bars`.
-        width: the largest of `bars` or more. None asks the device, the one wait for a GPU here; with a width the whole
-            can be captured in a CUDA graph.
+        bars: (G,) integers, how many lengths each group has, as `Barcode.bars`.
+        width: the largest of `bars` or more; with one, nothing waits for the device and a CUDA graph can capture all.
 
-    Returns:
-        (G,) int64 on the device of `lengths`. Takes O(G width) float64 memory.
+    Returns (G,) int64. Takes O(G width) float64 memory.
 
-    Raises:
-        InputError: another shape, dtype or convention; on the CPU bars of another sum or above the width.
+    InputError for another shape, dtype or convention; on the CPU for bars of another sum or above the width.
     """
     check_convention(convention)
     lengths, bars = floats(lengths), integers(bars)
     check_lengths(lengths)
     check_bars(bars, len(lengths))
     bars, groups = bars.to(lengths.device), len(bars)
+    least = int(bars.max()) if groups and (width is None or bars.device.type == "cpu") else 0
     if width is None:
-        width = int(bars.max()) if groups else 0
-    elif whole_number(width, "width", 0, _WIDEST) < (int(bars.max()) if bars.device.type == "cpu" and groups else 0):
-        raise InputError(f"expected a width of {int(bars.max())} at least, got {width}: leave it out on the CPU")
+        width = least
+    elif whole_number(width, "width", 0, 2**31) < least:
+        raise InputError(f"expected a width of {least} at least, got {width}: leave it out on the CPU")
     lengths = lengths.detach().double()
     if lengths.device.type == "cpu" and groups * width > _AT_ONCE:
         return torch.cat([_counts(one[None], convention) for one in torch.split(lengths, bars.tolist())])
@@ -210,8 +195,7 @@ def prominent_counts(
 def prominent_mask(lengths: Any, bars: Any, *, convention: Convention = "official", width: int | None = None) -> Tensor:
     """(M,) bool: which lengths, ascending in each group as in a `Barcode`, are features of their group.
 
-    `persistent_entropy(torch.where(mask, lengths, 0), bars)` is the entropy of the features. Arguments: see
-    `prominent_counts`.
+    `persistent_entropy(torch.where(mask, lengths, 0), bars)` is their entropy. Arguments: see `prominent_counts`.
     """
     lengths, bars = floats(lengths), integers(bars)
     counts = prominent_counts(lengths, bars, convention=convention, width=width)
@@ -221,12 +205,11 @@ def prominent_mask(lengths: Any, bars: Any, *, convention: Convention = "officia
 
 
 def check_convention(convention: str) -> None:
-    if not isinstance(convention, str) or convention not in ("official", "exclusive"):
-        raise InputError(f'expected convention "official" or "exclusive", got {shown(convention)}: choose one of them')
+    one_of(convention, "convention", get_args(Convention))
 
 
 def _counts(lengths: Tensor, convention: Convention) -> Tensor:
-    """How many stand out (G,) of lengths (G, W) in any order, filled up with 0."""
+    """(G,) of lengths (G, W) in any order, filled up with 0."""
     if lengths.shape[1] < _FEWEST:
         lengths = torch.nn.functional.pad(lengths, (0, _FEWEST - lengths.shape[1]))
     bars = lengths.sort(dim=1, descending=True).values
@@ -238,17 +221,17 @@ def _counts(lengths: Tensor, convention: Convention) -> Tensor:
 
 
 def _kept(bars: Any, places: Any, convention: Convention, xp: Any) -> Any:
-    """How many stand out (G,) of bars (G, W) in descending order, at `places` of the whole table, for `take`. The
-    column at place m of a group is also the round with m bars left."""
+    """(G,) of bars (G, W) in descending order, at `places` of the whole table. The column at place m of a group is also
+    the round with m bars left."""
     first = places[:, :1]
     longest = bars[:, :1].clip(min=_LEAST)
     share = bars / longest
     count = (share > 0).sum(1)[:, None]  # without a bar that is 0 beside the longest even in float64
-    # ln(l / T); near 1 from the difference, which is exact there, so that nearly equal bars still differ
+    # ln(l / T); near 1 from the difference, which is exact there: nearly equal bars still differ
     near = xp.log1p(((bars - longest) / longest).clip(min=-0.5))
     logs = xp.where(share > 0.5, near, xp.log(share.clip(min=_LEAST)))
     weighted = share * logs
-    last = first + count - 1  # without a bar a place of another group, but then `count` is the answer
+    last = first + count - 1  # of another group without a bar, but then `count` is the answer
     shortest, shortest_weighted = share.take(last), weighted.take(last)
     mass, weighted = _prefix_sums(share, weighted)  # of the bars 0 to k
     tail_mass, tail_weighted = mass + (shortest + 1), weighted + shortest_weighted
@@ -271,7 +254,7 @@ def _kept(bars: Any, places: Any, convention: Convention, xp: Any) -> Any:
 
 
 def _prefix_sums(*arrays: Any) -> Any:
-    """Inclusive sums along the last dimension; on a GPU by doubling: `cumsum` is not deterministic there."""
+    """Inclusive; on a GPU, where `cumsum` is not deterministic, by doubling."""
     if isinstance(arrays[0], np.ndarray):
         return [array.cumsum(-1) for array in arrays]
     x, step = torch.stack(arrays), 1
@@ -282,13 +265,12 @@ def _prefix_sums(*arrays: Any) -> Any:
 
 
 def features_per_bar(alpha: Any, xp: Any = torch) -> Any:
-    """Q / n: the most features per bar, where the shortest is `alpha` times the longest (step c).
-
-    Q long bars among n of two lengths minimise the entropy:
+    """Q / n: the most features per bar, where the shortest is `alpha` times the longest; Q long bars among n of two
+    lengths minimise the entropy:
 
         Q / n = alpha (alpha - 1 - ln alpha) / (1 - alpha)^2
 
-    It nears 1/2 at alpha = 1 and is taken as unbounded there, as 0/0 is in the official code.
+    It nears 1/2 at alpha = 1 and is unbounded there, as 0/0 is in the official code.
     """
     gap = 1 - alpha
     series = 1 / 2 + gap * (1 / 3 + gap * (1 / 4 + gap * (1 / 5 + gap / 6)))  # where the difference cancels

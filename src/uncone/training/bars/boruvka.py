@@ -1,8 +1,7 @@
 """Minimum spanning trees of many clouds by Boruvka's algorithm in torch operations: a GPU, or no numba.
 
-The sizes of the clouds fix the number of rounds and the shape of every tensor. So nothing waits for the device but a
-second look at small distances, which only a CPU takes, and the whole can be captured in a CUDA graph. An edge is one
-whole number, its distance above its two rows: a minimum finds both, and the same input gives the same tree.
+The sizes of the clouds fix all shapes: a CUDA graph can capture the whole. Only a second look at small distances, on a
+CPU, waits for the device. An edge is one whole number, its distance above its two rows: a minimum finds both.
 """
 
 import torch
@@ -12,7 +11,6 @@ from uncone.training.bars.lengths import measured
 
 Tensor = torch.Tensor
 _NUMBERS_AT_ONCE = {"cpu": 2**24}  # of the distances of a batch of clouds
-_ON_A_GPU = 2**26
 _MEDIAN_OF = 9
 _NEAR = 1e-3  # of the ends' distance from the centre: below it, a product loses too many digits
 _VANISHING = 2.0**-850  # of the distance of the furthest point from the centre
@@ -20,12 +18,9 @@ _NO_EDGE = 0x7FFFFFFF << 32  # after every key; its ends are the row 0, so that 
 
 
 def spanning_trees(clouds: Clouds, which: list[int], edges: Tensor, lengths: Tensor, *, exact: bool) -> None:
-    """Write the trees of the clouds `which`, as `place` does.
-
-    Distances are taken in float64 from the product of the centred cloud, and compared in the dtype of the points: which
-    moves no length by more than 6e-8 of itself. `exact` takes those of near-duplicates by direct difference, and waits
-    for the device to find them.
-    """
+    """Write the trees of the clouds `which`, as `place` does. Distances, in float64 from the product of the centred
+    cloud, are compared in the dtype of the points, which moves no length by more than 6e-8 of itself. `exact` measures
+    near-duplicates by direct difference, and waits for the device."""
     points = clouds.points
     for batch in _batches(clouds.sizes, which, points.device):
         rows, inside = clouds.padded(batch)
@@ -36,8 +31,8 @@ def spanning_trees(clouds: Clouds, which: list[int], edges: Tensor, lengths: Ten
 
 
 def _batches(sizes: list[int], which: list[int], device: torch.device) -> list[list[int]]:
-    """Clouds of two or more points, as far as distances fit into memory; on a CPU those of like size."""
-    most, batches = _NUMBERS_AT_ONCE.get(device.type, _ON_A_GPU), list[list[int]]()
+    """Clouds of two or more points, as far as distances fit into memory; on a CPU of like size."""
+    most, batches = _NUMBERS_AT_ONCE.get(device.type, 2**26), list[list[int]]()
     for cloud in sorted((c for c in which if sizes[c] > 1), key=lambda c: -sizes[c]):
         largest = sizes[batches[-1][0]] if batches else 0
         alike = device.type != "cpu" or sizes[cloud] > largest // 2
@@ -51,8 +46,8 @@ def _batches(sizes: list[int], which: list[int], device: torch.device) -> list[l
 def place(
     clouds: Clouds, batch: list[int], trees: Tensor, inside: Tensor | None, edges: Tensor, lengths: Tensor
 ) -> None:
-    """Write the edges `trees` (b, n - 1, 2) of a `batch` of clouds, and their lengths, to their places, ascending by
-    (length, smaller row, larger row); where m points are `inside` (b, n), the first m - 1."""
+    """Write the edges `trees` (b, n - 1, 2) of a `batch` of clouds and their lengths, ascending by (length, smaller
+    row, larger row); of m points `inside` (b, n), the first m - 1."""
     points, (count, most, _) = clouds.points, trees.shape
     key = trees[:, :, 0] * len(points) + trees[:, :, 1]
     measures = measured(points, trees.flatten(0, 1)).view(count, most)
@@ -76,10 +71,10 @@ def place(
 
 
 def _told_apart(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
-    """`distances` of the clouds points[rows], by direct difference those that a product cannot tell."""
+    """`distances` of the clouds points[rows], by direct difference where a product cannot tell."""
     between, to_centre = distances(points[rows], inside)
     between = torch.minimum(between, between.mT)  # a product need not be symmetric to the last digit
-    # what a product cannot tell, or whose squares may have left the range of the floats
+    # what a product cannot tell, or whose squares may have left the range
     bound = to_centre.mul_(_NEAR).clamp_(min=to_centre.amax(1, keepdim=True) * _VANISHING)
     near = between <= torch.maximum(bound[:, :, None], bound[:, None])
     if inside is not None:
@@ -92,17 +87,16 @@ def _told_apart(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
 
 
 def distances(points: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count; and of
-    each point to the centre (B, n).
+    """The distances (B, n, n) in float64 of the points `inside` (B, n) of clouds (B, n, D); and of each to the centre
+    (B, n).
 
-    From the product of the points less their centre, a median of a few of them. A distance is right to about 1e-8 of
-    how far its ends are from the centre, less than the rounding of float32 points. Distances of float64 points to the
-    centre of less than 1e-300 of the largest coordinate are lost.
+    From the product of the points less their centre, a distance is right to about 1e-8 of how far its ends are from
+    there. Of float64 points, distances to the centre below 1e-300 of the largest coordinate are lost.
     """
     x = points.double() if inside is None else points.double().masked_fill(~inside[..., None], 0)
     factor = x.new_ones(1, 1, 1)
     if points.dtype == torch.float64 and x.numel():
-        # a power of two that takes the largest coordinates to about 2^500: no square overflows, few vanish
+        # largest coordinates near 2^500, by a power of two: no square overflows, few vanish
         largest = x.abs().amax((1, 2), keepdim=True)
         largest = torch.where(largest > 0, largest, 1)
         factor = 2.0**499 / (largest / (2 * largest.frexp().mantissa)).clamp(min=2.0**-501)
@@ -126,12 +120,12 @@ def _centre(x: Tensor, inside: Tensor | None) -> Tensor:
 def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
     """Edges (B, n - 1, 2) int64 of the minimum spanning trees of clouds of n points, smaller row first.
 
-    Edges are in the total order (distance, smaller row, larger row), in which the tree is unique. In each of floor(log2
-    n) rounds every component takes its first edge outward, which leaves at most half as many; of edges between two of
-    them the first is kept. Takes up to 25 B n^2 bytes beside a float32 input.
+    The tree is unique in the order (distance, smaller row, larger row). In each of floor(log2 n) rounds every component
+    takes its first edge outward; of edges between two of them the first is kept. Takes up to 25 B n^2 bytes beside a
+    float32 input.
 
-    `distances` (B, n, n), float32 or float64, or their squares, for n to 32,768: of (i, j) and (j, i) the smaller
-    counts, and below 0 is 0. Of m points `inside` (B, n) the m - 1 edges come first, then zeros.
+    `distances` (B, n, n) or their squares, for n to 32,768: of (i, j) and (j, i) the smaller counts, and below 0 is 0.
+    Of m points `inside` (B, n) the m - 1 edges come first, then zeros.
     """
     clouds, n, _ = distances.shape
     if n < 2 or clouds == 0:
@@ -152,7 +146,7 @@ def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
         reached = joined
         for _ in range(max(count - 3, 0).bit_length()):
             reached = reached.gather(1, reached)
-        # each walk ends in two components that chose the same edge: the smaller stands for all
+        # each walk ends in two components with the same edge: the smaller stands for all
         reached = torch.minimum(reached, joined.gather(1, reached))
         stands = reached == every
         chosen.append(torch.where(stands, _NO_EDGE, first))
@@ -166,7 +160,6 @@ def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
 
 
 def _joined(keys: Tensor, number: Tensor) -> Tensor:
-    """The first edges (B, c // 2, c // 2) between components `number` (B, c) with edges `keys` (B, c, c)."""
     clouds, count, _ = keys.shape
     half = keys.new_full((clouds, count // 2, count), _NO_EDGE)
     half = half.scatter_reduce(1, number[:, :, None].expand_as(keys), keys, "amin")
@@ -177,7 +170,7 @@ def _joined(keys: Tensor, number: Tensor) -> Tensor:
 def _keys(distances: Tensor) -> Tensor:
     """(B, n, n) int64 in the order of edges: 31 bits of distance, 15 of the smaller, 16 of the larger row."""
     distances = torch.minimum(distances, distances.mT).clamp_(min=0).add_(0.0)  # -0.0 has other bits than 0.0
-    if distances.dtype == torch.float64:  # the ranks of each cloud's, equal ones alike
+    if distances.dtype == torch.float64:  # their ranks in each cloud, equal ones alike
         flat, order = distances.flatten(1).sort(1)
         steps = torch.zeros_like(order)
         steps[:, 1:] = flat[:, 1:] > flat[:, :-1]
@@ -190,6 +183,5 @@ def _keys(distances: Tensor) -> Tensor:
     return keys.bitwise_left_shift_(32).bitwise_or_(ends)
 
 
-def _ends(keys: Tensor, shifts: Tensor) -> Tensor:
-    """(..., 2) the rows that the edges of keys (...) join, the smaller one first; `shifts` are 16 and 0."""
+def _ends(keys: Tensor, shifts: Tensor) -> Tensor:  # smaller row first; `shifts` are 16 and 0
     return keys[..., None] >> shifts & 0xFFFF

@@ -1,4 +1,4 @@
-"""Which rows of a matrix make up which cloud, and which bars of one flat tensor belong to it."""
+"""Which rows of a matrix make up which cloud, and which bars belong to it."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 @dataclass(frozen=True)
 class Clouds:
-    """Clouds of `sizes` among `points` (N, D), one after another in `order` (N,); None is by row."""
+    """Clouds of `sizes` among `points` (N, D), one after another in `order` (N,), by default by row."""
 
     points: Tensor
     sizes: list[int]
@@ -27,25 +27,20 @@ class Clouds:
 
     @cached_property
     def offsets(self) -> list[int]:
-        """Where each cloud begins in `order`, and the number of points."""
         return [0, *accumulate(self.sizes)]
 
     @cached_property
     def bars(self) -> list[int]:
-        """How many edges the tree of each cloud has."""
         return [max(size - 1, 0) for size in self.sizes]
 
     @cached_property
     def first_bars(self) -> list[int]:
-        """Where the edges of each cloud begin."""
         return [0, *accumulate(self.bars)][:-1]
 
     def bar_counts(self) -> Tensor:
-        """`bars` as a tensor (G,) int64."""
-        device = self.points.device
-        if len(set(self.sizes)) == 1:
-            return torch.full((len(self.sizes),), self.bars[0], dtype=torch.int64, device=device)
-        return torch.tensor(self.bars, dtype=torch.int64, device=device)
+        if len(set(self.sizes)) == 1:  # a CUDA graph captures no copies
+            return torch.full((len(self.sizes),), self.bars[0], dtype=torch.int64, device=self.points.device)
+        return torch.tensor(self.bars, dtype=torch.int64, device=self.points.device)
 
     def in_turn(self, batch: list[int]) -> bool:
         """Whether clouds in ascending order are alike and side by side: a CUDA graph captures no copies."""
@@ -64,7 +59,7 @@ class Clouds:
 
 
 def floats(x: Any) -> Any:
-    """An array or a list of numbers as a tensor; anything else as it is, to be refused."""
+    """An array or a list as a tensor; anything else as it is, to be refused."""
     if isinstance(x, list | tuple) and any(isinstance(row, Tensor) for row in x):
         with suppress(TypeError, RuntimeError):  # `as_numbers` says what is wrong with the others
             x = torch.stack([torch.as_tensor(row) for row in x])  # keeps the gradient
@@ -86,7 +81,6 @@ def integers(x: Any) -> Any:
 
 
 def kind(value: object) -> str:
-    """Shape and dtype of a tensor, or the type of anything else, for messages."""
     return f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
 
 
@@ -96,5 +90,4 @@ def group_of_each(bars: Tensor, count: int) -> Tensor:
 
 
 def place_of_each(bars: Tensor, group: Tensor) -> Tensor:
-    """(count,) the place of each number inside its group, from 0."""
     return torch.arange(len(group), device=group.device) - (bars.cumsum(0) - bars)[group]

@@ -1,7 +1,7 @@
-"""The loops of the barcode, compiled by numba. The functions that call them import this file, where numba is.
+"""The loops of the barcode, compiled by numba.
 
-Flags: a sum of squares may be added in any order (reassoc); a search for the least uses vectors where no NaN comes
-(nnan). Distances are computed the same way from either end, so that equal ones are equal to the bit.
+A sum of squares may be added in any order (reassoc); a search for the least uses vectors where no NaN comes (nnan).
+Distances are the same from either end, so that equal ones are equal to the bit.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ _TILE = 32
 
 
 def loop(**flags: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compiles a function at its first call, once for all processes where a cache can be written."""
+    """Compiles at the first call, once for all processes where a cache can be written."""
 
     def compiled(function: Callable[..., Any]) -> Any:
         try:
             return numba.njit(cache=True, nogil=True, **flags)(function)
-        except RuntimeError:  # nowhere can be written to: each process compiles anew
+        except RuntimeError:  # nowhere to write a cache
             return numba.njit(nogil=True, **flags)(function)
 
     return compiled
@@ -31,7 +31,6 @@ def loop(**flags: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @loop(fastmath=_SUM)
 def centred(points, rows, out, norms):
-    """Points of one cloud less their mean (n, D), and the squared norms of that (n,)."""
     mean, count = np.zeros(points.shape[1], points.dtype), points.dtype.type(len(rows))
     for i in range(len(rows)):
         x = points[rows[i]]
@@ -57,8 +56,7 @@ def _squared(a, b):
 
 @loop(fastmath=_SUM)
 def direct(points, rows, product):
-    """Minus half the squared distances (n, n) of one cloud, by direct difference, four pairs at a time."""
-    n, half = len(rows), points.dtype.type(-0.5)
+    n, half = len(rows), points.dtype.type(-0.5)  # half the squared distances, negative, as in a product
     for i in range(n):
         x = points[rows[i]]
         j = i + 1
@@ -80,7 +78,7 @@ def direct(points, rows, product):
 
 @loop()
 def mirror(product, begin, end, n):
-    """Mirror rows `begin` to `end` below the diagonal, a tile at a time: a column would miss the cache."""
+    """Rows `begin` to `end` below the diagonal, a tile at a time: a column would miss the cache."""
     for left in range(begin, n, _TILE):
         for top in range(begin, end, _TILE):
             bottom = min(top + _TILE, end)
@@ -92,7 +90,6 @@ def mirror(product, begin, end, n):
 
 @loop()
 def _visit(row, norm, new, waiting, best, parent):
-    """Bring the distances `best` to the tree up to date with its `new` point."""
     zero = row.dtype.type(0)
     for u in range(len(row)):
         d = max((waiting[u] + norm) - (row[u] + row[u]), zero)
@@ -104,7 +101,7 @@ def _visit(row, norm, new, waiting, best, parent):
 
 @loop()
 def _lowest(bits):
-    """The lowest of non-negative floats by their bits, in the same order: searched by vectors."""
+    """Non-negative floats are in the order of their bits, which vectors search."""
     low = bits[0]
     for u in range(len(bits)):
         low = min(low, bits[u])
@@ -113,7 +110,6 @@ def _lowest(bits):
 
 @loop()
 def _nearest(best, parent, lowest):
-    """Of the points nearest to the tree, the one whose edge has the smaller row, then the larger."""
     low = lowest.min()
     found, small, large = -1, np.int64(0), np.int64(0)
     for block in range(len(lowest)):
@@ -121,24 +117,22 @@ def _nearest(best, parent, lowest):
             for u in range(block * _BLOCK, min((block + 1) * _BLOCK, len(best))):
                 if best[u] == low:
                     a, b = min(u, parent[u]), max(u, parent[u])
-                    if found < 0 or a < small or (a == small and b < large):
+                    if found < 0 or (a, b) < (small, large):
                         found, small, large = u, a, b
     return found
 
 
 @loop()
 def prim(product, norms, integer, ends, weights):
-    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: points joined, and how far.
-
-    `integer` is the type of integers as wide as these floats. False where a distance is not finite.
-    """
+    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]; `integer` is as wide as these floats. False
+    where a distance is not finite."""
     n = len(norms)
     waiting, best = norms.copy(), np.full(n, np.inf, norms.dtype)
     parent, bits = np.zeros(n, np.int32), best.view(integer)
     lowest = np.empty((n + _BLOCK - 1) // _BLOCK, integer)
     new = 0
     for step in range(n - 1):
-        waiting[new] = best[new] = np.inf  # what is in the tree is infinitely far from now on
+        waiting[new] = best[new] = np.inf  # it is in the tree
         row, norm, joined = product[new, :n], norms[new], np.int32(new)
         for block in range(len(lowest)):
             part = slice(block * _BLOCK, min((block + 1) * _BLOCK, n))
@@ -153,12 +147,11 @@ def prim(product, norms, integer, ends, weights):
 
 @loop(fastmath=_SUM)
 def _length(a, b):
-    """The distance of two points; where all squares vanish, their largest difference."""
     total, largest = 0.0, 0.0
     for k in range(len(a)):
         t = np.float64(a[k] - b[k])
         total += t * t
-    if total == 0:
+    if total == 0:  # all squares vanished
         for k in range(len(a)):
             largest = max(largest, abs(np.float64(a[k] - b[k])))
         return largest
@@ -167,7 +160,6 @@ def _length(a, b):
 
 @loop()
 def rounding(points, rows, ends, weights, norms):
-    """The error of a tree's squared lengths, as shares of the norms' sum and of their own; and their sum."""
     of_sums = of_itself = sums_of = 0.0
     for e in range(len(weights)):
         exact = _length(points[rows[ends[e, 0]]], points[rows[ends[e, 1]]]) ** 2
@@ -181,12 +173,10 @@ def rounding(points, rows, ends, weights, norms):
 
 @loop()
 def settle(points, rows, product, norms, ends, weights, error):
-    """Replace `product` by minus half the squared distances: direct ones where rounding could hide an edge.
-
-    A distance from the product is off by at most `error` times the sum of the squared norms. In the order in which
-    points joined, the largest edge on the way between the i-th and the j-th is the largest of the (i+1)-th to the j-th:
-    no pair beyond that by more than the errors is an edge.
-    """
+    """Replace `product` by minus half the squared distances: direct ones where rounding could hide an edge. One from
+    the product is off by at most `error` times the sum of the squared norms. In the order in which points joined, the
+    largest edge between the i-th and the j-th is the largest of the (i+1)-th to the j-th: no pair beyond that by more
+    than the errors is an edge."""
     n, half = len(norms), product.dtype.type(-0.5)
     order, bound = np.zeros(n, np.int64), np.empty(n, norms.dtype)
     for e in range(n - 1):
@@ -208,10 +198,8 @@ def settle(points, rows, product, norms, ends, weights, error):
 
 @loop()
 def ordered(points, rows, ends, vanishing, edges, lengths):
-    """Write edges as rows of points, smaller first, and lengths, ascending by (length, smaller, larger row).
-
-    False where a length is above 0 and below `vanishing`, so that its square is not exact.
-    """
+    """Write edges as rows of points, smaller first, and lengths, ascending by (length, smaller, larger row). False
+    where a length is above 0 and below `vanishing`: its square is not exact."""
     m = len(ends)
     key, measured = np.empty(m, np.int64), np.empty(m, points.dtype)
     for e in range(m):
@@ -233,10 +221,8 @@ def ordered(points, rows, ends, vanishing, edges, lengths):
 
 @loop()
 def small_clouds(points, order, offsets, first, which, integer, vanishing, edges, lengths):
-    """Edges and lengths of the clouds `which`, by direct differences. False where a square overflowed."""
-    most = np.int64(0)
-    for c in which:
-        most = max(most, offsets[c + 1] - offsets[c])
+    """Trees by direct differences. False where a square overflowed."""
+    most = np.diff(offsets)[which].max()
     product, norms = np.empty((most, most), points.dtype), np.zeros(most, points.dtype)
     ends, weights = np.empty((most, 2), np.int64), np.empty(most, points.dtype)
     for c in which:
@@ -257,7 +243,7 @@ def small_clouds(points, order, offsets, first, which, integer, vanishing, edges
 @loop(fastmath={"contract"})
 def pull(points, edges, lengths, grads, tiny, out):
     """For each point the sum over its edges of grad / length * (difference to the other end), in one order. False where
-    such a quotient leaves the range of its floats."""
+    a quotient leaves the range of its floats."""
     begin = np.zeros(len(points) + 1, np.int64)
     for e in range(len(edges)):
         begin[edges[e, 0] + 1] += 1
@@ -287,11 +273,9 @@ def pull(points, edges, lengths, grads, tiny, out):
 
 @loop(fastmath=_FINITE)
 def light_edges(product, rows, columns, errors, bounds, points, order, scale, tree, ends, squared):
-    """Writes pairs (k, 2) and squared lengths (k,) to `ends` and `squared`; returns k and the pairs measured.
-
-    `rows` and `columns` are (first position, squares, moved), `errors` those of the product and absolute, `bounds` and
-    `tree` the fields of a `Forest`; `bounds` are on lengths times `scale`.
-    """
+    """Writes pairs (k, 2) and squared lengths (k,) to `ends` and `squared`; returns k and the pairs measured. `rows`
+    and `columns` are (first position, squares, moved), `errors` those of the product and absolute, `bounds` (on lengths
+    times `scale`) and `tree` fields of a `Forest`."""
     count, measured, excess = 0, 0, np.empty(_CHUNK, np.float32)
     first, squares, moved = rows
     first_column, others, shifts = columns
@@ -299,7 +283,7 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
     reach, part, within = bounds
     reaches, parts, withins = reach[across], part[across], within[across]
     factor = points.dtype.type(scale)
-    # of a coarse distance, less what rounding may add, as in `Rounding`; and what underflow may add
+    # of a coarse distance, less what rounding (as in `Rounding`) and underflow may add
     share, least = 1 - (2 * points.shape[1] + 32) * 2.0**-24, points.shape[1] * 2.0**-100
     for r in range(product.shape[0]):
         i = first + r
@@ -329,7 +313,6 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
 
 @loop(fastmath=_FINITE)
 def _least_excess(row, products, squares, moved, bounds, product_error, out):
-    """Least squared distances less that of the longest edge, to `out`; returns the least."""
     square, shift, far, own, inside = row
     reach, part, within = bounds
     least = np.float32(3e38)
@@ -346,7 +329,6 @@ def _least_excess(row, products, squares, moved, bounds, product_error, out):
 
 @loop(fastmath=_FINITE)
 def _coarse_distance(a, b, scale):
-    """The squared distance in the type of the points: in float32 faster than exactly, and mostly enough."""
     total = a.dtype.type(0)
     for k in range(len(a)):
         difference = (a[k] - b[k]) * scale
@@ -377,4 +359,4 @@ def _is_light(length, i, j, order, tree):
         return length < tree_squared[last]
     p, q = order[i], order[j]
     s, t = order[tree_ends[last, 0]], order[tree_ends[last, 1]]
-    return min(p, q) < min(s, t) or (min(p, q) == min(s, t) and max(p, q) < max(s, t))
+    return (min(p, q), max(p, q)) < (min(s, t), max(s, t))

@@ -1,4 +1,4 @@
-"""Lengths of edges between points, by direct difference, and their gradient; the compiled loops, if any."""
+"""Lengths of edges by direct difference, with a gradient; the compiled loops."""
 
 import warnings
 from functools import cache
@@ -10,12 +10,11 @@ import torch
 from uncone.tensors import empty
 
 Tensor = torch.Tensor
-_NUMBERS_AT_ONCE = 2**22  # of the differences of a block of edges
 
 
 @cache
 def kernels() -> Any | None:
-    """The compiled loops; None where numba is missing, and, with a warning, where it does not work here."""
+    """None without numba, and, with a warning, where it does not work here."""
     try:
         return import_module("uncone.training.bars.kernels")
     except ImportError:
@@ -43,17 +42,16 @@ class _EdgeLengths(torch.autograd.Function):
 
 
 def differentiable(points: Tensor, edges: Tensor, lengths: Tensor) -> Tensor:
-    """`lengths` (M,) of edges (M, 2), measured already, with their gradient by the points (N, D): an edge (a, b) of
-    length l gives (x_a - x_b) / l to a and the opposite to b, or 0 where l is 0. No sum depends on the order in which
-    threads arrive."""
+    """`lengths` (M,) of edges (M, 2) with their gradient by the points (N, D): (x_a - x_b) / l to a and the opposite to
+    b of an edge of length l, or 0 where l is 0; no sum depends on the order of threads."""
     with_gradient: Tensor = _EdgeLengths.apply(points, edges, lengths)  # type: ignore[no-untyped-call]
     return with_gradient
 
 
 def measured(points: Tensor, edges: Tensor) -> Tensor:
-    """The lengths (M,) of edges (M, 2), of the dtype of the points (N, D), their squares added in float64."""
+    """The lengths (M,) of edges (M, 2), of the dtype of the points (N, D), by sums in float64."""
     lengths = points.new_empty(len(edges))
-    step = max(1, _NUMBERS_AT_ONCE // max(1, points.shape[1]))
+    step = max(1, 2**22 // max(1, points.shape[1]))
     for part, out in zip(torch.split(edges, step), torch.split(lengths, step), strict=True):
         difference = points[part[:, 0]] - points[part[:, 1]]
         if points.dtype == torch.float32 or not points.shape[1]:
@@ -66,7 +64,6 @@ def measured(points: Tensor, edges: Tensor) -> Tensor:
 
 
 def _pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor | None:
-    """The gradient by the points (N, D) from `grads` (M,) by the lengths; None where loops cannot give it."""
     if points.device.type != "cpu" or (loops := kernels()) is None:
         return None
     out, tiny = empty(tuple(points.shape), points.dtype), torch.finfo(points.dtype).tiny
@@ -81,8 +78,7 @@ def _pulled_in_torch(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tens
         return torch.zeros_like(points).index_add(0, edges[:, 0], pull).index_add(0, edges[:, 1], -pull)
     ends = edges.T.flatten()
     # index_add adds atomically there, in any order: each point sums its own edges instead
-    order = torch.sort(ends, stable=True).indices
+    pulls = torch.cat([pull, -pull])[torch.sort(ends, stable=True).indices]
     counts = torch.zeros(len(points), dtype=torch.int64, device=ends.device)
     counts.scatter_add_(0, ends, torch.ones_like(ends))
-    pulls = torch.cat([pull, -pull])[order]
     return torch.segment_reduce(pulls, "sum", lengths=counts, unsafe=True, initial=0)

@@ -1,14 +1,10 @@
 """The spanning tree of the edges seen so far, and which pairs of a block may replace one: those below the longest edge
-on the tree's path between them.
-
-Another edge is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995, section 3). Blocks of
-the cloud are rounded as they go into the product, with a bound on what their rounding and the product's may hide.
-"""
+on the tree's path between them. Others are heavy, and lie in no minimum spanning tree (Karger, Klein and Tarjan 1995,
+section 3). Blocks are rounded for the product, with a bound on what that may hide."""
 
 import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -24,50 +20,43 @@ Squares = npt.NDArray[np.float64]
 Bounds = npt.NDArray[np.float32]
 Light = tuple[Indices, Squares, int]
 """Edges between positions (k, 2), their squared lengths (k,), and how many pairs were measured for them."""
-_CUT = 64  # clusters told apart, and a few points far out; nothing is gained for each of these
-_PAIRS = 256
-_MEDIAN_OF = 256
-_STRIP = 256  # rows that stay in the cache; memory is needed for one strip only
-_LARGEST = 2.0**16
+_CUT = 64  # clusters told apart, and a few points far out
+_AT_ONCE = 256  # rows or pairs, which stay in the cache
 # what torch may round factors to: 2 x 2^-11, 2 x 2^-9, doubled
 _HIDDEN_BY_MODE = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-7}
 
 
 @dataclass(frozen=True)
 class Forest:
-    """A spanning tree of m points, as Kruskal's algorithm joined them: edges ascend, and the place of an edge is its
-    rank.
+    """A spanning tree of m points, as Kruskal's algorithm joined them: edges ascend, and an edge's place is its rank.
 
-    When a component of points was joined to one that is no smaller, its root took the other's root for its parent, by
-    an edge of that rank. Ranks rise towards the one root, no point is more than log2 m steps below it, and the last
-    edge on the way up to where two points meet is the longest edge on the path between them.
+    When a component was joined to one that is no smaller, its root took the other's root for its parent, by an edge of
+    that rank. Ranks rise towards the root, at most log2 m steps up; the last edge on the way up to where two points
+    meet is the longest between them.
     """
 
     ends: Indices  # (m - 1, 2) the positions that each edge joins
     squared: Squares  # (m - 1,) squared lengths
-    rank: Indices  # (m,) the edge that joined the component of each point's to its parent's; m at the root
+    rank: Indices  # (m,) the edge that joined each point's component to its parent's; m at the root
     parent: Indices  # (m,) the root is its own
-    reach: Bounds  # (m,) no less than the longest edge to the root, times a scale: none on a path is above its ends'
-    part: Indices  # (m,) the point for its part of the tree without the `_CUT` longest edges, which is a tight cluster
+    reach: Bounds  # (m,) at least the longest edge to the root, times a scale: none on a path is above its ends'
+    part: Indices  # (m,) the point for its part of the tree without the `_CUT` longest edges: a tight cluster
     within: Bounds  # (m,) as `reach`, to the point that stands for its part: gaps between clusters do not count
     device: torch.device
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All fields in order, on the `device`: copied once, as every block of a sweep asks."""
-        fields = (self.ends, self.squared, self.rank, self.parent, self.reach, self.part, self.within)
-        return tuple(torch.from_numpy(field).to(self.device) for field in fields)
+        return tuple(torch.from_numpy(x).to(self.device) for x in vars(self).values() if isinstance(x, np.ndarray))
 
 
 def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float, device: torch.device) -> Forest:
-    """The minimum spanning tree of edges that join `ids` (m,); equal lengths go by (smaller, larger id)."""
+    """The tree of edges that join `ids` (m,); equal lengths go by (smaller, larger id)."""
     m = len(ids)
     order = _ascending(ends, squared, ids)
     ends, squared = ends[order], squared[order]
-    root, size = np.arange(m, dtype=np.int32), np.ones(m, np.int32)
-    rank, parent = np.full(m, m, np.int32), np.arange(m, dtype=np.int32)
-    chosen = np.empty(m - 1, np.int32)
-    count = _fastest_kruskal()(ends, root, size, rank, parent, chosen)
+    root, parent = np.arange(m, dtype=np.int32), np.arange(m, dtype=np.int32)
+    rank, chosen = np.full(m, m, np.int32), np.empty(m - 1, np.int32)
+    count = _fastest_kruskal()(ends, root, np.ones(m, np.int32), rank, parent, chosen)
     assert count == m - 1, "the edges do not connect the points"
     ends, squared = ends[chosen], squared[chosen]
     lengths = np.sqrt(squared) * scale
@@ -76,7 +65,7 @@ def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale:
 
 
 def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """The total order of edges. Three keys are slow, and few lengths are equal: those are sorted again."""
+    """Three keys are slow, so the few equal lengths are sorted again."""
     order = np.argsort(squared)
     value = squared[order]
     same = value[1:] == value[:-1]
@@ -89,7 +78,7 @@ def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> n
 
 
 def kruskal(ends: Indices, root: Indices, size: Indices, rank: Indices, parent: Indices, chosen: Indices) -> int:
-    """Join components by edges in ascending order; write those that did to `chosen`. Compiled by numba."""
+    """Write the edges, in ascending order, that join components to `chosen`. Compiled by numba."""
     count = 0
     for edge in range(len(ends)):
         a, b = ends[edge, 0], ends[edge, 1]
@@ -118,59 +107,49 @@ def _top(lengths: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[In
     while (upward := rank[top] < cut).any():  # log2 m steps at most
         last, top = np.where(upward, rank[top], last), np.where(upward, parent[top], top)
     reach = np.append(lengths, 0.0)[last]  # the last is 0, for those that stay
-    reach *= 1 + 2.0**-20  # a little up, as it is added to and squared in float32
+    reach *= 1 + 2.0**-20  # float32 rounds where it is added to and squared
     return top, reach.astype(np.float32)
 
 
 @cache
-def _fastest_kruskal() -> Callable[..., Any]:
+def _fastest_kruskal() -> Any:
     loops = kernels()
-    compiled: Callable[..., Any] = kruskal if loops is None else loops.loop()(inspect.unwrap(kruskal))
-    return compiled
+    return kruskal if loops is None else loops.loop()(inspect.unwrap(kruskal))
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """Positions `first` and on, moved to the centre, scaled and rounded.
-
-    With g the computed product of two rows and s, t their `squares`, the true distance of the two points (in units of 1
-    / scale) is at least sqrt(max(0, s + t - 2 g - product_error |g| - absolute_error)) less what both were `moved`.
-    """
+    """Positions from `first` on, moved to the centre, scaled and rounded. With g the computed product of two rows and
+    s, t their `squares`, the true distance of the two points (in units of 1 / scale) is at least sqrt(max(0, s + t - 2
+    g - product_error |g| - absolute_error)) less what both were `moved`."""
 
     first: int
     values: Tensor  # (b, d) float32 or bfloat16
-    squares: Tensor
-    """(b,) float32: the squared norm of the rounded row, less the share of it that the arithmetic may add."""
+    squares: Tensor  # (b,) float32: the squared norm of the rounded row, less what the arithmetic may add
     moved: Tensor  # (b,) float32: how far rounding moved the point, at most
-    product_error: float
-    """Of the product's magnitude: 2^-7 in bfloat16, whose rounding counts twice in a squared distance."""
+    product_error: float  # of the product's magnitude: 2^-7 in bfloat16, which counts twice in a squared distance
     absolute_error: float  # the most that underflow may hide
 
     def rows(self, start: int, stop: int) -> "Rounded":
-        """A part of the block."""
         values, squares, moved = (t[start:stop] for t in (self.values, self.squares, self.moved))
-        return replace(self, first=self.first + start, values=values, squares=squares, moved=moved)
+        return Rounded(self.first + start, values, squares, moved, self.product_error, self.absolute_error)
 
 
 class Rounding:
-    """Centres, scales and rounds the points of a cloud, a block at a time.
-
-    Any centre gives the same tree, a near one leaves fewer pairs to measure: a median, which a few points far out do
-    not move. The scale is a power of two that keeps squares within float32.
-    """
+    """Any centre gives the same tree, a near one leaves fewer pairs to measure: a median, which a few points far out do
+    not move. The scale, a power of two, keeps squares within float32."""
 
     def __init__(self, points: Tensor, order: Tensor) -> None:
-        low, high = (float(end) for end in torch.aminmax(points))
-        self.scale = _LARGEST / 2.0 ** math.frexp(max(abs(low), abs(high)))[1]
+        low, high = map(float, torch.aminmax(points))
+        self.scale = 2.0**16 / 2.0 ** math.frexp(max(abs(low), abs(high)))[1]
         self._points, self._order = points, order
-        self._centre = (points[order[:_MEDIAN_OF]] * self.scale).median(0).values
+        self._centre = (points[order[:_AT_ONCE]] * self.scale).median(0).values
 
     def block(self, start: int, stop: int, dtype: torch.dtype) -> Rounded:
-        """Positions `start` to `stop`, with values of `dtype`: float32 or bfloat16."""
         d = self._points.shape[1]
         values = torch.empty(stop - start, d, dtype=dtype, device=self._points.device)
         squares, moved = (torch.empty(stop - start, device=values.device) for _ in range(2))
-        strip = _STRIP if values.device.type == "cpu" else stop - start  # a GPU would wait for the many calls
+        strip = _AT_ONCE if values.device.type == "cpu" else stop - start  # a GPU would wait for the many calls
         for at in range(0, stop - start, strip):
             part = slice(at, at + strip)
             squares[part], moved[part] = self._rounded(self._order[start:stop][part], values[part])
@@ -187,8 +166,8 @@ class Rounding:
         moved = norms * 2.0**-23  # twice what one rounding to float32 moves
         if coarse:
             moved += torch.linalg.vector_norm(centred.sub_(kept), dim=1) * (1 + d * 2.0**-23)
-        # Each of d additions and products rounds by 2^-24 of |a||b| <= (s + t) / 2 at most: doubled for units
-        # that do not round to nearest; sums of three terms add a few more.
+        # Each of d additions and products rounds by 2^-24 of |a||b| <= (s + t) / 2 at most: doubled for units that do
+        # not round to nearest; sums of three terms add a few more.
         share = (2 * d + 32) * 2.0**-24 + (0.0 if coarse else _hidden_by_mode())
         return (norms.square_() * (1 - share)).float(), moved.float() * (1 + 2.0**-20)
 
@@ -196,15 +175,14 @@ class Rounding:
 def _hidden_by_mode() -> float:
     try:
         return _HIDDEN_BY_MODE[torch.get_float32_matmul_precision()]
-    except RuntimeError:  # set by backend, as newer torch allows, it is not told: then any
+    except RuntimeError:  # newer torch does not tell where it is set by backend
         return max(_HIDDEN_BY_MODE.values())
 
 
 def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """|points[a] - points[b]|^2 (k,) in float64, by direct difference."""
-    # Results go where there is room: small tensors between large ones leave holes, which the C library keeps.
+    # Into one tensor: small ones between large ones leave holes, which the C library keeps.
     squared = torch.empty(len(a), dtype=torch.float64, device=points.device)
-    for first, second, out in zip(*(torch.split(t, _PAIRS) for t in (a, b, squared)), strict=True):
+    for first, second, out in zip(*(torch.split(t, _AT_ONCE) for t in (a, b, squared)), strict=True):
         torch.sum(points[first].double().sub_(points[second]).square_(), 1, out=out)
     return squared
 
@@ -212,13 +190,13 @@ def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def light_edges(
     product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, scale: float, forest: Forest
 ) -> Light:
-    """The pairs (row before column) of a block below the longest edge on the forest's path between them. The pairs that
-    `product` (r, c), with its rounding, cannot rule out are measured by difference."""
+    """The pairs (row before column) of a block below the longest edge on the forest's path between them; `product` (r,
+    c) rules most out, the others are measured by difference."""
     loops = kernels() if product.device.type == "cpu" else None
     if loops is None:
         return _by_torch(product, rows, columns, points, order, forest)
     most = product.numel()
-    ends, squared = np.empty((most, 2), np.int32), np.empty(most)  # pages that nobody writes to cost nothing
+    ends, squared = np.empty((most, 2), np.int32), np.empty(most)  # unwritten pages cost nothing
     sides = [(side.first, side.squares.numpy(), side.moved.numpy()) for side in (rows, columns)]
     errors = np.float32(rows.product_error), np.float32(rows.absolute_error)
     bounds, tree = (forest.reach, forest.part, forest.within), (forest.ends, forest.squared, forest.rank, forest.parent)
@@ -242,8 +220,8 @@ def _by_torch(product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, 
     squared = squared_distances(points, order[i], order[j])
     last = _longest_on_path(i, j, rank, parent)
     bound, ends = tree_squared[last], torch.stack([i, j], 1)
-    pair, other = (order[both].sort(1).values for both in (ends, tree_ends[last]))
-    earlier = (pair[:, 0] < other[:, 0]) | ((pair[:, 0] == other[:, 0]) & (pair[:, 1] < other[:, 1]))
+    (a, b), (p, q) = (order[both].sort(1).values.T for both in (ends, tree_ends[last]))
+    earlier = (a < p) | ((a == p) & (b < q))
     keep = (squared < bound) | ((squared == bound) & earlier)
     return ends[keep].int().cpu().numpy(), squared[keep].cpu().numpy(), len(i)
 

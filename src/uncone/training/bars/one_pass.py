@@ -1,13 +1,11 @@
 """The minimum spanning tree of one large cloud: each block of the product is computed once, and only its light edges
 are kept.
 
-A spanning tree of the pairs seen so far stands at every moment. A pair that is longer than every edge on the tree's
-path between its ends is in no minimum spanning tree (Karger, Klein and Tarjan, A randomized linear-time algorithm to
-find minimum spanning trees, 1995); the others are collected, and replace edges of the tree from time to time. Points
-are taken in a random order: so a pass over all pairs meets O(n log n) such edges (their sampling lemma).
+A pair that is longer than every edge on a spanning tree's path between its ends is in no minimum spanning tree (Karger,
+Klein and Tarjan, A randomized linear-time algorithm to find minimum spanning trees, 1995). The others replace edges
+from time to time. In a random order of points, a pass over all pairs meets O(n log n) of them (their sampling lemma).
 
-The product only rules pairs out, with a bound on what its rounding hides. The others are measured by direct difference
-in float64, and all comparisons that make the tree are between such numbers.
+The product only rules pairs out; the others are measured by direct difference in float64, to be compared.
 """
 
 import math
@@ -28,27 +26,18 @@ from uncone.tensors import alone, on_every_thread
 from uncone.training.bars.light_edges import Forest, Light, Rounded, Rounding, light_edges, spanning, squared_distances
 
 Tensor = torch.Tensor
-# rows, the position of the first column, the first of the rows that is still to be done
-_Task = tuple[Rounded, int, int]
-
-_BLOCK = 1024
-_BLOCK_ON_GPU = 8192
+_Task = tuple[Rounded, int, int]  # rows, the first column's position, the first row that is still to be done
 _PANEL = 4  # blocks of rows that share one preparation of the columns
-# Before a tree can rule anything out it must stand: the first rows come in groups that grow by this factor.
-_GROWTH = 4
-_KEPT = 1  # edges a point that are collected before they are merged into the tree
+_GROWTH = 4  # before a tree can rule anything out, rows come in groups that grow by this factor
 _WASTE = 1 / 64  # of the pairs may be measured for nothing before a coarse product no longer pays
 _WORTH_ASKING = 2**33  # multiplications, before it is asked which product is faster
 _VANISHING = 2.0**-1000  # squared lengths of float64 points that have lost digits
-_PAYS = 0.75  # of the time of a float32 product
 _HASHED = 256  # rows hashed or compared at once
 _WORDS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 @dataclass(frozen=True)
 class Growth:
-    """A spanning tree, and the work that it took."""
-
     edges: Tensor  # (n - 1, 2) int64, the smaller row first
     passes: float  # pairs whose product was computed, over n x n: 1/2 is each pair once
     coarse: float  # the share of `passes` in bfloat16
@@ -59,14 +48,12 @@ class Growth:
 def grow(
     points: Tensor, *, block: int | None = None, progress: Progress | None = None, candidates: torch.dtype | None = None
 ) -> Growth:
-    """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, `block` rows at once.
-
-    Memory beside the points is O(n + block x (D + block)) a thread. Ties go by (square, smaller row, larger row). The
-    tree depends on neither `block`, threads nor `candidates`, the dtype of the product: float32 or (on a CPU) bfloat16,
-    by default the faster one.
-    """
+    """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, `block` rows at once. Memory
+    beside the points is O(n + block x (D + block)) a thread. Ties go by (square, smaller row, larger row). The tree
+    depends on neither `block`, threads nor `candidates`, the dtype of the product: float32 or (on a CPU) bfloat16, by
+    default the faster one."""
     stopped, on_cpu = Event(), points.device.type == "cpu"
-    block = block or (_BLOCK if on_cpu else _BLOCK_ON_GPU)
+    block = block or (1024 if on_cpu else 8192)
     work = partial(_grow, points.detach(), block, progress, candidates, stopped)
     try:
         return alone(work) if on_cpu else work()
@@ -100,14 +87,14 @@ def _grow(
 
 
 def _stretched(points: Tensor, largest: float) -> Tensor:
-    """Float64 rows whose `largest` coordinate is near 2^500: of squares, as many as there are fit."""
-    # By a power of two, so that equal distances stay equal; by its root twice, as it may be out of range.
+    """Float64 rows whose `largest` coordinate is near 2^500, so that sums of squares fit."""
+    # A power of two leaves equal distances equal; it may be out of range, so its root twice.
     half = (500 - math.frexp(largest)[1]) // 2
     return points.double() * 2.0**half * 2.0**half
 
 
 class _Sweep:
-    """One pass over the pairs of the `kept` rows, in positions of a random order of them."""
+    """One pass over the pairs of the `kept` rows, in positions of a random order."""
 
     def __init__(
         self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None, stopped: Event
@@ -116,15 +103,13 @@ class _Sweep:
         mixed = torch.randperm(len(kept), generator=torch.Generator().manual_seed(0)).to(kept.device)
         self._order = kept[mixed]
         self._ids = self._order.cpu().numpy()
-        self._dtype = candidates or _candidates(points, len(kept))
-        self._fixed = candidates is not None
+        self._dtype, self._fixed = candidates or _candidates(points, len(kept)), candidates is not None
         self._collected: list[Light] = []
         self._lock, self._full = Lock(), Event()
         self._forest: Forest | None = None
         self.pairs = self.coarse = self.measured = self.light = 0
 
     def edges(self) -> Tensor:
-        """The rows that each edge of the tree joins (m - 1, 2)."""
         ends = np.empty((0, 2), np.int64) if self._forest is None else self._forest.ends
         return self._order[torch.from_numpy(ends).to(self._order.device).long()]
 
@@ -171,8 +156,8 @@ class _Sweep:
             if self._full.is_set():
                 self._merge()
 
-    def _work(self, tasks: Any) -> None:  # no deque to whoever checks types: other threads change it meanwhile
-        """Take tasks until there are none, or enough light edges to merge; the rest of a task goes back."""
+    def _work(self, tasks: Any) -> None:  # a type checker would not see that other threads change a deque
+        """Until no tasks are left, or enough light edges to merge; the rest of a task goes back."""
         try:
             while not self._full.is_set() and not self._stopped.is_set():
                 with self._lock:
@@ -188,7 +173,7 @@ class _Sweep:
             raise
 
     def _column(self, rows: Rounded, column: int, at: int) -> int:
-        """One block of columns with rows from `at` on; returns the row that it came to."""
+        """Rows from `at` on, with one block of columns; returns the row that it came to."""
         assert self._forest is not None
         stop = min(column + self._block, len(self._order))
         columns = self._rounding.block(column, stop, rows.values.dtype)
@@ -196,10 +181,9 @@ class _Sweep:
         while at < end and not self._full.is_set() and not self._stopped.is_set():
             some = rows.rows(at, min(at + self._block, end))
             product = torch.mm(some.values, columns.values.T)
-            scale = self._rounding.scale
-            light = light_edges(product, some, columns, self._points, self._order, scale, self._forest)
+            cloud = self._points, self._order, self._rounding.scale
+            self._keep(light_edges(product, some, columns, *cloud, self._forest), product)
             at += len(some.values)
-            self._keep(light, product)
         return at if at < end else len(rows.values)
 
     def _keep(self, light: Light, product: Tensor) -> None:
@@ -209,7 +193,7 @@ class _Sweep:
             self.coarse += product.numel() if product.dtype == torch.bfloat16 else 0
             self.measured += light[2]
             self.light += len(light[1])
-            if sum(len(squared) for _, squared, _ in self._collected) > _KEPT * len(self._order):
+            if sum(len(squared) for _, squared, _ in self._collected) > len(self._order):
                 self._full.set()
 
     def _merge(self) -> None:
@@ -222,7 +206,7 @@ class _Sweep:
 
 
 def _panels(m: int, block: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows from the second on: small groups that grow, then `_PANEL` blocks at a time."""
+    """Ranges of rows from the second on: small ones that grow, then `_PANEL` blocks at a time."""
     start = 1
     while start < m:
         stop = min(m, start * _GROWTH if start * _GROWTH < block else start + _PANEL * block)
@@ -237,24 +221,21 @@ def _candidates(points: Tensor, m: int) -> torch.dtype:
 
 @cache
 def _bfloat16_pays() -> bool:
-    """Whether this machine multiplies bfloat16 faster: measured once, as no flag says it; trees stay."""
+    """Whether this machine multiplies bfloat16 faster: measured, as no flag says it."""
     plain = torch.ones(512, 768)
     times = [min(timeit.repeat(partial(torch.mm, x, x.T), number=1, repeat=4)) for x in (plain.bfloat16(), plain)]
-    return times[0] < _PAYS * times[1]
+    return times[0] < 0.75 * times[1]
 
 
 def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
-    """The first row of each value (m,), ascending, and edges (n - m, 2) from it to all others of the value.
-
-    Rows are compared whole where their hashes are equal. Of unequal rows with one hash all are kept: their distances
-    tell them apart.
-    """
+    """The first row of each value (m,), ascending, and edges (n - m, 2) from it to all others of the value. Rows with
+    one hash are compared whole."""
     rows = torch.arange(len(points), device=points.device)
     inverse = torch.unique(_hashes(points), return_inverse=True)[1]
     first = rows.scatter_reduce(0, inverse, rows, "amin", include_self=False)[inverse]
     other = (first != rows).nonzero().flatten()
     equal = torch.empty(len(other), dtype=torch.bool, device=points.device)
-    # in pieces, for a cloud may be one point many times over
+    # in pieces: a cloud may be one point many times over
     for some, out in zip(torch.split(other, _HASHED), torch.split(equal, _HASHED), strict=True):
         torch.all(points[some] == points[first[some]], 1, out=out)
     repeats = other[equal]
@@ -266,7 +247,7 @@ def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
 def _hashes(points: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     odd = torch.randint(-(2**62), 2**62, (points.shape[1],), generator=generator).to(points.device) * 2 + 1
-    # Results go where there is room: small tensors between large ones leave holes, which the C library keeps.
+    # Into one tensor: small ones between large ones leave holes, which the C library keeps.
     hashes = torch.empty(len(points), dtype=torch.int64, device=points.device)
     for some, out in zip(torch.split(points, _HASHED), torch.split(hashes, _HASHED), strict=True):
         rows = some + 0.0  # -0.0 and 0.0 are one value in two patterns of bits

@@ -1,4 +1,4 @@
-"""Which algorithm finds the tree of a cloud; and Prim's in compiled loops, by differences or a product."""
+"""Which algorithm finds the tree of a cloud; and Prim's in compiled loops."""
 
 import threading
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from uncone.training.bars.clouds import Clouds
 Tensor = torch.Tensor
 Algorithm = Literal["compiled", "torch", "one pass"]
 _forced: ContextVar[Algorithm | None] = ContextVar("_forced", default=None)
-LARGEST_DENSE = 8192  # points up to which all squared distances of a cloud are kept: 256 MiB in float32, 512 in float64
-_DIRECT_POINTS = 192  # up to which differences are as fast as a product, or nearly so, and need no second look
+LARGEST_DENSE = 8192  # points up to which a cloud's squared distances are kept: 256 MiB in float32, 512 in float64
+_DIRECT_POINTS = 192  # up to which differences are about as fast as a product, and need no second look
 _DIRECT_FEATURES = 16
 _ROWS = 64  # of a block of the product
 _SHARED = 512  # points from which on the product is worth more than one thread
@@ -28,16 +28,12 @@ _EXACT = 8  # half ulps that the squared length of an edge may be off, measured 
 _ROUND = 2  # and how much larger the squared norms of its ends may be where rounding hides no edge
 _INTEGERS = {torch.float32: np.int32, torch.float64: np.int64}  # as wide as floats
 _VANISHING = {torch.float32: 1e-16, torch.float64: 1e-150}
-_PAD = 16  # numbers between rows: columns of a power of two meet in the same lines of the cache
 
 
 @contextmanager
 def forced(algorithm: Algorithm) -> Iterator[None]:
-    """Barcodes inside take this algorithm for clouds of any size and device; for tests and benchmarks.
-
-    "compiled" is Prim's on all squared distances, by numba's loops; "torch" is Boruvka's on the same, for a GPU and
-    where there is no numba; "one pass" is the one for large clouds, which keeps no squared distances.
-    """
+    """For tests and benchmarks: Prim's on all squared distances ("compiled", by numba's loops), Boruvka's on the same
+    ("torch", for a GPU and without numba), or "one pass", for large clouds, for clouds of any size and device."""
     token = _forced.set(algorithm)
     try:
         yield
@@ -47,7 +43,7 @@ def forced(algorithm: Algorithm) -> Iterator[None]:
 
 def shortest_first(clouds: Clouds, progress: Progress | None = None) -> tuple[Tensor, Tensor]:
     """Edges (M, 2) of the Euclidean minimum spanning tree of each cloud, smaller row first, and their lengths (M,);
-    those of one cloud together, in ascending order of (length, smaller row, larger row)."""
+    each cloud's together, ascending by (length, smaller row, larger row)."""
     how, points, loops = _forced.get(), clouds.points, lengths.kernels()
     on_cpu = points.device.type == "cpu"
     edges = points.new_empty(sum(clouds.bars), 2, dtype=torch.int64)
@@ -79,11 +75,10 @@ def _by_prim(loops: Any, clouds: Clouds, which: list[int], edges: Tensor, length
     order = np.arange(len(x)) if clouds.order is None else clouds.order.numpy()
     offsets, first = np.array(clouds.offsets), np.array(clouds.first_bars, np.int64)
     direct = [c for c in which if clouds.sizes[c] <= _DIRECT_POINTS or x.shape[1] <= _DIRECT_FEATURES]
-    out = edges.numpy(), lengths.numpy()
     left = list[int]()
     if direct:
-        which_and_types = np.array(direct), _INTEGERS[dtype], _VANISHING[dtype]
-        if not loops.small_clouds(x, order, offsets, first, *which_and_types, *out):
+        types_and_out = _INTEGERS[dtype], _VANISHING[dtype], edges.numpy(), lengths.numpy()
+        if not loops.small_clouds(x, order, offsets, first, np.array(direct), *types_and_out):
             left += direct
     for cloud in sorted(set(which) - set(direct)):
         rows = order[offsets[cloud] : offsets[cloud + 1]]
@@ -100,7 +95,7 @@ def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -
     loops.centred(x, rows, centred.numpy(), norms)
     if not norms.max() < np.finfo(x.dtype).max / 16:  # products and sums of them may overflow
         return False
-    product = empty((n, n + _PAD), dtype)
+    product = empty((n, n + 16), dtype)  # columns of a power of two meet in the same lines of the cache
     with full_precision():
         _multiply(loops, centred, product)
     table, integer = product.numpy(), _INTEGERS[dtype]
@@ -140,7 +135,7 @@ _before: list[str] = []  # the precisions that the threads inside `full_precisio
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Ask torch for whole products on the CPU. The process has one setting: the last thread out resets it."""
+    """Whole products on the CPU. The process has one setting: the last thread out resets it."""
     with _lock:
         _before.append(_change("highest"))
     try:

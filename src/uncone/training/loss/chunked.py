@@ -5,8 +5,8 @@ h. With a gate G the head's gradient is of rank two off the targets,
 
     dW = diag(g1) D0' H0 + diag(g2) D1' H1 + sum over rare targets i of (1 - g2[y_i]) d_i,y_i e_y_i h_i',
 
-with D0 the rows of targets that are not rare and D1 the others: so those come first, dW is scaled by g1 once,
-and only the few rare targets are gated number by number. The backward pass only scales the gradients.
+with D0 the rows of targets that are not rare and D1 the others: so those come first, dW is scaled by g1 once, and only
+the few rare targets are gated number by number. The backward pass only scales the gradients.
 """
 
 from typing import Any
@@ -18,16 +18,15 @@ from uncone.training.loss.problem import GatedShare, Problem, refuse_again, refu
 
 Tensor = torch.Tensor
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-_BUFFER_BYTES = {"cpu": 144 * 2**20, "other": 128 * 2**20}
 _STEP = 32
 _SMALL = 64
-_FEWEST = 160  # targets in a chunk, however large the vocabulary: a product of fewer is slow
-_FEW = 16  # rows below which a product by way of the transposes takes ten times as long
+_FEWEST = 160  # targets in a chunk: a product of fewer is slow
+_FEW = 16  # rows below which a product of transposes takes ten times as long
 
 
 class Sweep:
-    """One pass over the targets. `factors` (N,) weight their gradients. With `recorded`, the problem is told how much
-    of the gradient its gate held back."""
+    """One pass over the targets. `factors` (N,) weight their gradients; if `recorded`, the problem hears how much of
+    the gradient its gate held back."""
 
     def __init__(
         self,
@@ -52,14 +51,13 @@ class Sweep:
         self._of_hidden = zeros((n, d), self._exact, device) if needs[0] else None
         self._of_weight = empty((v, d), self._exact, device) if needs[1] else None
         self._of_bias = zeros((v,), self._exact, device) if needs[2] else None
-        self._begun = False  # whether anything was written to the head's gradient
+        self._begun = False  # nothing was written to the head's gradient
         self._gated: GatedShare | None = None
         if recorded and problem.gates is not None:
             signed = bool(self._options.label_smoothing or self._options.z_loss)
             self._gated = GatedShare(problem.gates, self._shard, signed=signed)
 
     def run(self) -> tuple[Tensor, Gradients]:
-        """The losses, and the gradients that were wanted."""
         gates, (common, rare) = self._problem.gates, self._problem.groups()
         self._allocate(max(len(common), len(rare)))
         for rows in self._cut(common):
@@ -84,8 +82,7 @@ class Sweep:
 
     def _allocate(self, most: int) -> None:
         v, device = self._weight.shape[0], self._hidden.device
-        buffer = _BUFFER_BYTES["cpu" if device.type == "cpu" else "other"]
-        steps = buffer // (self._shard.largest * self._exact.itemsize) // _STEP
+        steps = (144 if device.type == "cpu" else 128) * 2**20 // (self._shard.largest * self._exact.itemsize) // _STEP
         fitting = max(_FEWEST, (steps - 1 + steps % 2) * _STEP)  # an odd number of steps, as `_width` says
         self._chunk = max(1, min(self._options.chunk or fitting, most))
         size, low = _width(self._chunk) * v, self._problem.dtype != self._exact
@@ -99,8 +96,7 @@ class Sweep:
         by_columns = buffer.device.type == "cpu" and self._low is None
         return buffer[: width * v].view(v, width)[:, :n].T if by_columns else buffer[: n * v].view(n, v)
 
-    def _add(self, rows: Tensor, gate: Tensor | None) -> None:
-        """Add the loss and the gradients of the targets `rows`; `gate` (V,) multiplies the head's."""
+    def _add(self, rows: Tensor, gate: Tensor | None) -> None:  # `gate` (V,) multiplies the head's gradients
         options, h = self._options, self._hidden[rows]
         if options.logit_scale != 1:
             h = h * options.logit_scale
@@ -111,8 +107,7 @@ class Sweep:
         square = options.z_loss * log_sum * log_sum  # in this order: 0 times a square that overflows is NaN
         self._losses[rows] = (loss + log_sum + square)[:, 0]
         if any(self._needs) or self._gated is not None:
-            factors = None if self._factors is None else self._factors[rows][:, None]
-            self._differentiate(z, at, own, log_sum, factors, rare=gate is not None)
+            self._differentiate(z, rows, at, own, log_sum, rare=gate is not None)
         if any(self._needs):
             self._multiply(z, h, rows, at, own, gate)
 
@@ -139,11 +134,11 @@ class Sweep:
         return self._shard.sum(loss)
 
     def _normalise(self, z: Tensor) -> Tensor:
-        """Turn logits into probabilities in place; the logarithms of their sums (n, 1)."""
+        """Logits become probabilities in place; the logarithms of their sums (n, 1)."""
         top = z.amax(dim=1, keepdim=True)
         if z.is_contiguous():
             torch.softmax(z, dim=1, out=z)
-        else:  # of what is not contiguous it would make a copy: whole columns, with what they are padded with
+        else:  # whole columns with their padding, as it would copy what is not contiguous
             width = z.stride(1)
             columns = z.as_strided((z.shape[1], width), (width, 1))
             torch.softmax(columns, dim=0, out=columns)
@@ -156,13 +151,12 @@ class Sweep:
         z.mul_((own - log_sum).exp_())
         return log_sum
 
-    def _differentiate(
-        self, p: Tensor, at: Tensor, own: Tensor, log_sum: Tensor, factors: Tensor | None, *, rare: bool
-    ) -> None:
-        """Turn probabilities into d, the gradient of the losses by the products h W' + bias, in place."""
-        options, one = self._options, torch.ones((), dtype=p.dtype, device=p.device)
-        factors = one if factors is None else factors
-        if options.z_loss or factors is not one:
+    def _differentiate(self, p: Tensor, rows: Tensor, at: Tensor, own: Tensor, log_sum: Tensor, *, rare: bool) -> None:
+        """Probabilities become d, the gradient of the losses by the products h W' + bias, in place."""
+        options, factors = self._options, torch.ones((), dtype=p.dtype, device=p.device)
+        if self._factors is not None:
+            factors = self._factors[rows][:, None]
+        if options.z_loss or self._factors is not None:
             p.mul_((1 + 2 * options.z_loss * log_sum) * factors)
         if options.label_smoothing:
             p.sub_(factors * (options.label_smoothing / self._shard.total))
@@ -177,7 +171,7 @@ class Sweep:
         if self._of_bias is not None:
             self._of_bias += d.sum(0)
         if self._of_hidden is not None:
-            narrow = self._narrow(d)  # contiguous by columns where d is: that saves up to a tenth
+            narrow = self._narrow(d)  # contiguous by columns where d is, which saves up to a tenth
             by_rows = len(d) < _FEW or narrow.is_contiguous()
             product = torch.mm(narrow, self._weight) if by_rows else torch.mm(self._weight.T, narrow.T).T
             self._of_hidden[rows] = product.to(self._exact)
@@ -187,7 +181,7 @@ class Sweep:
             gate = gate.to(d.dtype)
             of_target = d.gather(1, at) * torch.where(own, 1.0, gate[at])
             d.mul_(gate).scatter_(1, at, of_target)
-        # The CPU multiplies what is wide; elsewhere products of what is narrow are summed in more digits.
+        # The CPU multiplies wide numbers; elsewhere products of narrow ones are summed in more digits.
         d = d if d.device.type == "cpu" else self._narrow(d)
         add_product(self._of_weight, d.T, h, begun=self._begun)
         self._begun = True
@@ -197,14 +191,14 @@ class Sweep:
 
 
 def _width(n: int) -> int:
-    """Of a column of n numbers with its padding, none if small: a vector register's worth times an odd number, as
-    columns that all begin on the same lines of a cache are slow."""
+    """A column of n numbers is padded to a vector register's worth times an odd number: columns that all begin on the
+    same lines of a cache are slow."""
     return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor, *, begun: bool) -> None:
-    """total += a b, or total = a b where nothing was written to it yet; of 16-bit factors, no product is rounded before
-    it is added where the device can do that."""
+    """total += a b, or total = a b before the first; of 16-bit factors, no product is rounded before it is added where
+    the device can do that."""
     if a.device.type == "cpu":
         total.addmm_(a.to(total.dtype), b.to(total.dtype), beta=float(begun))
     elif a.dtype == total.dtype:
@@ -262,8 +256,8 @@ class _CrossEntropy(torch.autograd.Function):
 def cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem, sweep: type[Sweep] = Sweep
 ) -> Tensor:
-    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by one `sweep` or another."""
-    if not torch.is_grad_enabled():  # inside of apply it is off either way
+    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none"."""
+    if not torch.is_grad_enabled():  # inside of apply it is always off
         hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
     loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, problem, sweep)  # type: ignore[no-untyped-call]
     return loss

@@ -1,13 +1,11 @@
-"""The loss under `torch.compile`: an operator of its own in the compiled graph.
-
-Chunks and rare rows have sizes that only the data show, so the compiler sees the whole loss as one operator, which
-returns the gradients with it; with the reduction "none" the backward pass calls it again. The gate's own methods are
-traced like the user's code. Other backends than "chunk", and a head over several ranks, run outside of the graph.
-"""
+"""The loss under `torch.compile`: the compiler sees it as one operator, as only the data show the sizes of chunks and
+rare rows. It returns the gradients too; with the reduction "none" the backward pass calls it again. The gate's own
+methods are traced like the user's code. Other backends than "chunk", and a head over several ranks, run outside of the
+graph."""
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -26,7 +24,7 @@ from uncone.training.loss.problem import (
 
 Tensor = torch.Tensor
 _SETTINGS = ("ignore_index", "label_smoothing", "z_loss", "softcap", "logit_scale", "reduction", "num_items", "chunk")
-"""The first fields of the options, in their order, which an operator takes one by one."""
+"""The first fields of the options, in their order."""
 
 
 def cross_entropy(
@@ -38,7 +36,6 @@ def cross_entropy(
     options: CrossEntropyOptions,
     dtype: torch.dtype,
 ) -> Tensor:
-    """The loss of hidden (N, D) and labels (N,) as a scalar, or (N,) with the reduction "none"."""
     gates = (None, None, None) if gate is None else gate.gates()
     trains = torch.is_grad_enabled()
     needs = [trains and t is not None and t.requires_grad for t in (hidden, weight, bias)]
@@ -52,14 +49,6 @@ def cross_entropy(
         gate.record(outputs[5].detach(), outputs[6].detach())  # type: ignore[union-attr]
     loss: Tensor = outputs[0]
     return loss
-
-
-@dataclass(frozen=True)
-class _Frozen:
-    given: tuple[Tensor, Tensor, Tensor]
-
-    def gates(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.given
 
 
 @torch.library.custom_op("uncone::linear_cross_entropy", mutates_args=())
@@ -84,17 +73,15 @@ def _loss(
     needs: Sequence[bool],
     recorded: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(loss, share, gradients of the states, the head and the bias before the share, held back, all).
-
-    With the reduction "none" there are gradients only where `factors` (N,) weight the losses.
-    """
+    """(loss, share, gradients of the states, the head and the bias before the share, held back, all). With the
+    reduction "none" there are gradients only where `factors` (N,) weight the losses."""
     options = CrossEntropyOptions(
         ignore_index, label_smoothing, z_loss, softcap, logit_scale, reduction, num_items, chunk
     )
     shard, valid = shard_of(weight, None), valid_targets(labels, options)
     check_range(labels, valid, shard.total, ignore_index)
-    given = None if rare is None or g1 is None or g2 is None else _Frozen((rare, g1, g2))
-    gates = None if given is None else checked_gates(given, shard, weight.device)
+    gate: Any = SimpleNamespace(gates=lambda: (rare, g1, g2))
+    gates = None if rare is None else checked_gates(gate, shard, weight.device)
     sums = [torch.zeros((), dtype=torch.float64, device=weight.device) for _ in range(2)]
     problem = Problem(options, labels, valid, gates, dtype, shard, lambda *told: sums.__setitem__(slice(None), told))
     later = reduction == "none" and factors is None
@@ -144,13 +131,13 @@ def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
 _loss.register_autograd(_differentiate, setup_context=_keep)
 
 
-_REASON = "only the backend 'chunk', on a head that is not cut over ranks, is compiled: use backend='chunk'"
-_GIVEN: dict[str, Any] = {"reason": _REASON} if "reason" in inspect.signature(torch.compiler.disable).parameters else {}
-"""Older versions of torch name the function alone."""
+_GIVEN = {"reason": "only the backend 'chunk', on a head that is not cut over ranks, is compiled: use backend='chunk'"}
+if "reason" not in inspect.signature(torch.compiler.disable).parameters:  # older versions of torch
+    _GIVEN.clear()
 
 
 @torch.compiler.disable(**_GIVEN)  # type: ignore[untyped-decorator, no-untyped-call]
 def loss_of_a_backend_that_is_not_compiled(loss: Any, *args: Any, **options: Any) -> Tensor:
-    """The loss outside of the graph: `fullgraph=True` refuses it by this name."""
+    """`fullgraph=True` refuses it by this name."""
     found: Tensor = loss(*args, **options)
     return found

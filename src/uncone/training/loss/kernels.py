@@ -1,4 +1,4 @@
-"""The triton backend: the chunks of `chunked`, with all that is element by element in one program a row."""
+"""The triton backend: the chunks of `chunked`, with a program a row."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -11,7 +11,6 @@ from uncone.training.loss.chunked import Sweep, add_product
 from uncone.training.loss.options import CrossEntropyOptions
 
 Tensor = torch.Tensor
-_BUFFER_BYTES = 128 * 2**20
 _FEWEST = 64
 
 
@@ -20,8 +19,8 @@ class FusedSweep(Sweep):
 
     def _allocate(self, most: int) -> None:
         v, d = self._weight.shape
-        # The head's gradient is read and written once a chunk: chunks grow with it, to half of the head.
-        fitting = max(_FEWEST, _BUFFER_BYTES // (v * self._weight.itemsize) // _FEWEST * _FEWEST, d // 2)
+        # The head's gradient is read and written once a chunk: chunks grow with it.
+        fitting = max(_FEWEST, 2**27 // (v * self._weight.itemsize) // _FEWEST * _FEWEST, d // 2)
         self._chunk = max(1, min(self._options.chunk or fitting, most))
         self._logits = empty((self._chunk, v), self._weight.dtype, self._weight.device)
 
@@ -48,16 +47,13 @@ class FusedSweep(Sweep):
 def losses(
     z: Tensor, labels: Tensor, bias: Tensor | None, factors: Tensor | None, options: CrossEntropyOptions, write: bool
 ) -> Tensor:
-    """The losses (n,) in float32 of the products z (n, V); with `write`, z becomes their gradient by z.
-
-    `factors` (n,) weight the gradient. The scale is in z already, the bias (V,) and the cap are not.
-    """
+    """The losses (n,) in float32 of the products z (n, V); with `write`, z becomes their gradient by z. `factors` (n,)
+    weight the gradient. z holds the scale already, not the bias (V,) and the cap."""
     (n, v), cap, smoothing = z.shape, options.softcap, options.label_smoothing
     each = torch.empty(n, dtype=torch.float32, device=z.device)
-    bias = None if bias is None else bias.contiguous()
+    tensors = z, z.stride(0), labels, None if bias is None else bias.contiguous(), factors, each
     flags = {"CAPPED": cap is not None, "SMOOTHED": smoothing > 0, "WRITE": write} | _shape(v)
     with _on(z.device):
-        tensors = (z, z.stride(0), labels, bias, factors, each)
         differentiate[(n,)](*tensors, v, cap or 1.0, smoothing, options.z_loss, **flags)
     return each
 
@@ -75,7 +71,7 @@ def _shape(v: int) -> dict[str, int]:
 
 
 def _on(device: torch.device) -> AbstractContextManager[object]:
-    """Triton launches on the current GPU, whichever holds the tensors."""
+    """The GPU that holds the tensors: Triton launches on the current one."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
@@ -83,7 +79,7 @@ def _on(device: torch.device) -> AbstractContextManager[object]:
 def _tanh(x):
     size = tl.abs(x)
     e = tl.exp(-2.0 * size)
-    # Near 0 the quotient loses its digits: there, the series.
+    # Near 0 the quotient loses digits.
     s = tl.minimum(size, 0.25)
     s2 = s * s
     series = s * (1.0 + s2 * (-1.0 / 3.0 + s2 * (2.0 / 15.0 + s2 * (-17.0 / 315.0 + s2 * (62.0 / 2835.0)))))
@@ -118,7 +114,6 @@ def differentiate(
     WRITE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row: the logarithm of the sum in one pass over the logits, their gradient in a second."""
     row = tl.program_id(0).to(tl.int64)  # rows times columns may pass 2^31
     z_ptr += row * row_stride
     y = tl.load(labels_ptr + row)

@@ -1,4 +1,4 @@
-"""The public functions: their input is checked here, and only here."""
+"""The public functions, which check their input."""
 
 import torch
 
@@ -10,7 +10,7 @@ from uncone.training.loss.problem import Gate, Problem, check_range, checked_gat
 
 Tensor = torch.Tensor
 _BACKENDS = {"chunk": chunked.cross_entropy, "triton": wrapped.by_triton}
-"""Those that tell a gate how much it held back. The kernels of other packages are in `wrapped`."""
+"""Those that tell a gate how much it held back."""
 _FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -24,23 +24,21 @@ def linear_cross_entropy(
 ) -> Tensor:
     """The cross-entropy of softmax(hidden weight' + bias) against `labels`, without ever holding all logits.
 
-    Gradients are computed in the forward pass ("mean" and "sum"), chunk by chunk; the backward pass only scales them.
-    The weight's gradient is summed in float32 (float64 for float64), whatever the inputs' dtype.
+    Gradients ("mean" and "sum") are computed in the forward pass, chunk by chunk; the backward pass only scales them.
+    The weight's is summed in float32 (float64 for float64).
 
     Args:
         hidden: (..., D) final hidden states.
         weight: (V, D) output rows.
         labels: (...) int64 targets in [0, V) or the options' `ignore_index`, aligned with `hidden`: nothing is shifted.
         bias: (V,).
-        options: see `CrossEntropyOptions`.
 
     Returns:
-        The mean negative log-likelihood in nats as a scalar, float32 (float64 for float64); the sum; or, with the
-        reduction "none", one value a target, shaped as `labels`, 0 where ignored. No target at all gives 0.
+        The mean negative log-likelihood in nats, float32 (float64 for float64); the sum; or, with the reduction "none",
+        one value a target, shaped as `labels`, 0 where ignored. No target at all gives 0.
 
-    Raises:
-        InputError: shapes, dtypes or devices that do not fit, a label out of range (which and where), NaN in `hidden`;
-            a backend whose package is missing, or an option, dtype or device that it cannot do.
+    InputError where shapes, dtypes or devices do not fit, for a label out of range, NaN in `hidden`, or a backend whose
+    package is missing or that has no such option, dtype or device.
     """
     return gated_linear_cross_entropy(hidden, weight, labels, gate=None, bias=bias, options=options)
 
@@ -64,13 +62,11 @@ def gated_linear_cross_entropy(
         gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`. Where it has `record`,
             it is told how much of the gradient it held back (backends "chunk" and "triton").
 
-    Raises:
-        InputError: as `linear_cross_entropy`; a gate for another vocabulary, or one that amplifies.
+    InputError as for `linear_cross_entropy`; for a gate of another vocabulary, or one that amplifies.
     """
     options = CrossEntropyOptions() if options is None else options
     if not isinstance(options, CrossEntropyOptions):
-        got = f"got {shown(options)}: uncone.CrossEntropyOptions(...) makes them"
-        raise InputError(f"expected CrossEntropyOptions, {got}")
+        raise InputError(f"expected CrossEntropyOptions, got {shown(options)}: make uncone.CrossEntropyOptions(...)")
     if gate is not None and not hasattr(gate, "gates"):
         raise InputError(f"expected a gate with gates(), got {shown(gate)}: make a RareTokenGate")
     _check(hidden, weight, labels, bias)
@@ -100,17 +96,15 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
         if not isinstance(given, Tensor) and not (name == "bias" and given is None):
             raise InputError(f"expected a tensor for {name}, got {shown(given)}: use torch.as_tensor")
     if weight.ndim != 2 or hidden.ndim < 2 or hidden.shape[-1] != weight.shape[1]:
-        got = f"got {tuple(hidden.shape)} and {tuple(weight.shape)}"
-        how = "give the states that the head reads and the head's own rows"
-        raise InputError(f"expected hidden of shape (..., D) and weight of shape (V, D), {got}: {how}")
+        got = f"got {tuple(hidden.shape)} and {tuple(weight.shape)}: give the states that the head reads and its rows"
+        raise InputError(f"expected hidden of shape (..., D) and weight of shape (V, D), {got}")
     if labels.shape != hidden.shape[:-1]:
         got = f"got {tuple(labels.shape)}: align them first (nothing is shifted here)"
         raise InputError(f"expected labels of shape {tuple(hidden.shape[:-1])}, one a hidden state, {got}")
     if labels.dtype.is_floating_point or labels.dtype in (torch.bool, torch.uint8):
         raise InputError(f"expected labels as int64 ids, got {labels.dtype}: convert them")
     if bias is not None and bias.shape != (weight.shape[0],):
-        got = f"got {tuple(bias.shape)}: give one number an id"
-        raise InputError(f"expected a bias of shape ({weight.shape[0]},), {got}")
+        raise InputError(f"expected a bias of shape ({weight.shape[0]},), got {tuple(bias.shape)}: give one an id")
     for name, tensor in (("hidden", hidden), ("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.dtype not in _FLOATING:
             got = f"got {tensor.dtype}: convert it first"
@@ -123,7 +117,6 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
 
 
 def _computed_in(hidden: Tensor, weight: Tensor) -> torch.dtype:
-    """The dtype of the products: what autocast says where it is on, else that of the tensors."""
     kind = hidden.device.type
     if torch.is_autocast_enabled(kind) and torch.float64 not in (hidden.dtype, weight.dtype):
         return torch.get_autocast_dtype(kind)

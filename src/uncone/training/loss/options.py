@@ -1,7 +1,6 @@
 """The options of a cross-entropy."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -18,27 +17,22 @@ BACKENDS = ("chunk", "triton", "wrap:liger", "wrap:cce", "wrap:torch")
 
 @dataclass(frozen=True)
 class CrossEntropyOptions:
-    """Logits are z = cap tanh((scale h W' + bias) / cap), without the cap where `softcap` is None.
-
-    Raises:
-        InputError: a value out of its range.
-    """
+    """Logits are z = cap tanh((scale h W' + bias) / cap), without the cap where `softcap` is None. InputError where a
+    value is out of its range."""
 
     ignore_index: int | None = -100
-    """Targets with this label have no loss, no gradient and no share in the mean. None ignores none."""
+    """Targets with this label have no loss, no gradient and no share in the mean; None ignores none."""
     label_smoothing: float = 0.0  # E in [0, 1]: the target distribution is (1 - E) one-hot + E / V
     z_loss: float = 0.0  # L >= 0: adds L lse(z)^2 to each target's loss (PaLM; Liger calls it lse_square_scale)
     softcap: float | None = None
     logit_scale: float = 1.0
     reduction: str = "mean"  # "mean", "sum" or "none"
     num_items: float | Tensor | None = None
-    """The divisor of "mean", if not the targets of this call: those of all micro-batches, or of all ranks; 0 gives 0. A
-    tensor of one number is read here, which on a GPU waits for it."""
+    """The divisor of "mean", if not the targets of this call: those of all micro-batches or ranks; 0 gives 0. A tensor
+    of one number is read here, which on a GPU waits for it."""
     chunk: int | None = None  # targets whose logits are held at once; by default what fits a bounded buffer
     backend: str = "chunk"  # "chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"
-    group: ProcessGroup | None = (
-        None  # that a head is cut over by rows: see "A vocabulary over several ranks" in the docs
-    )
+    group: ProcessGroup | None = None  # over which a head is cut by rows
 
     def __post_init__(self) -> None:
         for name, known in (("reduction", REDUCTIONS), ("backend", BACKENDS)):
@@ -65,7 +59,7 @@ class CrossEntropyOptions:
 
 _LARGEST = 2**63
 _OPTIONAL = ("ignore_index", "chunk", "softcap")
-_NUMBERS: tuple[tuple[str, Any, Callable[[Any], bool], str, str], ...] = (
+_NUMBERS: Any = (
     ("ignore_index", Integral, lambda _: True, "", ""),
     ("label_smoothing", Real, lambda e: 0 <= e <= 1, "in [0, 1]", "0 is none, 0.1 is customary"),
     ("z_loss", Real, lambda z: z >= 0, "of at least 0", "0 is none, 1e-4 is customary"),

@@ -1,4 +1,4 @@
-"""The problem that every backend solves: its targets, its gate, the head's rows at hand; and refusals."""
+"""The problem that every backend solves, and refusals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,13 +20,12 @@ _PART = 32  # rows whose absolute values are held beside the chunk
 class Gate(Protocol):
     """Any object whose `gates()` gives (rare, g1, g2), each (V,): bool, float32, float32; 1 off `rare`.
 
-    The gradient of target i pushes row v with the factor g1[v] where the target of i is no rare id, else g2[v]; the row
-    of the target itself gets all of its gradient (Yu et al. 2022, adaptive gradient gating).
+    A target pushes row v with the factor g1[v] if it is not rare, else g2[v]; its own row gets all of its gradient (Yu
+    et al. 2022, adaptive gradient gating).
 
-    A gate may have a method `record(gated, total)` besides. It is called once with each loss whose head wants a
-    gradient, with two float64 scalars on the head's device: the sums over the targets that count, and over all ranks of
-    a head, of |(1 - G) delta| and of |delta|, delta the gradient of a target's own loss by its logits before a cap,
-    reduction and upstream gradient. Their quotient is the share of the gradient that was held back.
+    Each loss whose head wants a gradient calls the method `record(gated, total)`, if there is one, with two float64
+    scalars: the sums over all targets, and over all ranks of a head, of |(1 - G) delta| and of |delta|, delta the
+    gradient of a target's own loss by its logits before a cap, reduction and upstream gradient.
     """
 
     def gates(self) -> Gates: ...
@@ -34,13 +33,11 @@ class Gate(Protocol):
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows `start` to `stop` of a head of `total` rows: all of them without a group."""
-
     group: ProcessGroup | None
     start: int
     stop: int
     total: int
-    largest: int  # rows of the rank that holds the most, for sizes that must be alike on every rank
+    largest: int  # most rows of a rank, for sizes that must be alike on every rank
 
     def place(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of `labels` here, and whether they are here; elsewhere the row means nothing."""
@@ -48,7 +45,6 @@ class Shard:
         return here.clamp(0, self.stop - self.start - 1), (here >= 0) & (labels < self.stop)
 
     def sum(self, x: Tensor, op: Any = distributed.ReduceOp.SUM) -> Tensor:
-        """The sum of x over the ranks, in its place; equal to the bit on all of them."""
         if self.group is not None:
             distributed.all_reduce(x, op=op, group=self.group)
         return x
@@ -58,44 +54,39 @@ class Shard:
 
 
 def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
-    """Where the rows of this rank's `weight` stand: slices follow each other in the order of their ranks."""
+    """Slices follow each other in the order of their ranks."""
     if group is None:
         return Shard(None, 0, len(weight), len(weight), len(weight))
     rank = distributed.get_rank(group)
     if rank < 0:
-        got = "got one outside: call the loss on its ranks only"
-        raise InputError(f"expected a process of the group that holds the head, {got}")
+        raise InputError("expected a process of the group that holds the head, got one outside: leave it out")
     counts = torch.zeros(distributed.get_world_size(group), dtype=torch.int64, device=weight.device)
-    counts[rank] = weight.shape[0]
+    counts[rank] = len(weight)
     distributed.all_reduce(counts, group=group)
     rows = counts.tolist()
     if 0 in rows:
         raise InputError(f"expected head rows on every rank, got none on rank {rows.index(0)}: use fewer ranks")
-    start = sum(rows[:rank])
-    return Shard(group, start, start + rows[rank], sum(rows), max(rows))
+    return Shard(group, sum(rows[:rank]), sum(rows[: rank + 1]), sum(rows), max(rows))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The loss to be computed, beside the tensors that have gradients."""
-
     options: CrossEntropyOptions
     labels: Tensor  # (N,)
     valid: Tensor  # (N,): which targets count
-    gates: Gates | None  # the rare ids of the whole vocabulary, and the factors of the head's rows at hand
+    gates: Gates | None  # the rare ids of the whole vocabulary, and the factors of the shard's rows
     dtype: torch.dtype  # of the products
-    shard: Shard  # which rows of the head are at hand
+    shard: Shard
     record: Callable[[Tensor, Tensor], None] | None = None  # as `Gate` says
 
     def groups(self) -> tuple[Tensor, Tensor]:
-        """Row numbers of the targets that are not rare, and of the rare ones; without a gate none is rare."""
+        """Row numbers of the targets that are not rare, and of the rare ones."""
         if self.gates is None:
             return self.valid.nonzero().flatten(), self.valid.new_empty(0, dtype=torch.int64)
         rare = self.gates[0][torch.where(self.valid, self.labels, 0)] & self.valid
         return (self.valid & ~rare).nonzero().flatten(), rare.nonzero().flatten()
 
     def share(self, device: torch.device) -> Tensor:
-        """The factor of the sum of losses, float64: 1, or 1 / items, and 0 where there are none."""
         if self.options.reduction == "sum":
             return torch.ones((), dtype=torch.float64, device=device)
         items = self.valid.sum() if self.options.num_items is None else self.options.num_items
@@ -118,7 +109,6 @@ def check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | N
 
 
 def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
-    """The gates on `device`: the rare ids of the whole vocabulary, the factors of this rank's rows."""
     rare, g1, g2 = gates = gate.gates()
     if any(tensor.shape != (shard.total,) for tensor in gates):
         got = f"got shapes {tuple(rare.shape)}, {tuple(g1.shape)} and {tuple(g2.shape)}"
@@ -127,7 +117,7 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
     if rare.dtype != torch.bool:
         raise InputError(f"expected a bool tensor of rare ids, got {rare.dtype}: compare it with 0 first")
     for name, factors in (("g1", g1), ("g2", g2)):
-        low, high = (float(edge) for edge in torch.aminmax(factors))
+        low, high = map(float, torch.aminmax(factors))
         if not 0 <= low <= high <= 1:
             how = "a factor above 1 amplifies the push, one below 0 turns it"
             raise InputError(f"expected {name} in [0, 1], got {low:g} to {high:g}: {how}")
@@ -139,10 +129,8 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
 
 
 class GatedShare:
-    """Sums over targets of |delta| and |(1 - G) delta|, delta the gradient by the logits before a cap.
-
-    Off the targets themselves G is the same for all common targets and for all rare ones: one sum a column for each.
-    """
+    """Sums over targets of |delta| and |(1 - G) delta|, delta the gradient by the logits before a cap; off the targets
+    themselves G is alike for all common and for all rare ones: one sum a column for each."""
 
     def __init__(self, gates: Gates, shard: Shard, *, signed: bool) -> None:
         self._held_back = torch.stack(gates[1:]).double().neg_().add_(1)
@@ -151,7 +139,7 @@ class GatedShare:
         self._shard, self._signed = shard, signed
 
     def add(self, d: Tensor, at: Tensor, own: Tensor, *, rare: bool) -> None:
-        """Add targets with gradients d (n, V) by the logits, their own at `at` (n, 1) where `own` (n, 1)."""
+        """Targets with gradients d (n, V) by the logits, their own at `at` (n, 1) where `own` (n, 1)."""
         of_targets = torch.where(own, d.gather(1, at), 0.0).flatten()
         self._of_targets += of_targets.abs().sum(dtype=torch.float64)
         wide = torch.promote_types(d.dtype, torch.float32)
@@ -159,23 +147,21 @@ class GatedShare:
             columns, of_targets = torch.zeros_like(self._columns[0]), of_targets.abs()
             for part in torch.split(d, _PART):
                 columns += part.abs().sum(dim=0, dtype=wide)
-        else:  # off the targets these are probabilities: a pass for their signs is saved
+        else:  # off the targets these are probabilities, not negative
             columns = d.sum(dim=0, dtype=wide).double()
         self._columns[int(rare)] += columns.index_add_(0, at.flatten(), -of_targets.double())
 
     def sums(self) -> tuple[Tensor, Tensor]:
-        """(held back, all), float64 scalars."""
         both = [(self._held_back * self._columns).sum(), self._columns.sum() + self._of_targets]
         held_back, total = self._shard.sum(torch.stack(both))
         return held_back, total
 
 
 def refuse_again(*, given: bool) -> None:
-    """Raise in a backward pass that wants second derivatives, or gradients that were `given` out already."""
     if torch.is_grad_enabled():
         raise RuntimeError(
-            "the gradients of this loss are numbers without a graph of their own: create_graph=True would take them "
-            "for constants; use torch.nn.functional.cross_entropy on the logits where second derivatives are wanted"
+            "the gradients of this loss are numbers without a graph: create_graph=True would take them for constants; "
+            "use torch.nn.functional.cross_entropy on the logits for second derivatives"
         )
     if given:
         how = "they are computed with the loss and kept once; compute the loss again instead of retain_graph=True"
@@ -183,10 +169,8 @@ def refuse_again(*, given: bool) -> None:
 
 
 def refuse_nan(losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tensor | None, shard: Shard) -> None:
-    """Raise where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias.
-
-    Finite numbers whose products overflow are left alone: scaled training in float16 meets them, and skips the step.
-    """
+    """Where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias. Finite numbers whose
+    products overflow are let pass: scaled training in float16 meets them, and skips the step."""
     wrong = torch.isnan(losses)
     if not bool(wrong.any()):
         return
@@ -201,21 +185,15 @@ def refuse_nan(losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tens
 
 
 def _not_finite(hidden: Tensor, weight: Tensor | None, bias: Tensor | None, start: int) -> str | None:
-    of_head = "look for the step that made it"
+    step = "look for the step that made it"
+    layer = "look for the layer that made it (torch.autograd.set_detect_anomaly helps)"
     for kind, test, in_bias in (("NaN", torch.isnan, torch.isnan), ("infinity", torch.isinf, torch.isposinf)):
-        if len(bad := test(hidden).any(dim=1).nonzero()):
-            return (
-                f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first at "
-                f"position {int(bad[0])}: look for the layer that made it (torch.autograd.set_detect_anomaly helps)"
-            )
-        if weight is not None and len(bad := test(weight).any(dim=1).nonzero()):
-            return (
-                f"expected a head without {kind}, got {len(bad)} of {len(weight)} rows with {kind}, first "
-                f"row {start + int(bad[0])}: {of_head} (a lower learning rate or clipped gradients help)"
-            )
-        if bias is not None and len(bad := in_bias(bias).nonzero()):
-            return (
-                f"expected a bias without {kind}, got {len(bad)} of {len(bias)} with {kind}, first for id "
-                f"{start + int(bad[0])}: {of_head}; only -inf may stand, for an id that is never drawn"
-            )
+        for what, x, rows, first, where, how in (
+            ("hidden states", hidden, "", 0, "at position", layer),
+            ("a head", weight, " rows", start, "row", f"{step} (a lower learning rate or clipped gradients help)"),
+            ("a bias", bias, "", start, "for id", f"{step}; only -inf may stand, for an id that is never drawn"),
+        ):
+            if x is not None and len(bad := (test(x).any(dim=1) if x.ndim > 1 else in_bias(x)).nonzero()):
+                got = f"got {len(bad)} of {len(x)}{rows} with {kind}, first {where} {first + int(bad[0])}"
+                return f"expected {what} without {kind}, {got}: {how}"
     return None

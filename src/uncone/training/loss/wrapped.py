@@ -1,7 +1,7 @@
-"""The kernels of other packages as backends, gated without changing them; and Triton's, if it is there.
+"""The kernels of other packages as backends, gated without changing them; and Triton's.
 
-Targets that are not rare go through the kernel with the head's gradient multiplied by g1 on its way out, rare
-targets with g2; and the part that g2 took from the row of the rare target itself,
+Targets that are not rare go through the kernel with the head's gradient multiplied by g1 on its way out, rare targets
+with g2; and the part that g2 took from the row of the rare target itself,
 
     (1 - g2[y_i]) d_i,y_i h_i,    d_i,y_i = exp(-nll_i) - 1 where nothing is smoothed or capped,
 
@@ -24,7 +24,6 @@ from uncone.training.loss.problem import Problem, refuse_again, refuse_nan
 Tensor = torch.Tensor
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, CrossEntropyOptions], Tensor]
 """(states, head, labels, bias, options) to the sum of the losses, or one a target with "none"."""
-
 _LACKS = {
     "wrap:liger": ("chunk",),
     "wrap:cce": ("label_smoothing", "z_loss", "chunk"),
@@ -33,7 +32,6 @@ _LACKS = {
 
 
 def by_triton(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
-    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by our own Triton kernels."""
     kernels = _package("uncone.training.loss.kernels", "triton")
     _refuse_cpu(kernels.differentiate, hidden.device, "triton")
     _refuse_float64(problem)
@@ -42,7 +40,6 @@ def by_triton(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Prob
 
 
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
-    """The loss of hidden (N, D), a scalar or with the reduction "none" (N,), by another package's kernel."""
     options, backend = problem.options, problem.options.backend
     for name in _LACKS[backend]:
         if (value := getattr(options, name)) != (default := getattr(CrossEntropyOptions, name)):
@@ -84,7 +81,7 @@ def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, p
 def _of_rare(
     kernel: Kernel, h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions, gate: Tensor
 ) -> Tensor:
-    """The losses (n,) of rare targets; `gate` (V,) scales the gradient of every row but the target's own."""
+    """The losses (n,); `gate` (V,) scales the gradient of every row but the target's own."""
     each = replace(options, reduction="none")
     losses = kernel(h, _scale_rows(w, gate), y, bias, each)
     if not (w.requires_grad and torch.is_grad_enabled()):
@@ -111,7 +108,7 @@ def _of_target(nll: Tensor, z: Tensor, vocabulary: int, options: CrossEntropyOpt
 
 
 def _for_one_backward(loss: Tensor, *, kept: bool) -> Tensor:
-    """The loss, without a second backward pass where gradients are `kept`: some kernels scale them."""
+    """Refuses a second backward pass where gradients are `kept`: some kernels scale them."""
     once, given = loss.view_as(loss), False
 
     def refuse(grad: Tensor) -> None:
@@ -125,7 +122,7 @@ def _for_one_backward(loss: Tensor, *, kept: bool) -> Tensor:
 
 
 def _scale_rows(w: Tensor, factors: Tensor) -> Tensor:
-    """w (V, D) itself; each row of its gradient will be multiplied by its factor."""
+    """w (V, D) itself, whose gradient's rows will be multiplied by the factors."""
     scaled = w.view_as(w)
     if scaled.requires_grad:
         by_row = factors[:, None]
@@ -134,14 +131,12 @@ def _scale_rows(w: Tensor, factors: Tensor) -> Tensor:
 
 
 def _torch(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
-    function = getattr(torch.nn.functional, "linear_cross_entropy", None)
-    if function is None:
+    if (function := getattr(torch.nn.functional, "linear_cross_entropy", None)) is None:
         got = f"got {torch.__version__}: update it, or use backend='chunk'"
         raise InputError(f"expected torch of at least 2.13 for the backend 'wrap:torch', {got}")
     of_chunk: dict[str, Any] = {} if options.chunk is None else {"batch_chunk_size": options.chunk}
     chunks = torch.nn.LinearCrossEntropyOptions(**of_chunk)
-    # The sum of narrow losses would be in their dtype.
-    narrow = h.dtype.itemsize <= 2 and options.reduction != "none"
+    narrow = h.dtype.itemsize <= 2 and options.reduction != "none"  # their sum would be in their dtype
     reduction = "none" if narrow else options.reduction
     loss: Tensor = function(h, w, y, linear_bias=bias, reduction=reduction, options=chunks)
     return loss.float().sum() if narrow else loss
@@ -166,17 +161,15 @@ def _cce(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEnt
     more = without_filter(stock, h.device)
     if bias is not None:
         if "bias" not in inspect.signature(stock).parameters:
-            raise InputError(
-                "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, got one: take its "
-                "newer version from its repository, or use backend='chunk'"
-            )
+            how = "take the newer version of cut-cross-entropy from its repository, or use backend='chunk'"
+            raise InputError(f"expected no bias with the backend 'wrap:cce', got one: {how}")
         more["bias"] = bias
     loss: Tensor = stock(h, w, y, softcap=options.softcap, reduction=options.reduction, **more)
     return loss
 
 
 def without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[str, Any]:
-    """The arguments with which no gradient is skipped: the defaults skip small ones (`filter_eps`)."""
+    """By default small gradients are skipped (`filter_eps`)."""
     known = inspect.signature(stock).parameters
     if device.type == "cpu":
         return {"impl": "torch_compile"}
@@ -192,19 +185,19 @@ def _package(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        missing, backend = ((error.name or module).partition(".")[0], extra if extra == "triton" else f"wrap:{extra}")
-        got = f"got none: pip install 'uncone[{extra}]'"
+        backend, got = extra if extra == "triton" else f"wrap:{extra}", f"got none: pip install 'uncone[{extra}]'"
+        missing = (error.name or module).partition(".")[0]
         raise InputError(f"expected the package {missing} for the backend {backend!r}, {got}") from error
 
 
 def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
-    """Raise where a compiled Triton kernel would get tensors on the CPU; an interpreted one runs there."""
+    """An interpreted kernel runs there."""
     import triton
 
     if device.type == "cpu" and isinstance(kernel, triton.JITFunction):
         raise InputError(
             f"expected tensors on a GPU with the backend {backend!r}, got cpu: move them there, or use backend='chunk' "
-            "(for tests, TRITON_INTERPRET=1, set before triton is imported, runs its kernels on the CPU, slowly)"
+            "(TRITON_INTERPRET=1, set before triton is imported, runs its kernels on the CPU)"
         )
 
 
