@@ -91,7 +91,8 @@ def test_too_few_contexts_have_no_similarity() -> None:
 @given(st.integers(2, 12), st.integers(2, 6), st.floats(0.1, 10), st.integers(0, 99))
 def test_ranges_and_scale(n: int, d: int, scale: float, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((n, d))
-    assert -1 / (n - 1) - 1e-9 <= self_similarity(x / np.linalg.norm(x, axis=1, keepdims=True)) <= 1 + 1e-9
+    units = x / np.linalg.norm(x, axis=1, keepdims=True)
+    assert -1 / (n - 1) - 1e-9 <= self_similarity(units) <= 1 + 1e-9
     assert 1 / min(n, d) - 1e-9 <= explained(x) <= 1 + 1e-9
     assert explained(scale * x) == pytest.approx(explained(x))
     assert intra_similarity(scale * x, units) == pytest.approx(intra_similarity(x, units))
