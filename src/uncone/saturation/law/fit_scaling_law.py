@@ -8,16 +8,15 @@ import numpy as np
 from uncone.errors import InputError
 from uncone.roles import Progress, Source
 from uncone.rows import Array
-from uncone.saturation.curves.columns import number_of
 from uncone.saturation.law.fit import CONSTANTS, DELTA, Law, Problem, checked, fitted, problem_of
 from uncone.saturation.law.intervals import Uncertainty, uncertainty
 from uncone.saturation.law.record import Gap, LawConstant, LawLine, LawRun, Parameters, ScalingLaw
 from uncone.saturation.law.verdict import notes, verdict
+from uncone.saturation.tables.cells import is_empty, number_of
 from uncone.saturation.tables.sources import open_table
 from uncone.version import versions
 
-COLUMNS = ("model", "n", "t", "loss")
-_POINTS = 48
+COLUMNS = ("n", "t", "loss")
 
 
 def fit_scaling_law(
@@ -75,8 +74,7 @@ def fit_scaling_law(
     if not is_fitted.any():
         raise InputError(f"expected runs of at least {smallest:g} parameters, got at most {n.max():g}: lower smallest")
     problem = problem_of(n[is_fitted], t[is_fitted], losses[is_fitted], fixed=fixed, delta=delta)
-    law = fitted(problem)
-    known = None
+    law, known = fitted(problem), None
     if problem.spare > 0 and resamples:
         known = uncertainty(problem, law, resamples=resamples, seed=seed, progress=progress)
     constants = _constants(law, problem, fixed or {}, known)
@@ -118,28 +116,28 @@ def _line(n: Array, t: Array, law: Law, known: Uncertainty | None) -> LawLine:
     """The law over the sizes of the runs, at the tokens that most runs have."""
     lengths, counts = np.unique(t, return_counts=True)
     at = float(lengths[len(counts) - 1 - np.argmax(counts[::-1])])
-    sizes = np.geomspace(n.min() / 1.2, n.max() * 1.2, _POINTS)
-    band = () if known is None else known.band(sizes, np.full(_POINTS, at))
+    sizes = np.geomspace(n.min() / 1.2, n.max() * 1.2, 48)
+    band = () if known is None else known.band(sizes, np.full(len(sizes), at))
     low, high = (tuple(ends.tolist()) for ends in band) if band else ((), ())
     return LawLine(at, tuple(sizes.tolist()), tuple(law.predict(sizes, at).tolist()), low, high)
 
 
 def _runs(source: Any, columns: Mapping[str, str] | None) -> tuple[str, list[str], Array, Array, Array]:
     """The name of the source, the models, and n, t and loss of each run."""
-    called = {name: name for name in COLUMNS} | dict(columns or {})
-    table = open_table(source)
-    missing = [called[name] for name in COLUMNS[1:] if called[name] not in table.columns]
-    if missing or set(called) - set(COLUMNS):
-        wrong = ", ".join(missing or sorted(set(called) - set(COLUMNS)))
-        first = next((name for name in COLUMNS[1:] if called[name] in missing), COLUMNS[1])
+    usual = {name: name for name in ("model", *COLUMNS)}
+    called, table = usual | dict(columns or {}), open_table(source)
+    missing = [name for name in COLUMNS if called[name] not in table.columns]
+    if missing or len(called) > len(usual):
+        wrong = ", ".join([called[name] for name in missing] or sorted(called.keys() - usual))
+        first = (*missing, "n")[0]
         have = f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong})"
         raise InputError(f'{have}: name them by columns={{"{first}": ...}} (--columns {first}=...)')
-    for name in COLUMNS[1:]:
+    for name in COLUMNS:
         for row, cell in enumerate(table.columns[called[name]], 1):
-            if number_of(cell) is None or (isinstance(cell, str) and not cell.strip()):
+            if is_empty(cell) or number_of(cell) is None:
                 came = f"got {str(cell)[:40]!r}: correct it or leave the run out"
                 raise InputError(f"expected a number for {called[name]} in run {row}, {came}")
-    n, t, losses = (np.array(list(map(float, table.columns[called[name]]))) for name in COLUMNS[1:])
+    n, t, losses = (np.array(list(map(float, table.columns[called[name]]))) for name in COLUMNS)
     checked(n, t, losses)
-    models = [str(model) for model in table.columns.get(called["model"], range(len(n)))]
+    models = list(map(str, table.columns.get(called["model"], range(len(n)))))
     return table.short_name, models, n, t, losses

@@ -16,16 +16,12 @@ Parameters = Literal["total", "non-embedding"]
 COUNTED: dict[str, str] = {"total": "N counts all parameters"}
 COUNTED |= {"non-embedding": "N counts the parameters outside the embeddings"}
 _INTERVAL = "95% interval"
-_MOST_GAP = 1e6  # beyond, digits of a per cent say nothing
 
 
 @part
 class LawConstant:
-    """A constant of the law, with the interval by its likelihood and the interval by simulated runs.
-
-    Both are None of a constant that was given and where there were no more runs than constants. `bootstrap` is None
-    too where there were fewer than three runs for each fitted constant.
-    """
+    """A constant of the law. It has no interval where it was given or where there were no more runs than constants, and
+    no bootstrap interval where there were fewer than three runs for each fitted constant."""
 
     name: str  # `A`, `alpha`, `B`, `beta` or `E`
     value: float  # fitted or given; 0 for A, B or E where the best fit has no such term
@@ -73,8 +69,8 @@ class LawLine:
     high: tuple[float, ...] = ()  # upper end
 
     def __post_init__(self) -> None:
-        n, whole = len(self.n), (0, len(self.n))
-        fits = len(self.loss) == n and len(self.low) == len(self.high) and len(self.low) in whole
+        n, ends = len(self.n), (len(self.low), len(self.high))
+        fits = len(self.loss) == n and ends in ((0, 0), (n, n))
         expect(fits, f"a loss of the law for each of {n} sizes, got another number: the file was cut or edited")
         expect(all(loss > 0 for loss in self.loss), "losses of the law above 0, got others: the file was edited")
 
@@ -110,10 +106,8 @@ class ScalingLaw(Record):
         expect(names == "A, alpha, B, beta, E", f"the constants A, alpha, B, beta, E, got {names}: the file was edited")
 
     def blocks(self) -> tuple[Block, ...]:
-        columns, rows = (
-            ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap"),
-            list[tuple[str, ...]](),
-        )
+        columns = ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap")
+        rows = list[tuple[str, ...]]()
         for c in self.constants:
             intervals = ("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))
             rows.append((c.name, number(c.value, digits=4), *intervals))
@@ -130,17 +124,15 @@ class ScalingLaw(Record):
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each run."""
-        names = ("model", "n", "t", "loss", "predicted", "gap")
-        rows = list[dict[str, Any]]()
-        for run in self.runs:
-            low, high = run.interval or (None, None)
-            known = {name: getattr(run, name) for name in names}
-            rows.append(known | {"gap_low": low, "gap_high": high, "fitted": run.fitted})
-        return rows
+        return [
+            {name: getattr(run, name) for name in ("model", "n", "t", "loss", "predicted", "gap")}
+            | dict(zip(("gap_low", "gap_high"), run.interval or (None, None), strict=True))
+            | {"fitted": run.fitted}
+            for run in self.runs
+        ]
 
     def _noise(self) -> str:
-        fitted = sum(run.fitted for run in self.runs)
-        told = f"{counted(fitted, 'run')} fitted"
+        told = f"{counted(sum(run.fitted for run in self.runs), 'run')} fitted"
         if self.noise is None:
             return f"{told}: no more than constants, so that there are no intervals."
         return f"{told}; they scatter about the law by {percent(self.noise, precise=True)}."
@@ -150,21 +142,20 @@ class ScalingLaw(Record):
         rows = list[tuple[str, ...]]()
         for run in sorted(self.runs, key=lambda run: (run.fitted, run.n, run.t)):
             losses = (number(loss, digits=4) for loss in (run.loss, run.predicted))
-            ends = "" if run.interval is None else between(*run.interval)
+            ends = between(*run.interval) if run.interval else ""
             rows.append((run.model, short(run.n), short(run.t), *losses, share(run.gap), ends))
         held = sum(not run.fitted for run in self.runs)
         titles = (("held out", held), ("fitted", len(self.runs) - held))
         return Table(columns, tuple(rows), columns[1:], groups=tuple(title for title in titles if title[1]))
 
     def _figure(self) -> Figure:
-        line = self.line
+        title, line = "The law and the runs", self.line
         if line is None:
-            return Figure("The law and the runs", ())
+            return Figure(title, ())
         law = self._chart(line, "law", "Loss over N", "loss", lambda gap, law: (1 + gap) * law)
         charts = (law, self._chart(line, "gaps", "Gap over N", "loss / law - 1, %", lambda gap, law: 100 * gap))
-        legend = tuple((curve.style, curve.name) for curve in charts[0].curves)
         shaded = "Shaded: where 95% of new runs lie if the law holds for them." if line.low else ""
-        return Figure("The law and the runs", charts, shaded, legend)
+        return Figure(title, charts, shaded, tuple((curve.style, curve.name) for curve in law.curves))
 
     def _chart(
         self, line: LawLine, name: str, title: str, y_label: str, height: Callable[[float, float], float]
@@ -178,8 +169,7 @@ class ScalingLaw(Record):
         curves = [Curve("law", line.n, at(line.loss), "centred")]
         for called, style, is_fitted in (("fitted", "bins", True), ("held out", "raw", False)):
             runs = [run for run in self.runs if run.fitted is is_fitted]
-            laws = [_law(a, run.n, alpha) + _law(b, line.t, beta) + e for run in runs]
-            heights = tuple(height(run.gap, law) for run, law in zip(runs, laws, strict=True))
+            heights = tuple(height(run.gap, _law(a, run.n, alpha) + _law(b, line.t, beta) + e) for run in runs)
             if runs:
                 sizes = tuple(run.n for run in runs)
                 tips = tuple(f"{run.model}: {number(run.loss, digits=4)}, {share(run.gap)}" for run in runs)
@@ -192,7 +182,7 @@ class ScalingLaw(Record):
 
 
 def _law(constant: float, size: float, exponent: float) -> float:
-    """A term of the law, without a number where that leaves the range of a float: a chart leaves such a run out."""
+    """A term of the law; NaN where it leaves the range of a float, so that a chart leaves the run out."""
     try:
         return constant / math.pow(size, exponent)
     except (OverflowError, ValueError, ZeroDivisionError):
@@ -208,8 +198,7 @@ def short(n: float) -> str:
 
 
 def share(gap: float) -> str:
-    """A gap with its sign, to a tenth of a per cent."""
-    return f"{gap:+.1%}" if abs(gap) < _MOST_GAP else f"{signed(gap)} times"
+    return f"{gap:+.1%}" if abs(gap) < 1e6 else f"{signed(gap)} times"  # digits of a per cent say nothing there
 
 
 def between(low: float, high: float) -> str:
@@ -217,7 +206,7 @@ def between(low: float, high: float) -> str:
 
 
 def ends(interval: tuple[float | None, float | None] | None, digits: int = 4) -> str:
-    """An interval in words, where an end may be open."""
+    """An interval in words; an end may be open."""
     if interval is None:
         return ""
     low, high = (None if end is None else number(end, digits=digits) for end in interval)
