@@ -1,4 +1,4 @@
-"""The command line. Everything heavy is imported inside the commands, so that `--help` answers at once."""
+"""The command line. Commands import what is heavy, so that `--help` answers at once."""
 
 from uncone.errors import without_package
 

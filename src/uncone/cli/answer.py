@@ -31,7 +31,7 @@ def judge(record: Record, json: _File, html: _File, *, beyond: bool) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress | None]:
-    """A progress bar on standard error after two seconds of work; None if standard error is no terminal."""
+    """After two seconds of work; None if standard error is no terminal."""
     if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
         yield None
         return
@@ -84,7 +84,7 @@ def _handed_over(
 
 
 def draw(failed: list[BaseException], write: Callable[[Path], object], path: Path | None) -> None:
-    """Write a page to `path` and name it, if one was asked for."""
+    """Write a page to `path` and name it."""
     if path is not None and attempt(failed, write, path):
         attempt(failed, tell, path)
 
@@ -106,7 +106,7 @@ def raise_first(failed: Iterable[BaseException]) -> None:
 
 
 def tell(*paths: Path_, did: str = "wrote") -> None:
-    """Name the files that were written; a name may hold anything, also what no terminal should get."""
+    """Name the files that were written; a name may hold what no terminal should get."""
     from uncone.records.text import visible
 
     for path in paths:

@@ -1,7 +1,8 @@
 """Commands that are derived from functions: the attribute `judge_curves` is the command of `uncone.judge_curves`.
 
 The first argument is the subject, the others are options. Sequences take several values, mappings NAME=VALUE, callables
-are left out. The sentence of an option is that of the docstring."""
+are left out. The help of an option is its sentence in the docstring.
+"""
 
 import collections.abc
 import inspect
@@ -49,7 +50,6 @@ def __getattr__(name: str) -> Callable[..., None]:
 
 
 def command_of(function: Callable[..., Any]) -> Callable[..., None]:
-    """The command that parses, calls the function, prints its record and writes the files asked for."""
     hints = typing.get_type_hints(function, include_extras=True)
     given = inspect.signature(function).parameters
     callables = {name for name in given if collections.abc.Callable in _origins(hints[name])}

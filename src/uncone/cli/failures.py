@@ -17,7 +17,7 @@ _ENDING = ("SIGTERM", "SIGHUP")
 
 
 class UntoldError(Exception):
-    """The exit status `status` stands, though the result could not be written: the cause says why."""
+    """The exit status stands, though the result could not be written: the cause says why."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"the result could not be written; exit status {status} stands")
@@ -25,7 +25,7 @@ class UntoldError(Exception):
 
 
 class SignalError(BaseException):
-    """A signal asked the command to end. Not an Exception, so that no handler of failures goes on."""
+    """Not an Exception, so that no handler of failures goes on."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -64,7 +64,7 @@ def open_closed_streams() -> None:
 
 
 def end(error: BaseException, *, debug: bool) -> SystemExit:
-    """Say on standard error why a command could not be done; what to raise then, with its exit status."""
+    """Say on standard error why a command failed; what to raise then."""
     status = STOPPED if isinstance(error, KeyboardInterrupt) else getattr(error, "status", 1)
     cause = error.__cause__ if isinstance(error, UntoldError) else None
     with suppress(OSError):  # nobody is told, but by the status
@@ -95,7 +95,7 @@ def release(name: Literal["stdout", "stderr"]) -> bool:
 
 
 def nobody_reads(error: BaseException) -> bool:
-    """Whether the reader of standard output left, as `head` does: nothing is wrong then, and the rest goes nowhere."""
+    """Whether the reader of standard output left, as `head` does: nothing is wrong then."""
     cause = error.__context__ if isinstance(error, SystemExit) else error  # rich leaves the program at it
     if not isinstance(cause, BrokenPipeError) or cause.filename is not None:
         return False

@@ -1,4 +1,4 @@
-"""The files of a command: what each option does with the file that it names, and what may be written."""
+"""What each option of a command does with the file that it names, and what may be written."""
 
 from inspect import BoundArguments, Parameter
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The program: its commands, and one way out of each failure."""
-
 import os
 import sys
 

@@ -1,5 +1,3 @@
-"""Isotonic fits by least squares."""
-
 import numpy as np
 
 from uncone.statistics.arrays import Array

@@ -22,19 +22,11 @@ def leading_pairs(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Array, Array]:
-    """The k largest eigenvalues, descending, (k,) and their vectors (n, k) of a positive semidefinite matrix.
+    """The k largest eigenvalues, descending, (k,) and their vectors (n, k) of a positive semidefinite matrix (n, n).
 
-    Golub and Underwood (1977). The whole basis is kept, and every block is made orthogonal to it, so that no
-    eigenvalue is found twice. It ends once every pair has a residual below `RESIDUAL`.
-
-    Args:
-        product: of a float64 array (n, b): the matrix times it.
-        n, k: the matrix is n x n, and k at most n.
-        seed: of the first block.
-        progress: called with (pairs that are settled, k).
-
-    Raises:
-        InputError: the basis does not fit into memory.
+    Golub and Underwood (1977). The whole basis is kept, and every block is made orthogonal to it, so that no eigenvalue
+    is found twice. It ends once every pair has a residual below `RESIDUAL`. `product` multiplies the matrix and a
+    float64 array (n, b).
     """
     basis, wanted = _Basis(n, seed), min(n, k + 2 * BLOCK)
     while True:
@@ -98,7 +90,7 @@ class _Basis:
         return values, vectors, np.linalg.norm(self.coupling @ last, axis=0)
 
     def reserve(self, m: int) -> None:
-        """Room for so many rows and a block more."""
+        """Room for `m` rows and a block more."""
         most = min(self.n, m + BLOCK)
         check_memory(8 * most * self.n, f"{most} vectors of {self.n} numbers", "ask for fewer dimensions")
         rows, within = uninitialised((most, self.n), np.float64), np.zeros((most, most))

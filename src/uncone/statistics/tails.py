@@ -1,4 +1,4 @@
-"""Tails of Student's t and of the normal distribution, far out too, without scipy: by a table of each."""
+"""Tails of Student's t and of the normal distribution, far out too, without scipy."""
 
 import math
 from functools import lru_cache
@@ -36,6 +36,6 @@ def log_tail(t: Array, degrees: int) -> Array:
 
 
 def point_of(log_p: Array, degrees: int) -> Array:
-    """The t with ln P(T > t) = `log_p`: the inverse of `log_tail`."""
+    """The inverse of `log_tail`."""
     t, logs = _table(min(degrees, NORMAL))
     return np.asarray(np.interp(-log_p, -logs, t))

@@ -1,4 +1,4 @@
-"""Which turned first, the geometry or the loss: the turns of all series of a training, and the sentence."""
+"""Which turned first, the geometry or the loss."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,10 @@ def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, Po
             return math.log(shape[1])
         return shape[1] if are_shares and shape and "rankme" in name else 1.0
 
-    points = {n: [(float(c.step), c.values[n] / size(n, c.shape)) for c in read if n in c.values] for n in NAMED}
+    points = {
+        name: [(float(one.step), one.values[name] / size(name, one.shape)) for one in read if name in one.values]
+        for name in NAMED
+    }
     points["loss"] = list(losses) or points["loss"]
     return {name: of for name, of in points.items() if of}
 

@@ -1,5 +1,3 @@
-"""The record of the rank of a text's contexts, beside that of shuffled tokens."""
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +16,7 @@ _STYLES = {"text": "raw", "shuffled": "isotropic", "next shuffled": "centred"}
 
 @part
 class ContextCurve:
-    """The W-error of one matrix at some dimensions, from 0 on."""
+    """The W-error of one matrix at some dimensions."""
 
     kind: Literal["all", "seen", "weighted"]  # `all`, `seen` or `weighted` rows
     source: str  # `text`, `shuffled` or `next shuffled`
@@ -96,25 +94,21 @@ class ContextRank(Record):
         ]
 
     def _row(self, curve: ContextCurve) -> tuple[str | Cell, ...]:
-        half, ends, last = curve.half.value, curve.half.interval, curve.dimensions[-1]
-        reach = "" if ends is None else f"{count(round(ends[0]))} to {count(round(ends[1]))}"
+        half, last = curve.half.value, curve.dimensions[-1]
+        reach = " to ".join(count(round(end)) for end in curve.half.interval or ())
         half_at = Cell(f"> {count(last)}" if half is None else count(round(half)), reach)
         single = percent(curve.single / curve.contexts) if curve.contexts else "-"
         error = Cell(number(curve.errors[-1], limits=(0, 1)), "" if last == self.dimensions else f"at {count(last)}")
-        return (
-            f"{_KINDS[curve.kind].format(seen=self.seen)}, {curve.source}",
-            count(curve.contexts),
-            single,
-            half_at,
-            error,
-        )
+        return f"{self._kind(curve.kind)}, {curve.source}", count(curve.contexts), single, half_at, error
 
     def _difference(self, one: ContextDifference) -> tuple[str | Cell, ...]:
-        ends = one.difference.interval
-        reach = "" if ends is None else f"{signed(ends[0])} to {signed(ends[1])}"
+        reach = " to ".join(map(signed, one.difference.interval or ()))
         difference = Cell(optional(one.difference.value, shown=signed), reach, "strong")
         errors = (number(error, limits=(0, 1)) for error in (one.text, one.null))
-        return _KINDS[one.kind].format(seen=self.seen), one.source, count(one.dimension), *errors, difference
+        return self._kind(one.kind), one.source, count(one.dimension), *errors, difference
+
+    def _kind(self, kind: str) -> str:
+        return _KINDS[kind].format(seen=self.seen)
 
     def _chart(self, kind: str) -> Chart | None:
         curves = tuple(
@@ -124,5 +118,5 @@ class ContextRank(Record):
         )
         if not curves:
             return None
-        title, marks = _KINDS[kind].format(seen=self.seen).capitalize(), (Mark(0.5, "y", "half"),)
-        return Chart(f"context rank {kind}", title, "dimensions", "W-error", curves, marks=marks, log_x=True)
+        axes, marks = (self._kind(kind).capitalize(), "dimensions", "W-error"), (Mark(0.5, "y", "half"),)
+        return Chart(f"context rank {kind}", *axes, curves, marks=marks, log_x=True)

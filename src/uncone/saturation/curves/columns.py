@@ -1,4 +1,4 @@
-"""From a table to curves: which column is the step, which the value, which tell curves apart; where less is better."""
+"""From a table to curves: what each column is for, and where less is better."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,11 +39,7 @@ _ROWS_A_CURVE = 3
 
 
 def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The column of each role: the `wanted` one, else the first of its known names that is there.
-
-    Raises:
-        InputError: no column for the step or the value, or a role or column that does not exist.
-    """
+    """The column of each role: the `wanted` one, else the first of its known names that is there."""
     wanted = dict(wanted or {})
     have = ", ".join(name[:40] for name in list(table.columns)[:30]) or "none"
     for role, name in wanted.items():
@@ -71,7 +67,7 @@ def curves_of(
 ) -> tuple[list[Curve], tuple[str, ...], tuple[str, ...]]:
     """The curves in a table, the columns that tell them apart, and notes.
 
-    Of the metrics `lower` less is better, of `higher` more; others are judged by the source or by their name.
+    Less of the metrics `lower` is better, more of `higher`; others are judged by the source or by their name.
     """
     if not len(table):
         raise InputError(f"expected rows in {table.name}, got none: give a table with at least one curve")
@@ -123,10 +119,8 @@ def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str])
 
 
 def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Sequence[str]) -> tuple[list[str], Codes]:
-    """The columns of model and family, and of the others those that leave fewer rows of the same step, the best first.
-
-    With them the number of each row's curve.
-    """
+    """The columns of model and family, and of the others those that leave fewer rows of the same step, the best first;
+    and the number of each row's curve."""
     steps = cells[roles["step"]].codes()
 
     def again(key: Codes) -> tuple[int, int]:
@@ -149,7 +143,7 @@ def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Se
 
 
 def _joined(key: Codes, more: Codes) -> Codes:
-    """A number for each pair, from 0 on: small enough to be joined with another column."""
+    """A number for each pair, from 0 on: small enough to be joined again."""
     pairs = key * (int(more.max()) + 1) + more
     return np.unique(pairs, return_inverse=True)[1].astype(np.int64, copy=False)
 
@@ -162,10 +156,8 @@ def _rows_of(key: Codes) -> list[Codes]:
 
 
 def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
-    """The curve of its rows' steps, values and standard errors, each with what is empty and what is no number.
-
-    `wrong` is the first cell of step and of value that is no number.
-    """
+    """The curve of its rows' steps, values and standard errors, each with what is empty and what is no number; `wrong`
+    is the first step or value that is no number."""
     (steps, _, _), (values, empty, unread), *errors = read
     with np.errstate(invalid="ignore"):
         judged = ~(steps < START * steps.max())

@@ -1,7 +1,7 @@
-"""The late mean of a curve less its middle mean, against the jitter between checkpoints, which may be autocorrelated.
+"""The late mean of a curve less its middle mean, against the jitter between checkpoints.
 
-All curves over the same checkpoints are read at once. Jitter is AR(1) about a quadratic trend; how likely each
-correlation is comes from the restricted likelihoods of a family of curves.
+Jitter is AR(1) about a quadratic trend; how likely each correlation is comes from the restricted likelihoods of a
+family of curves.
 """
 
 import math
@@ -24,7 +24,7 @@ _LEAST_LEFT = 2  # checkpoints on each side of a bend, beside it
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """What depends on the n checkpoints alone; arrays with K first have one row for each of `CORRELATIONS`."""
+    """What depends on the n checkpoints alone; arrays with K first have a row for each of `CORRELATIONS`."""
 
     body: Array  # (n,): bool
     middle: Array
@@ -77,7 +77,6 @@ def windows(steps: Array) -> tuple[Array, Array, Array]:
 
 
 def design(steps: Array) -> Design:
-    """What these checkpoints, ascending, make of any curve."""
     return _design(tuple(steps.tolist()))
 
 
@@ -102,7 +101,7 @@ def _design(of_steps: tuple[float, ...]) -> Design:
 
 
 def _second_differences(steps: Array) -> Array:
-    """Each value less the line through its neighbours: curvature is small between neighbours, jitter is not."""
+    """Each value less the line through its neighbours, which takes curvature out and leaves jitter."""
     left = (steps[2:] - steps[1:-1]) / (steps[2:] - steps[:-2])
     rows = np.zeros((len(left), len(steps)))
     at = np.arange(len(left))
@@ -125,7 +124,7 @@ def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
 
 
 def posteriors(likelihoods: Array) -> Array:
-    """How likely each of `CORRELATIONS` is for each curve of a family, (m, K), from the log likelihoods of its curves.
+    """How likely each of `CORRELATIONS` is for each curve of a family, (m, K), from log likelihoods.
 
     Either one correlation holds for all curves, or each has its own; both are weighed by how well they foretell the
     curves. So short curves share what little they say, and a quiet majority does not speak for a few of much jitter.
@@ -141,10 +140,8 @@ def posteriors(likelihoods: Array) -> Array:
 
 
 def p_of(found: Contrasts, errors: Array | None, of: Design, weights: Array) -> Array:
-    """P(a contrast as low | no decline), (m,), averaged over the correlations with `weights` (m, K).
-
-    A variance is never below the one that the standard errors alone give.
-    """
+    """P(a contrast as low | no decline), (m,), averaged over the correlations with `weights` (m, K). The variance is at
+    least that of the standard errors."""
     variance = found.variances * of.variance
     if errors is not None:
         variance = np.maximum(variance, ((of.weights * errors) ** 2).sum(1, keepdims=True))
@@ -155,8 +152,8 @@ def p_of(found: Contrasts, errors: Array | None, of: Design, weights: Array) -> 
 def change_points(y: Array, steps: Array, correlation: Array) -> Array:
     """(place, low, high) of the bend of each curve `y` (m, n) over ln(step), as numbers of checkpoints, (m, 3).
 
-    Two lines that meet at a checkpoint are fitted by generalised least squares, for jitter of this `correlation`. The
-    95% interval holds what an F test does not refuse. The second line is the flatter or falling one.
+    Two lines that meet at a checkpoint are fitted by generalised least squares. The 95% interval holds what an F test
+    does not refuse. The second line is the flatter or falling one.
     """
     n = len(steps)
     x = np.log(np.maximum(steps, 1.0))

@@ -1,8 +1,7 @@
 """Does a curve over checkpoints decline late? Two windows against its jitter, and its peak against chance.
 
-A curve declined only where both tests say so: the mean of the last quarter lies below that of the middle, and the final
-value further below the peak than a curve that never declines would end by chance. Families of curves are corrected
-after Holm, and share what is known of their jitter: its correlation, and its size over the standard errors.
+A curve declined only where both tests say so. Families of curves are corrected after Holm, and share what is known of
+their jitter: its correlation, and its size over the standard errors.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,8 +46,6 @@ Ratios = Mapping[Family, tuple[Array, int]]
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """One number of one model over its checkpoints."""
-
     model: str
     task: str
     metric: str
@@ -84,11 +81,7 @@ class _Group:
 def judge(
     curves: Sequence[Curve], *, alpha: float = 0.05, seed: int = 0, progress: Progress | None = None
 ) -> tuple[tuple[CurveVerdict, ...], tuple[CurveFamily, ...]]:
-    """The verdict on each curve, in their order, and on their families.
-
-    `alpha` is the level of the peak's test within each family, after Holm, and `seed` of the draws for the peak.
-    `progress` is called with ("curves", done, in all).
-    """
+    """The verdict on each curve, in their order, and on their families."""
     prepared = [_prepared(curve) for curve in curves]
     verdicts = [_undecided(curve) for curve in prepared]
     groups = _groups(prepared)
@@ -209,7 +202,7 @@ def _groups(curves: Sequence[Curve]) -> list[_Group]:
 def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, Ratios]:
     """How likely each correlation is for each curve; of each family its deviation over its errors.
 
-    The deviation is the median over its curves, at least 1: a few curves of much jitter do not speak for all.
+    The median over its curves, at least 1: a few curves of much jitter do not speak for all.
     """
     likelihood = np.zeros((len(curves), len(CORRELATIONS)))
     members, over = dict[Family, list[int]](), dict[Family, list[tuple[Array, int]]]()
@@ -274,7 +267,8 @@ def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: 
 def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
     """A note where the standard errors have another unit than the values, as percents beside fractions.
 
-    Too large are errors that neither the jitter bears out nor the range of the curve, or of shares a test of few items.
+    Errors are too large where neither the jitter nor the range of the curve bears them out, or of shares a test of few
+    items.
     """
     if curve.errors is None or not jitter > 0:
         return
@@ -347,7 +341,7 @@ def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) 
 
 
 def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -> str:
-    """Which way was taken as better where nobody said so; a sentence after the verdict, or nothing."""
+    """A sentence on which way was taken as better where nobody said so."""
     judged = zip(curves, verdicts, strict=True)
     names = list(dict.fromkeys(one.guessed for one, verdict in judged if one.guessed and not verdict.reason))
     if not names:

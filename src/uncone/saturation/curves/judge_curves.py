@@ -1,5 +1,3 @@
-"""`judge_curves`: which curves over checkpoints decline late."""
-
 from collections.abc import Mapping, Sequence
 
 from uncone.arguments import check_seed

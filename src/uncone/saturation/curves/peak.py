@@ -1,9 +1,8 @@
 """How far does a curve that never declines end below its highest value, by chance?
 
-The chance that the highest of n noisy values lies as far above the last one. It is what a bootstrap from the isotonic
-fit of the curve estimates by counting; here each draw is made to reach that far and is weighted by how likely it was
-(Adler, Blanchet and Liu 2012), so that a chance of 1e-9 takes as few draws as one of 0.1. Correction for hundreds of
-curves needs such chances.
+A bootstrap from the isotonic fit of the curve estimates this chance by counting. Here each draw is made to reach that
+far and is weighted by how likely it was (Adler, Blanchet and Liu 2012), so that a chance of 1e-9 takes as few draws as
+one of 0.1: correction for hundreds of curves needs such chances.
 """
 
 from collections.abc import Callable
@@ -26,7 +25,7 @@ _BLOCK = 2**20  # numbers in the largest array of a block of curves
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Of m curves, Student's t: a value's deviation is its `shape` times `scale`, if its correlation is the k-th."""
+    """Student's t of m curves: a value's deviation is its `shape` times `scale`, if its correlation is the k-th."""
 
     shape: Array  # (m, n)
     scale: Array  # (m, K)
@@ -34,10 +33,7 @@ class Noise:
 
 
 def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, tick: Callable[[int], None]) -> Array:
-    """P(the highest value as far above the last one | the curve never declines), (m,), of curves `y` (m, n).
-
-    `weights` are of each correlation, (m, K); `tick` is called with the number of curves done.
-    """
+    """P(the highest value as far above the last one | the curve never declines), (m,), of curves `y` (m, n)."""
     p = np.ones(len(y))
     fallen = np.flatnonzero(y.max(1) > y[:, -1])
     size = max(1, _BLOCK // (len(CORRELATIONS) * y.shape[1]))
@@ -87,10 +83,8 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
     draws = np.arange(DRAWS)
 
     def overlap(i: int) -> float:
-        """The mean of 1 / (how many values reach so far), over draws in which a value that was drawn beforehand does.
-
-        The sum of the chances (K, n - 1) counts a draw once for each value that reaches so far; times this mean, once.
-        """
+        """The mean of 1 / (how many values reach so far), over draws in which a value drawn beforehand does: the sum of
+        the chances (K, n - 1) counts a draw once for each value that reaches so far."""
         shape, spread, logs, chances = noise.shape[i], spreads[i], logs_of[i], chances_of[i]
         cumulative = np.cumsum(chances)
         chosen = np.searchsorted(cumulative, drawn.even * cumulative[-1], side="right")

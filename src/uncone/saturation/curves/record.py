@@ -1,5 +1,3 @@
-"""The record of `judge_curves`: which curves over checkpoints decline late, and the evidence for each."""
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -20,8 +18,6 @@ _COLUMNS = ("peak", "final", "decline", "late - middle", "P", "bends at")
 
 @part
 class CurveVerdict:
-    """One curve: whether it declined, and the evidence."""
-
     model: str  # the model, with further columns that tell curves apart
     task: str
     metric: str
@@ -61,14 +57,12 @@ class CurveVerdict:
 
     @property
     def family(self) -> tuple[str, str, str, str]:
-        """What the curves that it is corrected with have too."""
+        """Curves of one family are corrected together."""
         return self.task, self.metric, self.suite, self.shots
 
 
 @part
 class CurveFamily:
-    """The curves of one task, metric, suite and number of shots, which are corrected together."""
-
     task: str
     metric: str
     suite: str
@@ -91,7 +85,7 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveVerdicts(Record):
-    """The result of `judge_curves`: the verdict on each curve, and on each family."""
+    """The result of `judge_curves`."""
 
     READING: ClassVar[str] = (
         "P: of the late mean less the middle mean; below it, of the peak, after Holm. "
@@ -148,7 +142,6 @@ class CurveVerdicts(Record):
             yield Folded(title, (_families(others),), in_terminal=len(self.families) <= _FEW)
 
     def _figures(self) -> Iterator[Figure]:
-        """The declined curves that kept their points, a figure for each family."""
         titles = self._titles()
         caption = "In another colour: the peak. Dashed: where the curve bends, with its interval shaded."
         drawn = sorted((curve for curve in self.curves if curve.steps), key=lambda curve: curve.family)

@@ -1,5 +1,3 @@
-"""`examine_head`: what the rank of a language model's head costs on a text."""
-
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The record of `examine_head`: what the rank of a head costs, what it passes back, and what its states carry."""
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,7 +13,7 @@ from uncone.saturation.head.rank.record import RankCurve
 
 @dataclass(frozen=True)
 class HeadExamination(Record):
-    """The result of `examine_head`, a part for each question; `contexts` is None where scipy is not installed."""
+    """The result of `examine_head`, a part for each question."""
 
     READING: ClassVar[str] = (
         "Losses are those of this model on this text. A head that may be smaller here need not be on another text, "
@@ -52,7 +50,7 @@ class HeadExamination(Record):
         ]
 
     def _contexts(self) -> Iterator[Block]:
-        """The blocks of that record, its verdict as a text."""
+        """The verdict of that record becomes a text."""
         for block in () if self.contexts is None else self.contexts.blocks():
             is_verdict = isinstance(block, Heading) and block.level == 1
             yield Bullets((block.text,), "lead") if is_verdict and isinstance(block, Heading) else block

@@ -139,9 +139,9 @@ def _piece(
         np.copyto(residuals, new_residuals, where=better[:, None])
         if ended.any():
             ends[running], totals[running] = theta, current
-            kept, shares = ~ended, shares[:, ~ended]
-            state = (running, theta, damping, current, low, high, residuals, y)
-            running, theta, damping, current, low, high, residuals, y = (part[kept] for part in state)
+            shares = shares[:, ~ended]
+            state: tuple[Array, ...] = (running, theta, damping, current, low, high, residuals, y)
+            running, theta, damping, current, low, high, residuals, y = (part[~ended] for part in state)
         if not len(running):
             break
     ends[running], totals[running] = theta, current

@@ -1,5 +1,3 @@
-"""`fit_scaling_law`: the law of loss by parameters and tokens, with intervals, and the gap of each run."""
-
 from collections.abc import Mapping
 from typing import Any
 

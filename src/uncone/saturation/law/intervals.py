@@ -1,4 +1,4 @@
-"""How well the runs of a scaling law say its constants, its predictions, and the gap of other runs."""
+"""Intervals of a scaling law's constants, of its predictions, and of the gap of other runs."""
 
 import math
 from collections.abc import Sequence

@@ -1,5 +1,3 @@
-"""The values of each constant that the runs of a scaling law allow: where the sum, all else refitted, is low."""
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

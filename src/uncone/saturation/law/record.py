@@ -1,5 +1,3 @@
-"""The record of a scaling law: its constants with their intervals, and how far each run lies from it."""
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,5 +1,3 @@
-"""A scaling law in one sentence, and what a reader must know beside it."""
-
 import math
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What curves are read from: the format of a file or folder is found by its names and its first bytes."""
+"""The format of a file or folder is found by its names and its first bytes."""
 
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,9 @@ from uncone.saturation.tables.trainer_state import NAME, read_states, states_in
 
 
 def open_table(source: Any) -> Table:
-    """The rows of a source.
-
-    It is a table (CSV, TSV, JSON lines, a JSON array of objects, Parquet), results of lm-evaluation-harness (a folder),
-    event files of TensorBoard (a file or folder), a `trainer_state.json` (or a folder with one), or a table in memory:
-    a pandas DataFrame, columns by name, or a list of rows.
-    """
+    """The rows of a table (CSV, TSV, JSON lines, a JSON array of objects, Parquet), of results of lm-evaluation-harness
+    (a folder), of event files of TensorBoard (a file or folder), of a `trainer_state.json` (or a folder with one), or
+    of a table in memory: a pandas DataFrame, columns by name, or a list of rows."""
     if not isinstance(source, str | Path):
         return of_memory(source)
     path = Path(source)

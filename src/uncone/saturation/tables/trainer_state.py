@@ -1,20 +1,17 @@
-"""`trainer_state.json` of transformers: the losses that its trainer logged, by step."""
-
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError
 from uncone.saturation.tables.harness import read_json
-from uncone.saturation.tables.tables import Table, of_rows
+from uncone.saturation.tables.tables import Table, files_in, of_rows
 
 NAME = "trainer_state.json"
 _PASSED_OVER = ("_runtime", "_per_second", "_time", "_total_flos")
 
 
 def states_in(folder: Path) -> list[Path]:
-    return sorted(Path(root, NAME) for root, _, names in os.walk(folder) if NAME in names)
+    return files_in(folder, NAME.__eq__)
 
 
 def read_states(files: list[Path], name: str) -> Table:
@@ -29,8 +26,8 @@ def read_states(files: list[Path], name: str) -> Table:
             runs[run] = state
     rows = [row for run, state in runs.items() for row in _rows(state, run.resolve().name)]
     if not rows:
-        what = f"expected losses in the log_history of {name}, got none"
-        raise InputError(f"{what}: train with logging_steps or eval_steps")
+        how = "train with logging_steps or eval_steps"
+        raise InputError(f"expected losses in the log_history of {name}, got none: {how}")
     return of_rows(rows, name)
 
 

@@ -1,5 +1,3 @@
-"""Do the dominant directions of a head's states carry what the head reads, or only hide it?"""
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,12 +11,11 @@ from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.excision.record import Cause, Excised, Excision, Kind
 from uncone.saturation.head.rank.truncation import gauge
-from uncone.statistics.blocks import block_interval, block_sums
+from uncone.statistics.blocks import block_sums, ratio_interval
 
 Tensor = torch.Tensor
-RANDOM_DRAWS = 3
 SPARED = 0.01  # a rise of the loss by at most this share of it is none
-FEW = 0.125  # drift is looked for in at most this share of all directions: more are no "few dominant" ones
+FEW = 0.125  # of all directions: more are no "few dominant" ones
 GAIN = 0.1  # alignment is back where it rises by this much of the way from chance to 1
 
 
@@ -27,27 +24,24 @@ def excise(
 ) -> Excision:
     """Take dominant directions out of the states: do the loss and the alignment with the head change?
 
-    With V_k the k leading eigenvectors of the states' second moment E[h h'], states become h - V_k V_k' h ("raw").
-    With those of their covariance they become h - V_k V_k' (h - mean h) ("centred"): the mean stays. Random
-    orthonormal directions stand beside them, taken out as raw ones are.
+    With V_k the k leading eigenvectors of the states' second moment E[h h'], states become h - V_k V_k' h ("raw"). With
+    those of their covariance they become h - V_k V_k' (h - mean h) ("centred"): the mean stays. Random orthonormal
+    directions are taken out as raw ones are.
 
-    The alignment is the cosine of the matrices S, the second moment (covariance) of the states, and G, the products
-    W'W of the head without its mean row (of the head as stored, where logits are capped),
+    The alignment is the cosine of the matrices S, the second moment (covariance) of the states, and G, the products W'W
+    of the head without its mean row (of the head as stored, where logits are capped),
 
         tr(S G) / (||S||_F ||G||_F)
 
     (kernel alignment, Cristianini et al. 2001; linear CKA of the feature spaces, Kornblith et al. 2019). A random
-    rotation of S leaves tr S tr G / (D ||S||_F ||G||_F) of it in expectation. The overlap is the mean squared cosine
-    of the principal angles between the m leading eigenvectors of S and of G, m / D for random ones, with m = D / 8.
+    rotation of S leaves tr S tr G / (D ||S||_F ||G||_F) of it in expectation. The overlap is the mean squared cosine of
+    the principal angles between the m leading eigenvectors of S and of G, m / D for random ones, with m = D / 8.
 
-    Where few directions hide an alignment that comes back without them and the loss stays, the drift is harmless
-    (2605.17084 finds such in late layers of small models). Where the loss rises by more than without random
-    directions, they carry what the head reads.
+    Where an alignment comes back without few directions and the loss stays, the drift is harmless (2605.17084 finds
+    such in late layers of small models). Where the loss rises by more than without random ones, they carry what the
+    head reads.
 
-    `ks` are numbers of directions, ascending; by default 0, 1, 2, 4, 8, ... to half of the columns.
-
-    Raises:
-        InputError: numbers of directions below 0 or above the columns.
+    `ks` are numbers of directions; by default 0, 1, 2, 4, 8, ... to half of the columns.
     """
     d = states.states.shape[1]
     usual = [0, *(2**i for i in range(max(1, (d // 2).bit_length())))]
@@ -59,23 +53,22 @@ def excise(
     gram, leading = head.T @ head, max(1, d // 8)
     of_head = _descending(gram)[:, :leading]
     generator = torch.Generator().manual_seed(seed)
-    normal = (torch.randn(d, d, generator=generator, dtype=torch.float64) for _ in range(RANDOM_DRAWS))
-    random = [torch.linalg.qr(drawn)[0] for drawn in normal]
-    before, windows = _losses(states, None, None), states.windows.numpy()
+    normal = (torch.randn(d, d, generator=generator, dtype=torch.float64) for _ in range(3))
+    nothing = torch.zeros(d, dtype=torch.float64)
+    before, windows = _losses(states, None, nothing), states.windows.numpy()
     rows = list[Excised]()
-    kinds: dict[Kind, tuple[list[Tensor], Tensor, Tensor | None]] = {
-        "raw": ([_descending(moment)], moment, None),
+    kinds: dict[Kind, tuple[list[Tensor], Tensor, Tensor]] = {
+        "raw": ([_descending(moment)], moment, nothing),
         "centred": ([_descending(covariance)], covariance, mean),
-        "random": (random, moment, None),
+        "random": ([torch.linalg.qr(drawn)[0] for drawn in normal], moment, nothing),
     }
     for kind, (every, about, stays) in kinds.items():
         for k in ks:
             bases = [basis[:, :k] for basis in every]
             changes = np.mean([_losses(states, basis, stays) - before for basis in bases], axis=0)
             sums = block_sums(np.stack([np.ones(len(changes)), changes], axis=1), windows)
-            ends = block_interval(sums, lambda drawn: drawn[:, 1] / drawn[:, 0], seed=seed)
             value = float(changes.mean())
-            change = Estimate(value, None if ends is None else (min(ends[0], value), max(ends[1], value)))
+            change = Estimate(value, ratio_interval(sums, 1, 0, value, seed))
             read = np.mean([_alignment(about, gram, of_head, basis) for basis in bases], axis=0)
             energy, alignment, chance, overlap = map(float, read)
             rows.append(Excised(kind, k, energy, change, alignment, chance, overlap, leading / d))
@@ -106,7 +99,7 @@ def _descending(symmetric: Tensor) -> Tensor:
 
 
 def _alignment(about: Tensor, gram: Tensor, of_head: Tensor, basis: Tensor) -> list[float]:
-    """(the share of the energy taken out, alignment, its chance, overlap) of the rest with the head."""
+    """The share of the energy taken out, the alignment of the rest with the head, its chance, and the overlap."""
     d, leading = of_head.shape
     keep = torch.eye(d, dtype=torch.float64) - basis @ basis.T
     rest = keep @ about @ keep
@@ -120,7 +113,7 @@ def _alignment(about: Tensor, gram: Tensor, of_head: Tensor, basis: Tensor) -> l
 
 
 def _losses(states: States, basis: Tensor | None, mean: Tensor | None) -> Array:
-    """(N,) float64: the loss at each token with the directions (D, k) taken out."""
+    """The loss at each token with the directions (D, k) taken out."""
     losses = np.empty(len(states.states))
     for part in states.chunks():
         own = states.states[part]
@@ -134,7 +127,7 @@ def _losses(states: States, basis: Tensor | None, mean: Tensor | None) -> Array:
 
 
 def _judged(rows: Sequence[Excised], loss: float, d: int) -> tuple[Cause, str]:
-    """What the changes say; the directions are those of the second moment, and the few of them."""
+    """Of the few directions of the second moment."""
     of = {(row.directions, row.k): row for row in rows}
     few = [k for kind, k in of if kind == "raw" and 0 < k <= max(1, FEW * d)]
     start = of["raw", 0]
@@ -160,5 +153,4 @@ def _judged(rows: Sequence[Excised], loss: float, d: int) -> tuple[Cause, str]:
 
 
 def _end(estimate: Estimate, which: int) -> float:
-    """An end of the interval, or the value where there is none."""
     return float((estimate.value or 0.0) if estimate.interval is None else estimate.interval[which])

@@ -1,5 +1,3 @@
-"""The part of a head's record on states without their dominant directions."""
-
 from typing import Literal
 
 from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Mark, Table, Text
@@ -16,7 +14,7 @@ _STYLES = {"raw": "raw", "centred": "centred", "random": "isotropic"}
 
 @part
 class Excised:
-    """The states without `k` directions: those of the second moment, of the covariance, or random ones."""
+    """The states without `k` directions of the second moment, of the covariance, or random ones."""
 
     directions: Kind  # `raw`, `centred` or `random`
     k: int  # how many were taken out
@@ -30,8 +28,6 @@ class Excised:
 
 @part
 class Excision:
-    """The loss and the alignment with the head as dominant directions are taken out of the states."""
-
     verdict: str
     cause: Cause  # `harmless drift`, `information` or `none`
     loss: float  # nats a token, nothing taken out

@@ -1,5 +1,3 @@
-"""The part of a head's record on the gradient that it passes back."""
-
 from uncone.records.blocks import Block, Cell, Figure, Intervals, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section

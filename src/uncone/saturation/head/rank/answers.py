@@ -1,4 +1,4 @@
-"""What a curve of loss against rank says: how small the head may be, and whether the curve has a kink."""
+"""How small the head may be by a curve of loss against rank, and whether the curve has a kink."""
 
 import math
 
@@ -31,7 +31,8 @@ def resampled(means: Array, *, seed: int = 0) -> Array:
 
 
 def smallest(ranks: tuple[int, ...], excess: Array, drawn: Array, margin: float) -> SmallestRank:
-    """How small the head may be: `excess` (R,) is over the full head's loss in nats, and `drawn` (draws, R) of it."""
+    """How small the head may be: `excess` (R,) is over the full head's loss in nats, with resamples `drawn` (draws, R).
+    """
 
     def first(curves: Array) -> Array:
         above = curves > margin
@@ -46,7 +47,7 @@ def kink(ranks: tuple[int, ...], full: int, excess: Array, drawn: Array) -> Kink
 
     An excess over the head of rank `full` steepens towards it, since it ends in 0 there: its smooth law is
     r^-a - full^-a. A break counts where the broken law leaves at most half of the residual of smooth ones, in the curve
-    and in 95% of resamples. `ranks` ascend and lack the full one; `drawn` (draws, R) are resamples of `excess`.
+    and in 95% of resamples. `ranks` ascend and lack the full one.
     """
     if len(ranks) != len(excess) or drawn.shape[1] != len(ranks):
         came = f"{len(excess)} and {drawn.shape[1]} for {len(ranks)} ranks"

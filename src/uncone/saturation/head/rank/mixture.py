@@ -1,8 +1,8 @@
 """A mixture of softmaxes against one wider softmax of as many parameters, both trained on frozen states.
 
 Yang et al. 2018: p(v | x) = sum_k pi_k softmax(W h_k)_v with h_k = tanh(W_k x) and pi = softmax(u_k . x). Its logarithm
-is not of low rank. The rival spends the few parameters beyond W on columns: softmax(W' tanh(M x)) with D' > D columns,
-V D' + D' D numbers. It computes less, as a mixture takes K products with the head: that is not in the comparison.
+is not of low rank. The rival softmax(W' tanh(M x)) has D' > D columns, V D' + D' D numbers. It computes less, as a
+mixture takes K products with the head: the comparison leaves that out.
 """
 
 import math
@@ -29,7 +29,7 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student
 
 
 class Mixture:
-    """K softmaxes of one head, at first all but the full head; of a single softmax there is no weight to learn."""
+    """K softmaxes of one head, at first all but the full head; a single softmax has no weight to learn."""
 
     def __init__(self, text: Text, head: Tensor, experts: int, width: int, seed: int) -> None:
         random = torch.Generator().manual_seed(seed)
@@ -44,7 +44,6 @@ class Mixture:
         self.parameters = [rows, inner, weights] if experts > 1 else [rows, inner]
 
     def losses(self, rows: Tensor) -> Tensor:
-        """Of the tokens `rows`, (n,)."""
         x, labels = self._text.x[rows] / self._size, self._text.labels[rows]
         z = torch.tanh(torch.einsum("kwd,nd->nkw", self.parameters[1], x)) @ self.parameters[0].T
         if self._text.bias is not None:
@@ -97,11 +96,7 @@ def compare(
     steps: int = STEPS,
     progress: Progress | None = None,
 ) -> Remedy:
-    """Train both on the tokens of `fit` (N,) bool and read them on the others, whose `blocks` (N,) are resampled units.
-
-    Raises:
-        InputError: fewer than 2 experts, or fewer than 3 or more than 10 seeds.
-    """
+    """Train both on the tokens of `fit` (N,) bool and read them on the others, in `blocks` (N,) that are resampled."""
     if experts < 2 or not 3 <= len(seeds) <= len(_T) + 1:
         came = f"{experts} and {len(seeds)}"
         raise InputError(f"expected at least 2 experts and 3 to 10 seeds, got {came}: 3 of each are usual")

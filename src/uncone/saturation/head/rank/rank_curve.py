@@ -1,5 +1,3 @@
-"""The loss of a language model's head against its rank, on a text: truncated, refitted, and bounded."""
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -151,7 +149,7 @@ def _read(states: States) -> _Read:
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """A method's block means on the held-out part (ranks, blocks), and what else its line holds."""
+    """Block means on the held-out part (ranks, blocks), and what else a line holds."""
 
     method: Method
     means: Array
@@ -189,7 +187,7 @@ def _refits(
     progress: Progress | None,
     truncated: dict[Method, Nested],
 ) -> tuple[list[_Measured], Refitting]:
-    """Refits of each rank, from the highest down, each tried from all starts and trained from the best one."""
+    """Refits of each rank, from the highest down, tried from all starts and trained from the best one."""
     (v, d), inside = read.head.shape, torch.nonzero(read.fit)[:, 0]
     n = min(len(inside), max(_LOGITS // v, _A_COLUMN * d))
     check_memory(8 * n * v, f"targets of {n:,} tokens and {v:,} ids", "leave refits out (refits=False)")
@@ -229,8 +227,8 @@ def _refits(
 
 
 def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, seed: int) -> RankLine:
-    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well: what its
-    rank costs is read against its own full rank there."""
+    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well: there
+    the cost of its rank is read against its own full rank."""
     over = one.means - full
     costs = one.means - min(full, one.means[-1], key=np.mean)
     excess, drawn = costs.mean(1), rank_answers.resampled(costs, seed=seed)
@@ -242,7 +240,6 @@ def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, se
 
 
 def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float, shape: torch.Size) -> str:
-    """The smallest rank of any method that saves parameters, and what it saves."""
     (v, d), within = shape, f"within {number(margin)} nats a token of the full rank's"
     fitting = [(one.smallest.rank, NAMES[one.method]) for one in lines if one.smallest.rank]
     rank, name = min(fitting, default=(d, ""))

@@ -1,5 +1,3 @@
-"""The part of a head's examination that says what its rank costs: losses against rank, and the answer."""
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
@@ -27,10 +25,7 @@ _ABOUT = (
 
 @part
 class SmallestRank:
-    """The smallest rank from which on no loss is above the margin.
-
-    The margin is over the full head's loss; of a refit over that of its own full rank, where that is lower.
-    """
+    """The margin is over the full head's loss; of a refit over that of its own full rank, where that is lower."""
 
     rank: int | None  # from which on no loss is above the margin; `null`: not even the full rank
     low: int | None  # lower end of its 95% interval
@@ -39,7 +34,7 @@ class SmallestRank:
 
 @part
 class Kink:
-    """Whether the curve of excess loss against rank, both logarithmic, has a kink, and where."""
+    """Of the curve of excess loss against rank, both logarithmic."""
 
     found: bool  # whether there is one
     reason: str  # in words
@@ -53,7 +48,7 @@ class Kink:
 
 @part
 class CutBounds:
-    """The loss on the held-out states x changes by at most so many nats a token: sqrt(2) times each product.
+    """By at most how many nats a token the loss on the held-out states x changes: sqrt(2) times each product.
 
     `spectral`: E||x|| ||W - W'||_2. `frobenius`: E||x|| ||W - W'||_F. `on_states`: the root mean square of ||(W - W')
     x||, which is ||(W - W') S^(1/2)||_F with the second moment S.
@@ -66,8 +61,6 @@ class CutBounds:
 
 @part
 class Start:
-    """One start of a refit."""
-
     name: str  # where the refit began
     objective: float  # after the trial; at full rank after the training
 
@@ -101,7 +94,7 @@ class Refitting:
 
 @part
 class Remedy:
-    """A mixture of softmaxes against one wider softmax of as many parameters, over seeds and held-out blocks."""
+    """A mixture of softmaxes against one wider softmax of as many parameters."""
 
     experts: int  # softmaxes of the mixture
     width: int  # columns of the wider head
@@ -117,8 +110,6 @@ class Remedy:
 
 @part
 class RankCurve:
-    """Loss against the rank of the head, and how small the head may be."""
-
     verdict: str  # how small the head may be
     v: int  # rows of the head
     d: int  # its columns
@@ -183,7 +174,7 @@ class RankCurve:
         return Curve(NAMES[line.method], tuple(map(float, self.ranks)), line.losses, _STYLES[line.method], True, tips)
 
     def _bound(self, line: RankLine, top: float) -> Curve:
-        """The full head's loss and the bound; not drawn far above every loss."""
+        """Not drawn far above every loss."""
         heights = [self.full_loss + one.on_states for one in line.bounds]
         kept = tuple(y if y <= 1.5 * top else None for y in heights)
         return Curve("bound of the data-aware one", tuple(map(float, self.ranks)), kept, "even")

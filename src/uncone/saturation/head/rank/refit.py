@@ -5,10 +5,10 @@ What is minimised is the cross-entropy to a target that mixes the next token wit
     F(W) = mean over tokens of sum_v t_v (-log softmax(W x)_v),   t = (1 - c) onehot + c softmax(W_0 x).
 
 A head has far more numbers than a text has tokens to set them: from labels alone (c = 0, as in Godey et al. 2024, who
-take 150 M tokens) it learns the tokens by heart. The full head's probabilities are a target without that noise.
+take 150 M tokens) it learns the tokens by heart.
 
-Coordinates are those in which the second derivative is near 1: x is whitened, and the rows of tokens are multiplied
-by the root of how often they are expected. L-BFGS then takes tens of steps.
+Coordinates are those in which the second derivative is near 1: x is whitened, and rows are multiplied by the root of
+how often their tokens are expected. L-BFGS then takes tens of steps.
 """
 
 import math
@@ -59,7 +59,6 @@ class Objective:
         return cls(x, target, expected.sqrt().to(dtype)[:, None], root, inverse, text.bias, text.cap)
 
     def first(self, n: int) -> "Objective":
-        """The same on the first n states alone."""
         kept = self.target[:, :n].contiguous()
         return Objective(self.x[:n], kept, self.scale, self.root, self.inverse, self.bias, self.cap)
 
@@ -117,8 +116,6 @@ def _logits(head: Tensor, columns: Tensor, bias: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Fit:
-    """What came of one start."""
-
     objective: float  # F at its end
     gradient: float  # the norm of its gradient
     evaluations: int  # of F
@@ -126,7 +123,7 @@ class Fit:
 
 @on_one_thread
 def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float = 0.0) -> tuple[Tensor, Fit]:
-    """The best head of full rank, from the head `start` (V, D). F is convex here: every start ends in one value."""
+    """The best head of full rank. F is convex here: every start ends in one value."""
     dtype = problem.x.dtype
     first = (problem.scale.double() * (start.double() @ problem.root)).to(dtype)
 
@@ -140,7 +137,7 @@ def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float 
 
 @on_one_thread
 def of_rank(problem: Objective, start: Factors, evaluations: int) -> tuple[Factors, Fit]:
-    """A head A B from the start A, B: at least as good as it, and not sure to be the best."""
+    """A head A B at least as good as the start, and not sure to be the best."""
     a, b = problem.enter(start)
     # F's curvature in b is about this; of a start near 0 it would grow too much on the way
     sizes = a.norm(dim=0).clamp_min(_LEAST_SIZE)[:, None]
@@ -204,7 +201,7 @@ def cut(heads: Nested, rank: int) -> Factors:
 def random_head(v: int, d: int, rank: int, moment: Tensor, seed: int) -> Factors:
     """A and B of N(0, 1) (Godey et al. 2024, section 5.1), A scaled down until logits spread by a tenth of a nat.
 
-    As the paper has it they spread by sqrt(r) ||x||, where softmax is saturated: a long warm-up trains it out of this.
+    In the paper they spread by sqrt(r) ||x||, where softmax is saturated: a long warm-up trains it out of this.
     """
     random = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(size, generator=random, dtype=torch.float64) for size in ((v, rank), (rank, d)))

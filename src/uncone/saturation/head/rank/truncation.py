@@ -1,4 +1,4 @@
-"""Heads of lower rank in closed form, their losses on a text in one pass, and what the cut can cost at most."""
+"""Heads of lower rank in closed form, their losses on a text, and what the cut can cost at most."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -64,13 +64,13 @@ def root_of(moment: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def plain(head: Tensor) -> Nested:
-    """The singular value decomposition of the head, which is optimal in the Frobenius norm (Eckart & Young 1936)."""
+    """Optimal in the Frobenius norm (Eckart & Young 1936)."""
     directions = torch.linalg.eigh(head.T @ head)[1].flip(1)
     return Nested(head @ directions, directions.T.contiguous())
 
 
 def data_aware(head: Tensor, moment: Tensor, weights: Tensor | None = None) -> Nested:
-    """The heads that are optimal in ||diag(weights)^(1/2) (W - W') S^(1/2)||_F; by default every row weighs 1."""
+    """Optimal in ||diag(weights)^(1/2) (W - W') S^(1/2)||_F; by default every row weighs 1."""
     root, inverse = root_of(moment)
     whitened = head @ root
     rows = whitened if weights is None else whitened * weights.double().sqrt()[:, None]
@@ -83,7 +83,7 @@ def losses(
 ) -> Tensor:
     """The loss of each token in nats under the heads of `ranks`, ascending: (ranks, N) float64.
 
-    The logits of a rank are those of the rank before and one more block, so that all ranks take one full product.
+    Logits of a rank are those of the rank before and one more block: all ranks take one full product.
     """
     v, n, top = len(heads.left), len(text.x), ranks[-1]
     chunk, left = max(16, _CHUNK_BYTES // (4 * v)), heads.left[:, :top].float()
@@ -121,7 +121,7 @@ def capped(z: Tensor, cap: float | None) -> Tensor:
 
 
 def _log_sum(z: Tensor, spare: Tensor) -> Tensor:
-    """ln sum exp of each column. Its maximum is looked for only where the plain sum leaves the range of float32."""
+    """ln sum exp of each column. Its maximum is sought only where the plain sum leaves the range of float32."""
     sums = torch.exp(z, out=spare).sum(0)
     bad = ~((sums > _LEAST_SUM) & (sums < _LARGEST_SUM))
     logs = sums.double().log_()
@@ -131,11 +131,10 @@ def _log_sum(z: Tensor, spare: Tensor) -> Tensor:
 
 
 def bounds(head: Tensor, heads: Nested, rank: int, moment: Tensor, mean_norm: float) -> CutBounds:
-    """Bounds of |L(W) - L(W')| for the head of `rank`.
+    """Bounds of |L(W) - L(W')| for the head of `rank`, on states of this `moment` and `mean_norm`.
 
     A token's loss changes by at most max_jk |((W - W') x)_j - ((W - W') x)_k| <= sqrt(2) ||(W - W') x||_2: this holds
     for any two heads, and with capped logits too, since the tanh brings logits no further apart.
-    `moment` and `mean_norm` are of the states whose loss is bounded.
     """
     if rank == heads.left.shape[1]:
         return CutBounds(0.0, 0.0, 0.0)
