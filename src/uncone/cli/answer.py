@@ -13,7 +13,6 @@ from uncone.records.record import Record
 from uncone.roles import Progress
 
 PROGRESS_AFTER_S = 2.0
-BEYOND = 2  # the exit status of a result that is beyond its bar
 Path_ = str | Path | None
 _File = Path | None
 
@@ -24,9 +23,9 @@ def judge(record: Record, json: _File, html: _File, *, beyond: bool) -> None:
     if not beyond:
         raise_first(failed)
     elif failed:
-        raise UntoldError(BEYOND) from failed[0]
+        raise UntoldError(2) from failed[0]
     else:
-        raise SystemExit(BEYOND)
+        raise SystemExit(2)
 
 
 @contextmanager
@@ -49,8 +48,7 @@ def progress_bar() -> Iterator[Progress | None]:
             tasks[what] = bar.add_task(what, total=total or None)
         bar.update(tasks[what], completed=done)
 
-    # A timer, because a single step that tells nothing meanwhile may take longer than that.
-    starting = threading.Timer(PROGRESS_AFTER_S, bar.start)
+    starting = threading.Timer(PROGRESS_AFTER_S, bar.start)  # a single step that tells nothing may take longer
     starting.daemon = True
     starting.start()
     try:
@@ -68,7 +66,7 @@ def hand_over(record: Record, *files: _File, shown: Record | None = None, writte
 
 
 def _handed_over(
-    record: Record, json: Path | None = None, html: Path | None = None, *, shown: Record, written: Iterable[Path_] = ()
+    record: Record, json: _File = None, html: _File = None, *, shown: Record, written: Iterable[Path_] = ()
 ) -> list[BaseException]:
     from uncone import report
 
@@ -83,7 +81,7 @@ def _handed_over(
     return failed
 
 
-def draw(failed: list[BaseException], write: Callable[[Path], object], path: Path | None) -> None:
+def draw(failed: list[BaseException], write: Callable[[Path], object], path: _File) -> None:
     """Write a page to `path` and name it."""
     if path is not None and attempt(failed, write, path):
         attempt(failed, tell, path)

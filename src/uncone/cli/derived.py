@@ -35,7 +35,7 @@ _BEYOND: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "calibrate": lambda record, _: record.drift is not None and record.drift.found,
     "check": lambda record, _: not record.ok,
     "compare": lambda record, arguments: arguments.get("fail_on") == "worse" and record.worse,
-}  # commands that end with status 2 where their result is beyond what was asked for
+}  # where a result is beyond what was asked for: the command ends with status 2
 _IN_FULL = {"diagnose": "diagnosis.advice.with_whole_paths", "repair": "repairs.repair.with_whole_names"}
 """A record is passed on and holds the ends of paths; on a terminal its commands can be pasted."""
 _SEQUENCES = (collections.abc.Sequence, collections.abc.Iterable, list, tuple)
@@ -52,8 +52,7 @@ def __getattr__(name: str) -> Callable[..., None]:
 def command_of(function: Callable[..., Any]) -> Callable[..., None]:
     hints = typing.get_type_hints(function, include_extras=True)
     given = inspect.signature(function).parameters
-    callables = {name for name in given if collections.abc.Callable in _origins(hints[name])}
-    taken = {name: hints[name] for name in given if name not in callables}
+    taken = {name: hints[name] for name in given if collections.abc.Callable not in _origins(hints[name])}
     pairs = {name: of for name, hint in taken.items() if (of := _values_of_pairs(hint)) is not None}
     own = _OWN.get(function.__name__, {})
 
@@ -66,8 +65,9 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
         asked = {name: options.pop(name) for name in own if name in options}
         arguments = dict(zip(taken, subjects, strict=False)) | options
         with progress_bar() as progress:
-            told = {"progress": progress} if "progress" in given else {}
-            record = function(*subjects, **options, **told)
+            if "progress" in given:
+                options["progress"] = progress
+            record = function(*subjects, **options)
         _hand_over(function.__name__, record, arguments | asked, json, html, taken)
 
     options = {name: _option(name, hint, given[name].default) for name, hint in taken.items()}
@@ -147,10 +147,10 @@ def _option(name: str, hint: Any, default: Any) -> Any:
 def _kinds(bare: Any, role: Role | None) -> list[Any]:
     """What one value of an option may be: of a file its path, or a string where a string may be more than a path."""
     choices, nothing = _choices(bare), type(None)
-    if role is Role.READ and str in choices and not any(map(_is_path, choices)):
-        choices = tuple(one for one in choices if one in (str, nothing))
     if any(map(_is_path, choices)):  # a path is a string or more
         choices = tuple(one for one in choices if one is not str)
+    elif role is Role.READ and str in choices:
+        choices = tuple(one for one in choices if one in (str, nothing))
     kinds = [one if one is nothing else _item(one, role) for one in choices]
     return sorted(dict.fromkeys(kinds), key=lambda kind: kind is not int)  # as a string anything can be read
 
@@ -196,15 +196,14 @@ def _values_of_pairs(hint: Any) -> type | None:
 
 
 def _pairs(option: str, given: Iterable[str], of: type) -> Iterator[tuple[str, Any]]:
-    seen = set[str]()
+    seen, flag = set[str](), _flag(option)
     for text in given:
         name, _, value = (piece.strip() for piece in text.rpartition("="))
-        number = number_in(value) if of is float else None
-        flag = _flag(option)
-        if not name or not value or (of is float and number is None):
+        read = number_in(value) if of is float else value
+        if not name or not value or read is None:
             way_out = "give a number, as in NAME=0.3" if of is float else "give both, as in NAME=VALUE"
             raise InputError(f"expected {flag} NAME=VALUE, got {text!r}: {way_out}")
         if name in seen:
             raise InputError(f"expected one {flag} of {name}, got two: the second would hide the first")
         seen.add(name)
-        yield name, value if number is None else number
+        yield name, read

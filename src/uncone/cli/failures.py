@@ -12,8 +12,6 @@ from typing import Literal
 from uncone.errors import UnconeError, bounded, without_package
 
 STOPPED = 130
-_ENDING = ("SIGTERM", "SIGHUP")
-"""Signals by which others end a command: it then leaves nothing half written. SIGKILL leaves it no time."""
 
 
 class UntoldError(Exception):
@@ -42,7 +40,7 @@ def ending_cleanly() -> Iterator[None]:
     def stop(number: int, _: object) -> None:
         raise SignalError(number)
 
-    numbers = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
     for number, handler in before.items():
         if handler == signal.SIG_DFL:
@@ -115,13 +113,11 @@ def _message(error: BaseException) -> str:
         return "stopped"
     if isinstance(error, SystemExit):  # of rich, at a closed pipe
         return "standard output: closed before all was printed"
-    of_torch = isinstance(error, RuntimeError) and "allocate" in str(error)  # torch has no MemoryError
-    if isinstance(error, MemoryError) or of_torch:
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error)):  # of torch
         return "out of memory: close other programs, or use a machine with more"
     if isinstance(error, OSError):
         is_stdout = release("stdout") or isinstance(error, BrokenPipeError)
         place = error.filename or ("standard output" if is_stdout else "input/output")
         return f"{place}: {error.strerror or error}"
     first = (str(error).splitlines() or ["no message"])[0]
-    # a defect of uncone: still one line, and how to report it
     return f"unexpected {type(error).__name__}: {first}: a defect in uncone; --debug shows where"

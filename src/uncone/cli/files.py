@@ -20,11 +20,13 @@ _ENDINGS = {"html": (".html", ".htm"), "json": (".json",), "markdown": (".md", "
 
 def check_files(bound: BoundArguments) -> None:
     """Refuse, by the roles in the annotations, to write over a source or where nothing can be written."""
-    files, kept = ([Path(name) for name in _given(bound, role)] for role in (Role.WRITE, Role.KEEP))
-    targets = [*files, *(_whole(Path(name)) for name in _given(bound, Role.OUT))]
+    files, kept, out, read = (
+        [Path(name) for name in _given(bound, role)] for role in (Role.WRITE, Role.KEEP, Role.OUT, Role.READ)
+    )
+    targets = [*files, *map(_whole, out)]
     if not targets and not kept:
         return
-    sources = [_whole(Path(name)) for name in _given(bound, Role.READ)]
+    sources = list(map(_whole, read))
     if _given(bound, Role.SPEC):
         from uncone.model.open import check_targets_apart, open_spec
 

@@ -13,10 +13,11 @@ _HELP = (
     "Measure and explain representation degeneration in language models.\n\n"
     "Any command takes --debug, for a traceback instead of one line when something fails."
 )
-app = App(name="uncone", help=_HELP, version=__version__, default_parameter=Parameter(negative=""))
+_usual = Parameter(negative="")
+app = App(name="uncone", help=_HELP, version=__version__, default_parameter=_usual)
 app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `end` is never asked
 app.command(report)
-_groups = {name: App(name=name, help=told, default_parameter=Parameter(negative="")) for name, told in GROUPS.items()}
+_groups = {name: App(name=name, help=told, default_parameter=_usual) for name, told in GROUPS.items()}
 for group in _groups.values():
     app.command(group)
 for name, (_, _, asked, told) in QUESTIONS.items():
@@ -48,8 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         ended = end(error, debug="--debug" in tokens)
         if isinstance(error, SignalError):
-            # All is cleaned up; a thread in a long product would hold the process for minutes.
-            os._exit(error.status)
+            os._exit(error.status)  # all is cleaned up; a thread in a long product would hold it for minutes
         raise ended from None
     finally:
         release("stdout")

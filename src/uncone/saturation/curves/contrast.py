@@ -16,10 +16,8 @@ from uncone.statistics.tails import log_tail, point_of
 
 BODY, MIDDLE, LATE = 0.2, (0.22, 0.52), 0.77
 """Shares of the training: from where on jitter is read, and the two windows that are compared."""
-FEWEST, FEWEST_IN_WINDOW = 10, 2  # checkpoints that a verdict takes from `BODY` on, and in each window
-_DEGREE = 2
+FEWEST, FEWEST_IN_WINDOW = 10, 2  # checkpoints from `BODY` on, and in each window
 _FLOOR = 1e-18  # of a residual sum of squares, where a curve is drawn without any jitter
-_LEAST_LEFT = 2  # checkpoints on each side of a bend, beside it
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +58,11 @@ def shortcoming(steps: Array) -> str:
     """Why these checkpoints give no verdict; empty where they do."""
     if not len(steps):
         return "no checkpoint"
-    body, middle, late = windows(steps)
-    if body.sum() < FEWEST:
-        return f"{body.sum()} checkpoints in the last {1 - BODY:.0%} of the training: at least {FEWEST} are needed"
-    for name, window, (start, end) in (("middle", middle, MIDDLE), ("late", late, (LATE, 1.0))):
-        if (n := window.sum()) < FEWEST_IN_WINDOW:
+    body, middle, late = (int(window.sum()) for window in windows(steps))
+    if body < FEWEST:
+        return f"{body} checkpoints in the last {1 - BODY:.0%} of the training: at least {FEWEST} are needed"
+    for name, n, (start, end) in (("middle", middle, MIDDLE), ("late", late, (LATE, 1.0))):
+        if n < FEWEST_IN_WINDOW:
             span = f"{start:.0%} to {end:.0%} of the training"
             return f"{n} checkpoints in the {name} window ({span}): at least {FEWEST_IN_WINDOW} are needed"
     return ""
@@ -84,10 +82,10 @@ def design(steps: Array) -> Design:
 def _design(of_steps: tuple[float, ...]) -> Design:
     steps = np.array(of_steps)
     body, middle, late = windows(steps)
-    x = np.vander((steps[body] - steps[body].mean()) / np.ptp(steps[body]), _DEGREE + 1)
+    x = np.vander((steps[body] - steps[body].mean()) / np.ptp(steps[body]), 3)
     weights = late / late.sum() - middle / middle.sum()
-    lag = np.abs(np.subtract.outer(np.arange(len(steps)), np.arange(len(steps))))
-    correlation = CORRELATIONS[:, None, None] ** lag
+    place = np.arange(len(steps))
+    correlation = CORRELATIONS[:, None, None] ** np.abs(place - place[:, None])
     inner = correlation[:, : len(x), : len(x)]
     inverse = np.linalg.inv(inner)
     weighted = x.T @ inverse  # (K, degree + 1, b)
@@ -96,7 +94,7 @@ def _design(of_steps: tuple[float, ...]) -> Design:
     determinant = np.linalg.slogdet(inner)[1] + np.linalg.slogdet(information)[1]
     variance = np.einsum("i,kij,j->k", weights, correlation, weights)
     trend, root, jitter = np.linalg.qr(x)[0], np.linalg.cholesky(correlation), _second_differences(steps[body])
-    of_jitter = (residual, determinant, variance, correlation, root, jitter, len(x) - _DEGREE - 1)
+    of_jitter = (residual, determinant, variance, correlation, root, jitter, len(x) - 3)
     return Design(body, middle, late, weights, trend, *of_jitter)
 
 
@@ -132,11 +130,9 @@ def posteriors(likelihoods: Array) -> Array:
     scaled = np.exp(likelihoods - likelihoods.max(1, keepdims=True))
     total = np.log(np.maximum(scaled, 1e-300)).sum(0)
     joint = np.exp(total - total.max())
-    for_one = total.max() + np.log(joint.mean())
-    for_own = np.log(scaled.mean(1)).sum()
+    for_one, for_own = total.max() + np.log(joint.mean()), np.log(scaled.mean(1)).sum()
     share = 1 / (1 + np.exp(np.clip(for_own - for_one, -500, 500)))
-    own = scaled / scaled.sum(1, keepdims=True)
-    return np.asarray(share * joint / joint.sum() + (1 - share) * own)
+    return np.asarray(share * joint / joint.sum() + (1 - share) * (scaled / scaled.sum(1, keepdims=True)))
 
 
 def p_of(found: Contrasts, errors: Array | None, of: Design, weights: Array) -> Array:
@@ -155,20 +151,17 @@ def change_points(y: Array, steps: Array, correlation: Array) -> Array:
     Two lines that meet at a checkpoint are fitted by generalised least squares. The 95% interval holds what an F test
     does not refuse. The second line is the flatter or falling one.
     """
-    n = len(steps)
-    x = np.log(np.maximum(steps, 1.0))
-    knots = np.arange(_LEAST_LEFT, n - _LEAST_LEFT)
+    n, x = len(steps), np.log(np.maximum(steps, 1.0))
+    knots = np.arange(2, n - 2)
     whiten = np.linalg.inv(np.linalg.cholesky(correlation))
     z = y @ whiten.T
     total = (z**2).sum(1)
     left = np.empty((len(y), len(knots)))
     for at, knot in enumerate(knots):
-        basis = whiten @ np.stack([np.ones(n), x - x[knot], np.maximum(x - x[knot], 0.0)], axis=1)
-        q, r = np.linalg.qr(basis)
+        q, r = np.linalg.qr(whiten @ np.stack([np.ones(n), x - x[knot], np.maximum(x - x[knot], 0.0)], axis=1))
         fitted = z @ q
         bends_down = fitted[:, 2] * r[2, 2] < 0  # the sign of the change of slope
-        straight = (fitted[:, :2] ** 2).sum(1)
-        left[:, at] = total - np.where(bends_down, (fitted**2).sum(1), straight)
+        left[:, at] = total - np.where(bends_down, (fitted**2).sum(1), (fitted[:, :2] ** 2).sum(1))
     left = np.maximum(left, _FLOOR)
     ratio = 1 + point_of(np.log([(1 - 0.95) / 2]), n - 4) ** 2 / (n - 4)
     inside, best = left <= left.min(1, keepdims=True) * ratio, left.argmin(1)

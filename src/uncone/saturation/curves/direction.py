@@ -51,9 +51,9 @@ def _words(name: str) -> list[str]:
 def _of(name: str) -> bool | None:
     turned = _TURNED.match(name)
     words = _words(name[turned.end() :] if turned else name)
-    negative = bool(words) and words[0] in ("neg", "negative")
-    pairs = {"_".join(pair): at + 1 for at, pair in enumerate(pairwise(words))}
-    known = {word: at for at, word in enumerate(words)} | pairs
+    negative = words[:1] in (["neg"], ["negative"])
+    known = {word: at for at, word in enumerate(words)}
+    known |= {"_".join(pair): at for at, pair in enumerate(pairwise(words), 1)}
     last = max((word for word in known if word in _LOWER | _HIGHER), key=known.__getitem__, default="")
     if not last or (negative and last in _HIGHER - _LIKELIHOODS):  # negative_recall is that of a class
         return None

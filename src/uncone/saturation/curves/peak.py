@@ -18,8 +18,7 @@ from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.isotonic import isotonic
 from uncone.statistics.tails import NORMAL, log_tail, point_of
 
-DRAWS = 400  # draws of each curve; the chance is then known to a few percent of itself
-_LEAST = 1e-300
+DRAWS = 400  # of each curve; the chance is then known to a few percent of itself
 _BLOCK = 2**20  # numbers in the largest array of a block of curves
 
 
@@ -65,8 +64,7 @@ class _Drawn:
         random = np.random.default_rng([seed, n])
         values = random.standard_normal((DRAWS, n)) @ np.swapaxes(design.root, 1, 2)
         uniform = random.permutation((np.arange(DRAWS) + random.random(DRAWS)) / DRAWS)
-        is_normal = degrees >= NORMAL
-        scale = np.ones(DRAWS) if is_normal else 1 / np.sqrt(random.chisquare(degrees + 1, DRAWS))
+        scale = np.ones(DRAWS) if degrees >= NORMAL else 1 / np.sqrt(random.chisquare(degrees + 1, DRAWS))
         return cls(values, (np.arange(DRAWS) + 0.5) / DRAWS, uniform, scale)
 
 
@@ -102,4 +100,4 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
         return float(np.mean(1.0 / reached.sum(1)))
 
     each = [overlap(i) for i in range(len(y))]
-    return np.asarray(np.clip(chances_of.sum((1, 2)) * each, _LEAST, 1.0))
+    return np.asarray(np.clip(chances_of.sum((1, 2)) * each, 1e-300, 1.0))

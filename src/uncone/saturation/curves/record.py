@@ -12,7 +12,7 @@ from uncone.records.text import count, counted, number, optional
 
 MOST_DRAWN = 12  # declined curves that keep their points, to be drawn
 _MOST_ROWS, _FEW = 300, 24
-"""Curves of a table; and curves or families that a terminal shows although none of them declined."""
+"""Curves of a table; and curves or families without a decline that a terminal shows."""
 _COLUMNS = ("peak", "final", "decline", "late - middle", "P", "bends at")
 
 
@@ -58,7 +58,7 @@ class CurveVerdict:
     @property
     def family(self) -> tuple[str, str, str, str]:
         """Curves of one family are corrected together."""
-        return self.task, self.metric, self.suite, self.shots
+        return _family(self)
 
 
 @part
@@ -107,9 +107,10 @@ class CurveVerdicts(Record):
     def blocks(self) -> tuple[Block, ...]:
         fell = any(family.declined for family in self.families)
         undecided = all(curve.declined is None for curve in self.curves)
-        titles, noted = self._titles(), [curve for curve in self.curves if curve.notes][:_FEW]
-        names = (", ".join(filter(None, (curve.model, titles.get(curve.family)))) for curve in noted)
-        own = [f"{name}: {'; '.join(curve.notes)}." for name, curve in zip(names, noted, strict=True)]
+        titles, own = self._titles(), list[str]()
+        for curve in [curve for curve in self.curves if curve.notes][:_FEW]:
+            name = ", ".join(filter(None, (curve.model, titles.get(curve.family))))
+            own.append(f"{name}: {'; '.join(curve.notes)}.")
         apart = f"Curves are told apart by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
         corrected = "Each family (one task, metric, suite and shots) is corrected by itself"
         label = "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN"
@@ -125,10 +126,10 @@ class CurveVerdicts(Record):
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each curve; its settings are columns of their own."""
         out = ("settings", "steps", "values", "notes")
-        named = {name for curve in self.curves for name in curve.settings}
+        named = sorted({name for curve in self.curves for name in curve.settings})
         return [
             {key: value for key, value in vars(curve).items() if key not in out}
-            | {name: curve.settings.get(name, "") for name in sorted(named)}
+            | {name: curve.settings.get(name, "") for name in named}
             for curve in self.curves
         ]
 
@@ -144,8 +145,8 @@ class CurveVerdicts(Record):
     def _figures(self) -> Iterator[Figure]:
         titles = self._titles()
         caption = "In another colour: the peak. Dashed: where the curve bends, with its interval shaded."
-        drawn = sorted((curve for curve in self.curves if curve.steps), key=lambda curve: curve.family)
-        for family, curves in groupby(drawn, key=lambda curve: curve.family):
+        drawn = sorted((curve for curve in self.curves if curve.steps), key=_family)
+        for family, curves in groupby(drawn, key=_family):
             charts = tuple(_chart(curve) for curve in curves if max(map(abs, curve.values)) < LARGEST_DRAWN)
             yield Figure(titles.get(family, ""), charts, caption)
 
@@ -168,13 +169,17 @@ class CurveVerdicts(Record):
         settings = list(dict.fromkeys(name for curve in chosen for name in curve.settings))
         family = () if grouped or len(titles) < 2 else ("family",)
         rows = tuple(_row(curve, [titles.get(curve.family, "")] * len(family), settings) for curve in chosen)
-        runs = groupby(chosen, key=lambda curve: curve.family) if grouped else ()
+        runs = groupby(chosen, key=_family) if grouped else ()
         groups = tuple((titles.get(key, ""), len(list(curves))) for key, curves in runs)
         columns = ("curve", *family, *settings, *_COLUMNS)
         return Table(columns, rows, columns[1 + len(family) :], groups=groups, grouped_by="family" if groups else "")
 
     def _titles(self) -> dict[tuple[str, str, str, str], str]:
-        return {(one.task, one.metric, one.suite, one.shots): one.title for one in self.families}
+        return {_family(one): one.title for one in self.families}
+
+
+def _family(one: CurveVerdict | CurveFamily) -> tuple[str, str, str, str]:
+    return one.task, one.metric, one.suite, one.shots
 
 
 def _families(chosen: list[CurveFamily]) -> Table:
@@ -182,8 +187,9 @@ def _families(chosen: list[CurveFamily]) -> Table:
     rows = list[tuple[str | Cell, ...]]()
     for one in chosen[:_MOST_ROWS]:
         declined = Cell(count(one.declined), tone="worse" if one.declined else "")
-        better, ratios = "lower" if one.lower else "higher", map(optional, (one.correlation, one.error_ratio))
-        rows.append((one.title, better, count(one.curves), declined, count(one.undecided), *ratios))
+        ratios = map(optional, (one.correlation, one.error_ratio))
+        counts = count(one.curves), declined, count(one.undecided)
+        rows.append((one.title, "lower" if one.lower else "higher", *counts, *ratios))
     return Table(columns, tuple(rows), columns[2:])
 
 
@@ -191,16 +197,17 @@ def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> tuple[s
     beside = [*family, *(curve.settings.get(name, "") for name in settings)]
     if curve.declined is None:
         return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)
-    cells: tuple[str | Cell, ...] = (
+    bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
+    return (
+        Cell(curve.model, "declined", "worse") if curve.declined else Cell(curve.model, "not shown"),
+        *beside,
         Cell(optional(curve.peak), f"at {_step(curve.peak_step)}"),
         optional(curve.final),
         Cell(optional(curve.decline), _z(curve.decline_z)),
         Cell(optional(curve.contrast), _z(curve.contrast_z)),
         Cell(_chance(curve.p_contrast), f"peak {_chance(curve.p_holm)}"),
+        bend if curve.declined else "-",
     )
-    bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
-    name = Cell(curve.model, "declined", "worse") if curve.declined else Cell(curve.model, "not shown")
-    return name, *beside, *cells, bend if curve.declined else "-"
 
 
 def _chart(curve: CurveVerdict) -> Chart:

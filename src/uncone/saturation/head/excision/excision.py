@@ -10,7 +10,7 @@ from uncone.records.tokens import Estimate
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.excision.record import Cause, Excised, Excision, Kind
-from uncone.saturation.head.rank.truncation import gauge
+from uncone.saturation.head.rank.truncation import descending, gauge
 from uncone.statistics.blocks import block_sums, ratio_interval
 
 Tensor = torch.Tensor
@@ -51,15 +51,15 @@ def excise(
     mean, moment, covariance = _moments(states.states)
     head = gauge(states.head, states.cap)
     gram, leading = head.T @ head, max(1, d // 8)
-    of_head = _descending(gram)[:, :leading]
+    of_head = descending(gram)[:, :leading]
     generator = torch.Generator().manual_seed(seed)
     normal = (torch.randn(d, d, generator=generator, dtype=torch.float64) for _ in range(3))
     nothing = torch.zeros(d, dtype=torch.float64)
     before, windows = _losses(states, None, nothing), states.windows.numpy()
     rows = list[Excised]()
     kinds: dict[Kind, tuple[list[Tensor], Tensor, Tensor]] = {
-        "raw": ([_descending(moment)], moment, nothing),
-        "centred": ([_descending(covariance)], covariance, mean),
+        "raw": ([descending(moment)], moment, nothing),
+        "centred": ([descending(covariance)], covariance, mean),
         "random": ([torch.linalg.qr(drawn)[0] for drawn in normal], moment, nothing),
     }
     for kind, (every, about, stays) in kinds.items():
@@ -92,12 +92,6 @@ def _moments(states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, moment, moment - torch.outer(mean, mean)
 
 
-def _descending(symmetric: Tensor) -> Tensor:
-    """Eigenvectors (D, D) as columns, the largest eigenvalue first."""
-    vectors: Tensor = torch.linalg.eigh(symmetric)[1]
-    return vectors.flip(1)
-
-
 def _alignment(about: Tensor, gram: Tensor, of_head: Tensor, basis: Tensor) -> list[float]:
     """The share of the energy taken out, the alignment of the rest with the head, its chance, and the overlap."""
     d, leading = of_head.shape
@@ -107,20 +101,19 @@ def _alignment(about: Tensor, gram: Tensor, of_head: Tensor, basis: Tensor) -> l
     sizes = float(rest.norm() * gram.norm())
     if not sizes > 0 or not trace > 1e-12 * whole:
         return [1.0, 0.0, 0.0, 0.0]
-    overlap = float((_descending(rest)[:, :leading].T @ of_head).square().sum()) / leading
+    overlap = float((descending(rest)[:, :leading].T @ of_head).square().sum()) / leading
     cosine, chance = float((rest * gram).sum()) / sizes, trace * float(gram.trace()) / d / sizes
     return [1 - trace / whole, cosine, chance, overlap]
 
 
-def _losses(states: States, basis: Tensor | None, mean: Tensor | None) -> Array:
+def _losses(states: States, basis: Tensor | None, mean: Tensor) -> Array:
     """The loss at each token with the directions (D, k) taken out."""
     losses = np.empty(len(states.states))
     for part in states.chunks():
         own = states.states[part]
         if basis is not None and basis.shape[1]:
             narrow = basis.float()
-            apart = own if mean is None else own - mean.float()
-            own = own - (apart @ narrow) @ narrow.T
+            own = own - ((own - mean.float()) @ narrow) @ narrow.T
         found = torch.nn.functional.cross_entropy(states.logits(own), states.labels[part], reduction="none")
         losses[part] = found.double().numpy()
     return losses
@@ -129,28 +122,27 @@ def _losses(states: States, basis: Tensor | None, mean: Tensor | None) -> Array:
 def _judged(rows: Sequence[Excised], loss: float, d: int) -> tuple[Cause, str]:
     """Of the few directions of the second moment."""
     of = {(row.directions, row.k): row for row in rows}
-    few = [k for kind, k in of if kind == "raw" and 0 < k <= max(1, FEW * d)]
-    start = of["raw", 0]
-    for k in few:
-        row = of["raw", k]
+    few = [row for row in rows if row.directions == "raw" and 0 < row.k <= max(1, FEW * d)]
+    start, nats = of["raw", 0], f"of {number(loss)} nats"
+    for row in few:
         back = row.alignment - row.chance - (start.alignment - start.chance)
-        if _end(row.change, 1) <= SPARED * loss and back >= GAIN * (1 - start.chance):
-            loss_change = f"{signed(row.change.value or 0)} of {number(loss)} nats"
-            aligned = f"comes back from {number(start.alignment)} to {number(row.alignment)}"
-            without = f"without {counted(k, 'dominant direction')} the loss changes by {loss_change}"
-            return "harmless drift", f"The drift is harmless: {without}, and the alignment with the head {aligned}."
-    for k in few:
-        row, null = of["raw", k], of["random", k]
-        if _end(row.change, 0) > max(_end(null.change, 1), SPARED * loss):
-            rise, by_chance = number(row.change.value or 0), number(null.change.value or 0)
-            without = f"without {counted(k, 'direction')} the loss rises by {rise} of {number(loss)} nats"
+        if _ends(row)[1] <= SPARED * loss and back >= GAIN * (1 - start.chance):
+            without = f"without {counted(row.k, 'dominant direction')} the loss changes by"
+            aligned = (
+                f"the alignment with the head comes back from {number(start.alignment)} to {number(row.alignment)}"
+            )
+            change = f"{signed(row.change.value or 0)} {nats}"
+            return "harmless drift", f"The drift is harmless: {without} {change}, and {aligned}."
+    for row in few:
+        null = of["random", row.k]
+        if _ends(row)[0] > max(_ends(null)[1], SPARED * loss):
+            rise, by_chance = (number(one.change.value or 0) for one in (row, null))
+            without = f"without {counted(row.k, 'direction')} the loss rises by {rise} {nats}"
             what = "The dominant directions carry what the head reads"
             return "information", f"{what}: {without}, without as many random ones by {by_chance}."
-    return "none", (
-        "No dominant drift is shown: a few dominant directions neither hide the alignment with the head nor cost more "
-        "than random ones."
-    )
+    what = "a few dominant directions neither hide the alignment with the head nor cost more than random ones"
+    return "none", f"No dominant drift is shown: {what}."
 
 
-def _end(estimate: Estimate, which: int) -> float:
-    return float((estimate.value or 0.0) if estimate.interval is None else estimate.interval[which])
+def _ends(row: Excised) -> tuple[float, float]:
+    return row.change.interval or (row.change.value or 0.0,) * 2

@@ -64,8 +64,7 @@ class Excision:
 
 
 def _row(row: Excised) -> tuple[str | Cell, ...]:
-    ends = row.change.interval
-    change = Cell(signed(row.change.value or 0.0), "" if ends is None else f"{signed(ends[0])} to {signed(ends[1])}")
+    change = Cell(signed(row.change.value or 0.0), " to ".join(map(signed, row.change.interval or ())))
     aligned = ((row.alignment, row.chance), (row.overlap, row.overlap_chance))
     cells = (Cell(number(value, limits=(0, 1)), f"chance {number(chance)}") for value, chance in aligned)
     return _DIRECTIONS[row.directions], count(row.k), percent(row.energy, precise=True), change, *cells

@@ -89,8 +89,7 @@ def _groups(states: States, kept: Array, whole: Array, seed: int) -> tuple[tuple
     labels, windows = states.labels.numpy(), states.windows.numpy()
     seen, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
     membership = frequency_membership(len(seen), counts=counts)
-    groups = np.asarray(membership.groups)[place]
-    masks = {"all": np.ones(len(labels), bool)} | {NAMES[g]: groups == g for g in range(3)}
+    masks = {"all": np.ones(len(labels), bool)} | {NAMES[g]: membership.groups[place] == g for g in range(3)}
     found = [_share(name, mask, labels, kept, whole, windows, seed) for name, mask in masks.items() if mask.any()]
     return tuple(found), f"Groups of the targets' ids: {membership.definition} in this text."
 

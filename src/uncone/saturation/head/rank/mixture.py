@@ -33,7 +33,7 @@ class Mixture:
 
     def __init__(self, text: Text, head: Tensor, experts: int, width: int, seed: int) -> None:
         random = torch.Generator().manual_seed(seed)
-        (v, d), self._text, self._experts = head.shape, text, experts
+        (v, d), self._text = head.shape, text
         self._size = float(text.x.square().mean().sqrt().clamp_min(1e-30))
         inner = torch.randn(experts, width, d, generator=random) * (_INNER / math.sqrt(d))
         inner[:, :d] *= _NOISE
@@ -44,15 +44,16 @@ class Mixture:
         self.parameters = [rows, inner, weights] if experts > 1 else [rows, inner]
 
     def losses(self, rows: Tensor) -> Tensor:
-        x, labels = self._text.x[rows] / self._size, self._text.labels[rows]
-        z = torch.tanh(torch.einsum("kwd,nd->nkw", self.parameters[1], x)) @ self.parameters[0].T
-        if self._text.bias is not None:
-            z = z + self._text.bias
-        if self._text.cap is not None:
-            z = self._text.cap * torch.tanh(z / self._text.cap)
-        own = z.gather(2, labels[:, None, None].expand(-1, self._experts, 1))[:, :, 0] - torch.logsumexp(z, 2)
-        if self._experts > 1:
-            own = own + torch.log_softmax(x @ self.parameters[2].T, 1)
+        text, (head, inner, *weights) = self._text, self.parameters
+        x = text.x[rows] / self._size
+        z = torch.tanh(torch.einsum("kwd,nd->nkw", inner, x)) @ head.T
+        if text.bias is not None:
+            z = z + text.bias
+        if text.cap is not None:
+            z = text.cap * torch.tanh(z / text.cap)
+        own = z.gather(2, text.labels[rows, None, None].expand(-1, len(inner), 1))[:, :, 0] - torch.logsumexp(z, 2)
+        for of in weights:
+            own = own + torch.log_softmax(x @ of.T, 1)
         return -torch.logsumexp(own, 1)
 
     def train(self, rows: Tensor, steps: int, rate: float, seed: int) -> None:
@@ -75,9 +76,6 @@ class Mixture:
         return torch.cat([self.losses(part).double() for part in torch.split(rows, _BATCH)])
 
 
-Maker = Callable[[int], Mixture]  # from a seed
-
-
 def widths(v: int, d: int, experts: int) -> tuple[int, int, int]:
     """The columns of the wider head, and the parameters of mixture and wider head."""
     mixture = v * d + experts * d * (d + 1)
@@ -98,8 +96,8 @@ def compare(
 ) -> Remedy:
     """Train both on the tokens of `fit` (N,) bool and read them on the others, in `blocks` (N,) that are resampled."""
     if experts < 2 or not 3 <= len(seeds) <= len(_T) + 1:
-        came = f"{experts} and {len(seeds)}"
-        raise InputError(f"expected at least 2 experts and 3 to 10 seeds, got {came}: 3 of each are usual")
+        came = f"got {experts} and {len(seeds)}: 3 of each are usual"
+        raise InputError(f"expected at least 2 experts and 3 to 10 seeds, {came}")
     v, d = head.shape
     width, mixed, widened = widths(v, d, experts)
     makers = [partial(Mixture, text, head, experts, d), partial(Mixture, text, head, 1, width)]
@@ -107,7 +105,7 @@ def compare(
     tuned = torch.from_numpy(blocks)[inside] % 4 == 0
     done = count_up(1)
 
-    def run(make: Maker, seed: int, rate: float, rows: Tensor, read: Tensor) -> Tensor:
+    def run(make: Callable[[int], Mixture], seed: int, rate: float, rows: Tensor, read: Tensor) -> Tensor:
         one = make(seed)
         one.train(rows, steps, rate, seed)
         found = one.read(read)
@@ -127,5 +125,4 @@ def compare(
     variance = over.mean(1).var(ddof=1) / len(seeds) + over.mean(0).var(ddof=1) / over.shape[1]
     middle, half = float(over.mean()), _T[len(seeds) - 2] * math.sqrt(variance)
     first, second = (tuple(one.mean(1).tolist()) for one in (mixture, wider))
-    ends = (middle - half, middle + half)
-    return Remedy(experts, width, mixed, widened, steps, first, second, middle, *ends)
+    return Remedy(experts, width, mixed, widened, steps, first, second, middle, middle - half, middle + half)

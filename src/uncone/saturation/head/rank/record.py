@@ -6,7 +6,7 @@ from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Fo
 from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
-from uncone.records.text import count, counted, number, percent, signed
+from uncone.records.text import count, counted, listing, number, percent, signed
 
 Method = Literal["plain", "data_aware", "refit", "random_start"]
 NAMES: dict[Method, str] = {
@@ -128,12 +128,11 @@ class RankCurve:
     def __post_init__(self) -> None:
         expect(min(self.v, self.d) > 0 and bool(self.lines and self.ranks), "a head, ranks and a line, got none of one")
         for line in self.lines:
-            known = line.smallest.rank is None or line.smallest.rank in self.ranks
-            expect(known, f"a smallest rank among the ranks, got {line.smallest.rank}: the file was edited")
-            told = f"{len(line.losses)}, {len(line.excess)} and {len(line.errors)} of {line.method}"
-            whole = {len(line.losses), len(line.excess), len(line.errors)} == {len(self.ranks)}
-            whole = whole and len(line.bounds) in (0, len(self.ranks)) and len(line.whole) >= len(line.bounds)
-            expect(whole, f"a loss for each of {len(self.ranks)} ranks, got {told}: the file was cut or edited")
+            rank, n, lengths = line.smallest.rank, len(self.ranks), [*map(len, (line.losses, line.excess, line.errors))]
+            expect(rank in (None, *self.ranks), f"a smallest rank among the ranks, got {rank}: the file was edited")
+            came = f"{listing([*map(str, lengths)])} of {line.method}: the file was cut or edited"
+            fits = lengths == [n] * 3 and len(line.bounds) in (0, n) and len(line.whole) >= len(line.bounds)
+            expect(fits, f"a loss for each of {n} ranks, got {came}")
 
     def saved(self, rank: int) -> float:
         """The share of the head's parameters that a factored head of this rank saves; below 0 it has more."""
@@ -143,6 +142,7 @@ class RankCurve:
         size = f"{count(self.v)} x {self.d}"
         read = f"losses are read on {counted(self.held_out, 'held-out token')} of {count(self.tokens)}"
         about = f"The full head, {size}, has a loss of {number(self.full_loss)} nats a token; {read}."
+        kinks = tuple(f"{NAMES[line.method]}: {line.kink.reason}" for line in self.lines)
         return shown(
             Heading("How small the head may be", 2, about=about),
             Text(self.verdict, "lead"),
@@ -150,22 +150,20 @@ class RankCurve:
             self._answers(),
             Text(_ABOUT, "quiet"),
             Folded("Loss of every rank", (self._losses(), *self._wholes()), in_terminal=True),
-            section("Kinks", Bullets(tuple(f"{NAMES[line.method]}: {line.kink.reason}" for line in self.lines))),
+            section("Kinks", Bullets(kinks)),
             section("Remedy", self._remedies()),
             section("What the losses rest on", Bullets((*self._trained(), *self.notes))),
         )
 
     def _figure(self) -> Figure:
         top = max(loss for line in self.lines for loss in line.losses)
-        curves = [self._curve(line) for line in self.lines]
         bounds = [self._bound(line, top) for line in self.lines if line.method == "data_aware" and line.bounds]
-        drawn = (*curves, *(curve for curve in bounds if any(y is not None for y in curve.y)))
+        drawn = (*map(self._curve, self.lines), *(curve for curve in bounds if set(curve.y) != {None}))
         upper = Mark(self.full_loss + self.margin_nats, "y")
         marks = (Mark(self.full_loss, "y", f"full head {number(self.full_loss)}"), upper)
         axes = ("rank", "Loss against rank", "rank of the head", "loss (nats per token, held out)")
         chart = Chart(*axes, drawn, marks=marks, log_x=len(self.ranks) > 1, spark="loss by rank")
-        caption = f"Upper dashed line: {number(self.margin_nats)} nats above the full head."
-        chart = replace(chart, caption=caption)
+        chart = replace(chart, caption=f"Upper dashed line: {number(self.margin_nats)} nats above the full head.")
         return Figure("Loss against rank", (chart,), legend=tuple((c.style, c.name) for c in drawn))
 
     def _curve(self, line: RankLine) -> Curve:
@@ -183,18 +181,18 @@ class RankCurve:
         margin = f"within {number(self.margin_nats)} nats"
         rows = list[tuple[str | Cell, ...]]()
         for line in self.lines:
-            rank, *ends = line.smallest.rank, line.smallest.low, line.smallest.high
-            low, high = (count(end) if end else "none" for end in ends)
-            interval, answer = "" if low == high else f"{low} to {high}", (Cell("none"), "", "")
+            rank, low, high = (line.smallest.rank, line.smallest.low, line.smallest.high)
+            interval = "" if low == high else " to ".join(count(end) if end else "none" for end in (low, high))
+            answer: tuple[str | Cell, ...] = (Cell("none", interval), "", "")
             if rank is not None:
                 excess = signed(line.excess[self.ranks.index(rank)])
-                answer = (Cell(count(rank), tone="strong"), self._saved(rank), excess)
-            rows.append((NAMES[line.method], replace(answer[0], note=interval), *answer[1:]))
+                answer = (Cell(count(rank), interval, "strong"), self._saved(rank), excess)
+            rows.append((NAMES[line.method], *answer))
         columns = ("method", f"smallest rank {margin}", "parameters saved", "loss over the full head's")
         return Table(columns, tuple(rows), columns[1:])
 
     def _saved(self, rank: int) -> str:
-        return percent(self.saved(rank)) if self.saved(rank) > 0 else "none"
+        return percent(saved) if (saved := self.saved(rank)) > 0 else "none"
 
     def _losses(self) -> Table:
         columns = ("rank", *(NAMES[line.method] for line in self.lines), "parameters saved")
@@ -218,21 +216,18 @@ class RankCurve:
                 yield Table(columns, tuple(rows), columns, title)
 
     def _trained(self) -> tuple[str, ...]:
-        if self.refitting is None:
+        if (one := self.refitting) is None:
             return ()
-        one = self.refitting
-        target = f"{percent(one.teacher)} the full head's probabilities and the rest the next token"
         return (
-            f"Refits are trained on {counted(one.tokens, 'token')}, at most {one.evaluations} gradients a start; "
-            f"their target is {target}.",
+            f"Refits are trained on {counted(one.tokens, 'token')}, at most {one.evaluations} gradients a start; their "
+            f"target is {percent(one.teacher)} the full head's probabilities and the rest the next token.",
             f"The refit of full rank is convex: its gradient's norm is {number(one.gradient)} at an objective of "
             f"{number(one.objective)}, and a head of zeros ends {number(one.gap)} higher.",
         )
 
     def _remedies(self) -> tuple[Block, ...]:
-        if self.remedy is None:
+        if (one := self.remedy) is None:
             return ()
-        one = self.remedy
         seeds = len(one.mixture)
         side = "is better than" if one.high < 0 else "is worse than" if one.low > 0 else "cannot be told from"
         verdict = (

@@ -13,7 +13,7 @@ how often their tokens are expected. L-BFGS then takes tens of steps.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise
 
@@ -25,7 +25,6 @@ from uncone.tensors import on_one_thread, share
 Tensor = torch.Tensor
 Factors = tuple[Tensor, Tensor]  # A (V, r) and B (r, D) of the head A B
 MEMORY, _ARMIJO, _HALVINGS = 10, 1e-4, 12
-_SPREAD = 0.1
 _RARE = 1e-2  # of an even share: tokens expected more rarely are scaled as if this often
 _LEAST_SIZE = 0.3  # nats: the spread of logits that one column brings, in coordinates
 _GROUPS, _PIECE = 4, 2**20  # of tokens, and logits at a time: they fit into a cache
@@ -59,8 +58,7 @@ class Objective:
         return cls(x, target, expected.sqrt().to(dtype)[:, None], root, inverse, text.bias, text.cap)
 
     def first(self, n: int) -> "Objective":
-        kept = self.target[:, :n].contiguous()
-        return Objective(self.x[:n], kept, self.scale, self.root, self.inverse, self.bias, self.cap)
+        return replace(self, x=self.x[:n], target=self.target[:, :n].contiguous())
 
     def enter(self, head: Factors) -> Factors:
         """A head in coordinates, as U s and V' of its singular value decomposition: then B B' = 1."""
@@ -68,8 +66,7 @@ class Objective:
         qa, ra = torch.linalg.qr(self.scale.double() * a)
         qb, rb = torch.linalg.qr((b @ self.root).T)
         u, s, v = torch.linalg.svd(ra @ rb.T)
-        dtype = self.x.dtype
-        return (qa @ (u * s)).to(dtype), (v @ qb.T).to(dtype)
+        return (qa @ (u * s)).to(self.x.dtype), (v @ qb.T).to(self.x.dtype)
 
     def leave(self, a: Tensor, b: Tensor) -> Factors:
         return a.double() / self.scale.double(), b.double() @ self.inverse
@@ -206,4 +203,4 @@ def random_head(v: int, d: int, rank: int, moment: Tensor, seed: int) -> Factors
     random = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(size, generator=random, dtype=torch.float64) for size in ((v, rank), (rank, d)))
     spread = float(((b.T @ b) * moment).sum().clamp_min(1e-30))
-    return a * (_SPREAD / math.sqrt(spread)), b
+    return a * (0.1 / math.sqrt(spread)), b

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import torch
 
@@ -14,7 +15,6 @@ Tensor = torch.Tensor
 LEAST_EIGENVALUE = 1e-6
 """Of the mean eigenvalue of the states' second moment: smaller ones are float32's rounding, and are raised to it."""
 _CHUNK_BYTES = 16 * 2**20
-_LEAST_SUM, _LARGEST_SUM = 1e-20, 1e30
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +63,15 @@ def root_of(moment: Tensor) -> tuple[Tensor, Tensor]:
     return (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
 
 
+def descending(symmetric: Tensor) -> Tensor:
+    """Eigenvectors (D, D) as columns, the largest eigenvalue first."""
+    vectors: Tensor = torch.linalg.eigh(symmetric)[1]
+    return vectors.flip(1)
+
+
 def plain(head: Tensor) -> Nested:
     """Optimal in the Frobenius norm (Eckart & Young 1936)."""
-    directions = torch.linalg.eigh(head.T @ head)[1].flip(1)
+    directions = descending(head.T @ head)
     return Nested(head @ directions, directions.T.contiguous())
 
 
@@ -74,7 +80,7 @@ def data_aware(head: Tensor, moment: Tensor, weights: Tensor | None = None) -> N
     root, inverse = root_of(moment)
     whitened = head @ root
     rows = whitened if weights is None else whitened * weights.double().sqrt()[:, None]
-    directions = torch.linalg.eigh(rows.T @ rows)[1].flip(1)
+    directions = descending(rows.T @ rows)
     return Nested(whitened @ directions, directions.T @ inverse)
 
 
@@ -106,14 +112,12 @@ def losses(
 def _read_chunk(left: Tensor, y: Tensor, ranks: Sequence[int], text: Text, rows: slice, found: Tensor) -> None:
     v, n = len(left), y.shape[1]
     z, spare = empty((v, n), torch.float32), empty((v, n), torch.float32)
-    labels, before = text.labels[rows][None], 0
+    labels = text.labels[rows][None]
     z.zero_() if text.bias is None else z.copy_(text.bias[:, None].expand(v, n))
-    for place, rank in enumerate(ranks):
+    for place, (before, rank) in enumerate(pairwise((0, *ranks))):
         z.addmm_(left[:, before:rank], y[before:rank])
-        before = rank
         logits = capped(z, text.cap)
-        own = logits.gather(0, labels)[0].double()
-        found[place, rows] = _log_sum(logits, spare) - own
+        found[place, rows] = _log_sum(logits, spare) - logits.gather(0, labels)[0].double()
 
 
 def capped(z: Tensor, cap: float | None) -> Tensor:
@@ -123,8 +127,7 @@ def capped(z: Tensor, cap: float | None) -> Tensor:
 def _log_sum(z: Tensor, spare: Tensor) -> Tensor:
     """ln sum exp of each column. Its maximum is sought only where the plain sum leaves the range of float32."""
     sums = torch.exp(z, out=spare).sum(0)
-    bad = ~((sums > _LEAST_SUM) & (sums < _LARGEST_SUM))
-    logs = sums.double().log_()
+    bad, logs = ~((sums > 1e-20) & (sums < 1e30)), sums.double().log_()
     if bool(bad.any()):
         logs[bad] = torch.logsumexp(z[:, bad], 0).double()
     return logs
@@ -140,7 +143,7 @@ def bounds(head: Tensor, heads: Nested, rank: int, moment: Tensor, mean_norm: fl
         return CutBounds(0.0, 0.0, 0.0)
     cut = head - heads.at(rank)
     values, vectors = torch.linalg.eigh(cut.T @ cut)
-    energy = float((vectors.T @ moment @ vectors).diagonal().clamp_min(0) @ values.clamp_min(0))
-    largest, total = max(float(values[-1]), 0.0), float(values.clamp_min(0).sum())
-    spectral, frobenius = (math.sqrt(2) * mean_norm * math.sqrt(square) for square in (largest, total))
+    values = values.clamp_min(0)
+    energy = float((vectors.T @ moment @ vectors).diagonal().clamp_min(0) @ values)
+    spectral, frobenius = (math.sqrt(2) * mean_norm * math.sqrt(square) for square in (values[-1], values.sum()))
     return CutBounds(spectral, frobenius, math.sqrt(2) * math.sqrt(energy))
