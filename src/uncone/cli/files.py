@@ -2,7 +2,7 @@
 
 from inspect import BoundArguments, Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 from cyclopts import Parameter as Option
 
@@ -49,8 +49,14 @@ def check_files(bound: BoundArguments) -> None:
 
 
 def role_of(parameter: Parameter) -> Role | None:
-    marks = getattr(parameter.annotation, "__metadata__", ())
-    return next((mark for mark in marks if isinstance(mark, Role)), None)
+    return role_in(parameter.annotation)
+
+
+def role_in(hint: Any) -> Role | None:
+    marks = getattr(hint, "__metadata__", ())
+    found = next((mark for mark in marks if isinstance(mark, Role)), None)
+    inner = get_args(hint) if found is None and get_origin(hint) is not Annotated else ()
+    return found or next((role for one in inner if (role := role_in(one))), None)
 
 
 def _given(bound: BoundArguments, role: Role) -> list[Any]:

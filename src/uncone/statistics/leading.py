@@ -1,4 +1,4 @@
-"""The leading eigenpairs of a large symmetric matrix that is known by its products: block Lanczos."""
+"""The leading eigenpairs of a large symmetric matrix by its products: block Lanczos."""
 
 from collections.abc import Callable
 

@@ -57,8 +57,6 @@ NAMED = {series.name: series for series in SERIES}
 
 @part
 class Checkpoint:
-    """One checkpoint, with what could be read of it."""
-
     name: str  # its directory, the last two parts
     step: int  # of the training
     # by the name of the series; one that is undefined is left out
@@ -73,7 +71,7 @@ class Checkpoint:
 
 @part
 class SeriesTurn:
-    """Where one series turned; `p` is corrected over losses, entropies and anisotropy, or over all other series."""
+    """`p` is corrected over losses, entropies and anisotropy, or over all other series."""
 
     name: str  # of the series
     n: int  # points
@@ -97,7 +95,7 @@ class SeriesTurn:
 
 @dataclass(frozen=True)
 class CheckpointTrace(Record):
-    """The result of `trace_checkpoints`: checkpoints by step, and where each series turned."""
+    """The result of `trace_checkpoints`."""
 
     KIND: ClassVar[str] = "trace of checkpoints"
     READING: ClassVar[str] = (

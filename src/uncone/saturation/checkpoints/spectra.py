@@ -1,5 +1,3 @@
-"""The spectrum of a head at one checkpoint, and of the logits that it makes of the last states of a text."""
-
 import math
 from collections.abc import Callable
 from contextlib import suppress

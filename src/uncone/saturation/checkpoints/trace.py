@@ -66,7 +66,7 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
 
 
 def left_out(directories: Sequence[Path_], places: Sequence[Place]) -> list[str]:
-    """A note on the models of the one directory given that are not read, since their names have no step."""
+    """A note on the models of the one directory given whose names have no step."""
     root, read = Path(directories[0]), {place.path for place in places}
     if len(directories) > 1 or root in read:
         return []
@@ -76,7 +76,7 @@ def left_out(directories: Sequence[Path_], places: Sequence[Place]) -> list[str]
 
 
 def _step_of(path: Path) -> int:
-    """The step in a directory's name (step1000, checkpoint-1000), or in its trainer_state.json."""
+    """Of a directory's name (step1000, checkpoint-1000), or of its trainer_state.json."""
     named = list(_STEP.finditer(path.resolve().name))
     if named:
         return int(named[-1][1] or named[-1][2])
@@ -89,7 +89,7 @@ def _step_of(path: Path) -> int:
 
 
 def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tuple[float, float]], list[str]]:
-    """(step, loss) by step, and notes on those left out; by default those of the last trainer_state.json."""
+    """(step, loss) by step, and notes; by default the losses of the last trainer_state.json."""
     notes, pairs = list[str](), list[tuple[float, float]]()
     if losses is None:
         states = [place.path / NAME for place in reversed(places) if (place.path / NAME).is_file()]
@@ -112,7 +112,7 @@ def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tupl
 
 
 def _read_losses(path: Path_) -> list[tuple[float, float]]:
-    """Of a table with the columns step and loss, or of a trainer: those of its evaluations, else of its training."""
+    """Of a table with the columns step and loss, or of a trainer's evaluations, else of its training."""
     table = open_table(Path(path))
     columns = {name.strip().casefold(): cells for name, cells in table.columns.items()}
     names = ("task", "metric", "step", "value")
@@ -187,7 +187,6 @@ def _key(place: Place, text: Path_ | None) -> str:
 
 
 def read_checkpoint(place: Place, text: Path_ | None = None) -> Checkpoint:
-    """The numbers of one checkpoint; the reason where there are none."""
     opened = open_spec(place.path)
     empty = Checkpoint(opened.name, place.step)
     try:
@@ -220,7 +219,7 @@ def _states(model: Opened, text: Path_) -> Any:
 
 
 def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
-    """What to know before any number is read: heads that change shape, no head, gaps."""
+    """Heads that change shape, no head, gaps."""
     notes, read = [], [one for one in checkpoints if not one.failed]
     if len(read) < len(checkpoints):
         notes.append(f"{len(checkpoints) - len(read)} of {len(checkpoints)} checkpoints could not be read.")

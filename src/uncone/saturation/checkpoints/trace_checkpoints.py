@@ -36,9 +36,6 @@ def trace_checkpoints(
         seed: of the bootstrap.
         progress: called with (the step, checkpoints done, checkpoints in all).
 
-    Returns:
-        A `CheckpointTrace`: the verdict in one sentence, each checkpoint's numbers, and where each series turned.
-
     Raises:
         InputError: no checkpoints, steps that are missing or double, losses that cannot be read, or not one checkpoint
             that can be read. A single checkpoint that cannot be read is in the record with its reason.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count as count_up
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +14,11 @@ from uncone.records.text import count, number
 from uncone.records.tokens import Estimate
 from uncone.roles import Progress
 from uncone.rows import Array, as_array
-from uncone.saturation.contexts.record import ContextCurve, ContextDifference, ContextRank
+from uncone.saturation.contexts.record import ContextCurve, ContextDifference, ContextRank, Kind
 from uncone.statistics.blocks import FEWEST_BLOCKS, draws
 from uncone.statistics.leading import leading_pairs
 from uncone.threads import share
 
-Kind = Literal["all", "seen", "weighted"]
 Spectrum = tuple[Array, Array]  # W-errors, and what is left in each block: as `ContextMatrix.spectrum` has them
 KINDS: tuple[Kind, ...] = ("all", "seen", "weighted")
 NULLS = ("shuffled", "next shuffled")
@@ -108,7 +107,7 @@ def _joined(texts: Sequence[Any], order: int) -> tuple[Array, Array]:
 
 
 def count_followers(ids: Array, ends: Array, order: int, shuffle: Callable[[Array], Array] | None = None) -> Followers:
-    """Count what follows the contexts of `order` - 1 ids; `shuffle` puts what follows into another order."""
+    """Contexts have `order` - 1 ids; `shuffle` puts what follows into another order."""
     length, vocabulary = order - 1, int(ids.max()) + 1
     starts = np.arange(len(ids) - length)
     # a context and its next token lie in one text
@@ -230,7 +229,7 @@ def _differences(errors: dict[tuple[Kind, str], Spectrum]) -> Iterator[ContextDi
 
 
 def _verdict(name: str, order: int, curves: Sequence[ContextCurve], differences: Sequence[ContextDifference]) -> str:
-    """What is claimed rests on the differences from the shuffled tokens; where several are shown, on the last one."""
+    """It rests on the differences from the shuffled tokens; where several are shown, on the last one."""
     rows = [d for d in differences if (d.kind, d.source) == ("all", "shuffled")]
     last = next((d for d in reversed(rows) if _way(d)), rows[-1])
     said, at = f"The contexts of {order - 1} tokens of {name or 'the text'}", f"at {count(last.dimension)}"
@@ -259,7 +258,7 @@ def _way(one: ContextDifference) -> str | None:
 
 
 def token_arrays(read: Any, texts: Sequence[str]) -> list[Array]:
-    """The ids of texts by a `tokenizers.Tokenizer`; of words between white space where it is None."""
+    """The ids by a `tokenizers.Tokenizer`; of words between white space where it is None."""
     if read is not None:
         encoded = read.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(one.ids, np.int64) for one in encoded]

@@ -9,6 +9,7 @@ from uncone.records.record import Record
 from uncone.records.text import count, number, optional, percent, signed
 from uncone.records.tokens import Estimate
 
+Kind = Literal["all", "seen", "weighted"]
 _KINDS = {"all": "all contexts", "seen": "contexts seen {seen} times or more"}
 _KINDS |= {"weighted": "rows times the root of their count"}
 _STYLES = {"text": "raw", "shuffled": "isotropic", "next shuffled": "centred"}
@@ -16,9 +17,7 @@ _STYLES = {"text": "raw", "shuffled": "isotropic", "next shuffled": "centred"}
 
 @part
 class ContextCurve:
-    """The W-error of one matrix at some dimensions."""
-
-    kind: Literal["all", "seen", "weighted"]  # `all`, `seen` or `weighted` rows
+    kind: Kind  # `all`, `seen` or `weighted` rows
     source: str  # `text`, `shuffled` or `next shuffled`
     contexts: int  # rows of the matrix
     single: int  # of them with one follower
@@ -33,9 +32,9 @@ class ContextCurve:
 
 @part
 class ContextDifference:
-    """The W-error of the text less that of a null, at one dimension, and the dimensions of one half of both."""
+    """The W-error of the text less that of a null, at one dimension."""
 
-    kind: Literal["all", "seen", "weighted"]  # as of `ContextCurve`
+    kind: Kind  # as of `ContextCurve`
     source: str  # the null
     dimension: int  # where the null is at one half, and the last one
     text: float  # W-error of the text
@@ -47,7 +46,7 @@ class ContextDifference:
 
 @dataclass(frozen=True)
 class ContextRank(Record):
-    """The result of `context_rank`: curves of W-error and their differences from those of shuffled tokens."""
+    """The result of `context_rank`."""
 
     READING: ClassVar[str] = (
         "W-error(d) is the least relative error of a matrix of rank d for the distributions of the next token. It is 1 "

@@ -49,9 +49,6 @@ def examine_head(
         seed: of random starts, random directions, shuffled tokens and resampled blocks.
         progress: called with (the step, done, in all).
 
-    Returns:
-        A `HeadExamination` with a part for each question.
-
     Raises:
         InputError: no such model or text, too few tokens, or ranks beyond the head's.
         UnsupportedModel: no causal model with one linear head.

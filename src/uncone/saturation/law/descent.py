@@ -50,7 +50,7 @@ def descend(
 
 
 class _Sums:
-    """The sums over the runs that a step needs."""
+    """What a step needs, summed over the runs."""
 
     def __init__(self, x: Array, delta: float, dtype: type) -> None:
         self.x: Array = x.astype(dtype)

@@ -19,7 +19,6 @@ DELTA = 1e-3
 _LEVELS, _POWERS = tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0)
 GRID = (_LEVELS, _POWERS, _LEVELS, _POWERS, (-1.0, -0.5, 0.0, 0.5, 1.0))
 """The 4,500 starts of Hoffmann et al. 2022, approach 3: a = ln A, alpha, b = ln B, beta, e = ln E."""
-_STEPS, _SIEVED, _KEPT, _HALFWAY, _LAST = 300, 12, 500, 50, 120
 _TYPICAL = (6.0, 0.34, 6.0, 0.28, 0.52)  # near those of Hoffmann et al. 2022: here runs must tell the constants apart
 _SAME = 1e-7
 _FARTHEST, _NOTHING, ENOUGH = 300.0, 40.0, 1e-7
@@ -29,7 +28,7 @@ _HIGHEST = 600.0
 _RANGE = {"parameters": 1e50, "tokens": 1e50, "losses": 1e30}  # beyond, sums would leave the range of a float
 _USUAL, _WIDE = (21.0, 25.0, 1.0), (10.0, 10.0, 2.0)
 """ln N, ln T and ln L of usual runs, and how far from them runs are in another unit."""
-_SMALL = 3.0  # how far ln of one run's part in a term may lie below ln L
+SMALL = 3.0  # how far ln of one run's part in a term may lie below ln L
 _LOGGED = (0, 2, 4)
 
 
@@ -70,12 +69,12 @@ class Problem:
 
     @property
     def free(self) -> Array:
-        return np.array([place not in self.known for place in range(5)])
+        return ~np.isin(np.arange(5), [*self.known])
 
     @property
     def spare(self) -> int:
         """Runs beyond the free constants."""
-        return len(self.y) - int(self.free.sum())
+        return len(self.y) - 5 + len(self.known)
 
     @cached_property
     def box(self) -> Array:
@@ -85,12 +84,10 @@ class Problem:
         loss, which is 0 to every digit.
         """
         size = np.abs(self.x).max(1)
-        powers = _FARTHEST / np.maximum(size, 1.0)
-        levels = powers * size
+        n, t = powers = _FARTHEST / np.maximum(size, 1.0)
+        of_n, of_t = powers * size
         low, high = self.y.min() - _NOTHING, self.y.max() + 1
-        least = [low - levels[0], -powers[0], low - levels[1], -powers[1], low]
-        most = [high + levels[0], powers[0], high + levels[1], powers[1], high]
-        return np.array([least, most])
+        return np.array([[low - of_n, -n, low - of_t, -t, low], [high + of_n, n, high + of_t, t, high]])
 
     @cached_property
     def limits(self) -> Array:
@@ -100,7 +97,7 @@ class Problem:
         for level, x in zip((0, 2), self.x, strict=True):
             power = found[1, level + 1]
             found[0, level] = y.min() - power * np.abs(x).max()
-            found[1, level] = max(y.min() - _SMALL + power * max(x.min(), -x.max(), 0.0), y.max() + 1)
+            found[1, level] = max(y.min() - SMALL + power * max(x.min(), -x.max(), 0.0), y.max() + 1)
         found[0, 4] = -np.inf
         return found
 
@@ -118,15 +115,10 @@ class Problem:
         gone = ((terms(theta, self.x) - ln_loss(theta, self.x)).max(1) < -_NOTHING / 2) & self.free[::2]
         return [name for name, is_gone in zip("ABE", gone, strict=True) if is_gone]
 
-    def lifted(self, theta: Array) -> Array:
-        """Constants (S, 5) with E at no less than a share of the losses, where a descent still feels it."""
-        least = self.y.min() - _SMALL if self.free[4] else -np.inf
-        return np.column_stack([theta[:, :4], np.maximum(theta[:, 4], least)])
-
     def at_limit(self, theta: Array) -> list[str]:
         """The powers that ended at the largest value that is tried."""
-        ended = np.abs(theta) > 0.999 * self.box[1]
-        return [CONSTANTS[place] for place in (1, 3) if ended[place] and self.free[place]]
+        ended = (np.abs(theta) > 0.999 * self.box[1]) & self.free
+        return [CONSTANTS[place] for place in (1, 3) if ended[place]]
 
     def descend(
         self,
@@ -134,7 +126,7 @@ class Problem:
         y: Array | None = None,
         *,
         held: int | Array = -1,
-        steps: int = _STEPS,
+        steps: int = 300,
         dtype: type = np.float64,
         done: float = 1e-13,
     ) -> tuple[Array, Array]:
@@ -170,8 +162,9 @@ def problem_of(
         raise InputError(f"expected delta above 0, got {delta}: {DELTA:g} is usual")
     problem = Problem(np.log([n, t]), np.log(losses), _known(fixed or {}), delta)
     if problem.spare < 0 or not len(losses):
-        least = f"{max(1, problem.free.sum())} runs to fit {problem.free.sum()} constants"
-        raise InputError(f"expected at least {least}, got {len(losses)}: fix some constants, or pass more runs")
+        free = 5 - len(problem.known)
+        came = f"got {len(losses)}: fix some constants, or pass more runs"
+        raise InputError(f"expected at least {max(1, free)} runs to fit {free} constants, {came}")
     _check_apart(problem)
     return problem
 
@@ -184,15 +177,14 @@ def fitted(problem: Problem) -> Law:
     """
     axes = [(problem.known[place],) if place in problem.known else GRID[place] for place in range(5)]
     starts = problem.in_units(np.array(list(itertools.product(*axes)), np.float64))
-    if len(starts) > _KEPT:
-        ends, sums = problem.descend(starts, steps=_SIEVED, dtype=np.float32)
-        starts = ends[np.argsort(sums, kind="stable")[:_KEPT]]
-        ends, sums = problem.descend(starts, steps=_HALFWAY, done=ENOUGH)
-        starts = ends[np.argsort(sums, kind="stable")[:_LAST]]
+    if len(starts) > 500:
+        ends, sums = problem.descend(starts, steps=12, dtype=np.float32)
+        starts = ends[np.argsort(sums, kind="stable")[:500]]
+        ends, sums = problem.descend(starts, steps=50, done=ENOUGH)
+        starts = ends[np.argsort(sums, kind="stable")[:120]]
     ends, sums = problem.descend(starts)
-    best = int(np.argmin(sums))
-    a, alpha, b, beta, e = ends[best].tolist()
-    return Law(math.exp(a), alpha, math.exp(b), beta, math.exp(e), float(sums[best]))
+    a, alpha, b, beta, e = ends[sums.argmin()].tolist()
+    return Law(math.exp(a), alpha, math.exp(b), beta, math.exp(e), float(sums.min()))
 
 
 def terms(theta: Array, x: Array) -> Array:

@@ -91,23 +91,20 @@ def fit_scaling_law(
 def _constants(
     law: Law, problem: Problem, fixed: Mapping[str, float], known: Uncertainty | None
 ) -> tuple[LawConstant, ...]:
-    profiles, bootstrap = ({}, {}) if known is None else (known.profiles(), known.constants())
-    found, gone = list[LawConstant](), problem.missing(law.theta)
-    for place, name in enumerate(CONSTANTS):
-        value = 0.0 if name in gone else float(fixed.get(name, getattr(law, name)))
-        found.append(LawConstant(name, value, name in fixed, profiles.get(place), bootstrap.get(place)))
-    return tuple(found)
+    profiles, bootstrap = (known.profiles(), known.constants()) if known else ({}, {})
+    values = vars(law) | dict(fixed) | dict.fromkeys(problem.missing(law.theta), 0.0)
+    return tuple(
+        LawConstant(name, float(values[name]), name in fixed, profiles.get(place), bootstrap.get(place))
+        for place, name in enumerate(CONSTANTS)
+    )
 
 
 def _run(
     model: str, n: float, t: float, loss: float, is_fitted: bool, *, law: Law, known: Uncertainty | None
 ) -> LawRun:
-    interval = None
-    if known is not None and not is_fitted:
-        found = known.mean_gap(*(np.array([value]) for value in (n, t, loss)))
-        interval = found and found[1:]
+    held = known.mean_gap(*(np.array([value]) for value in (n, t, loss))) if known and not is_fitted else None
     predicted = float(law.predict(n, t))
-    return LawRun(model, n, t, loss, predicted, loss / predicted - 1, is_fitted, interval)
+    return LawRun(model, n, t, loss, predicted, loss / predicted - 1, is_fitted, held and held[1:])
 
 
 def _line(n: Array, t: Array, law: Law, known: Uncertainty | None) -> LawLine:

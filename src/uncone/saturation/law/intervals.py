@@ -9,7 +9,7 @@ import numpy as np
 from uncone.errors import InputError
 from uncone.roles import Progress
 from uncone.rows import Array
-from uncone.saturation.law.fit import ENOUGH, Law, Problem, finite_exp, ln_loss
+from uncone.saturation.law.fit import ENOUGH, SMALL, Law, Problem, finite_exp, ln_loss
 from uncone.saturation.law.profile import Ends, Profile, searched
 
 LEVEL = 0.95
@@ -114,7 +114,9 @@ def uncertainty(
     expected = ln_loss(theta, problem.x)
     noise = max(float(_noise(problem.y - expected, problem.spare)[0]), _LEAST_NOISE)
     y = expected + noise * generator.standard_normal((resamples, len(problem.y)))
-    starts = np.repeat(problem.lifted(theta), resamples, 0)
+    starts = np.repeat(theta, resamples, 0)
+    if problem.free[4]:  # a descent feels an E that is no less than a share of the losses
+        starts[:, 4] = np.maximum(starts[:, 4], problem.y.min() - SMALL)
     told("simulate", 0, len(places) + 1)
     drawn, sums = problem.descend(starts, y, steps=_STEPS, done=ENOUGH)
     noises = np.maximum(_noise(y - ln_loss(drawn, problem.x), problem.spare), 1e-3 * noise)

@@ -32,8 +32,6 @@ class LawConstant:
 
 @part
 class Gap:
-    """loss / prediction - 1, and the ends of its interval."""
-
     value: float  # mean of loss / predicted - 1
     low: float  # lower limit
     high: float  # upper limit
@@ -41,8 +39,6 @@ class Gap:
 
 @part
 class LawRun:
-    """A run and what the law says of it."""
-
     model: str  # its name
     n: float  # parameters
     t: float  # tokens
@@ -78,9 +74,9 @@ class ScalingLaw(Record):
     """The result of `fit_scaling_law`: L = A / N^alpha + B / T^beta + E."""
 
     READING: ClassVar[str] = (
-        "The profile intervals hold the constant in about 95 of 100 simulations, and in more of them where few runs "
-        "are noisy. The simulated law is right, and its noise is log-normal, of one size for all runs. The intervals "
-        "say nothing about a law of another form. The profile interval is the one to quote."
+        "The profile interval is the one to quote. It holds the constant in about 95 of 100 simulations of a law of "
+        "this form with log-normal noise of one size, and in more of them where few runs are noisy. The intervals say "
+        "nothing about a law of another form."
     )
 
     verdict: str  # the mean gap of the runs held out, or how fast loss falls, and what N counts
@@ -105,15 +101,15 @@ class ScalingLaw(Record):
 
     def blocks(self) -> tuple[Block, ...]:
         columns = ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap")
-        rows = list[tuple[str, ...]]()
-        for c in self.constants:
-            intervals = ("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))
-            rows.append((c.name, number(c.value, digits=4), *intervals))
+        rows = tuple(
+            (c.name, number(c.value, digits=4), "given" if c.given else ends(c.profile), ends(c.bootstrap))
+            for c in self.constants
+        )
         return shown(
             Heading(self.verdict, 1),
             Text(f"L = A / N^alpha + B / T^beta + E. {COUNTED[self.parameters]}; T counts tokens.", "quiet"),
             Text(self._noise(), "quiet"),
-            Table(columns, tuple(rows), columns[1:]),
+            Table(columns, rows, columns[1:]),
             self._figure(),
             Bullets(self.notes),
             section("Runs", self._runs(), level=2),
@@ -140,8 +136,8 @@ class ScalingLaw(Record):
         rows = list[tuple[str, ...]]()
         for run in sorted(self.runs, key=lambda run: (run.fitted, run.n, run.t)):
             losses = (number(loss, digits=4) for loss in (run.loss, run.predicted))
-            ends = between(*run.interval) if run.interval else ""
-            rows.append((run.model, short(run.n), short(run.t), *losses, share(run.gap), ends))
+            interval = " to ".join(map(share, run.interval or ()))
+            rows.append((run.model, short(run.n), short(run.t), *losses, share(run.gap), interval))
         held = sum(not run.fitted for run in self.runs)
         titles = (("held out", held), ("fitted", len(self.runs) - held))
         return Table(columns, tuple(rows), columns[1:], groups=tuple(title for title in titles if title[1]))
@@ -158,7 +154,7 @@ class ScalingLaw(Record):
     def _chart(
         self, line: LawLine, name: str, title: str, y_label: str, height: Callable[[float, float], float]
     ) -> Chart:
-        """The law, its band and the runs by N; `height` is that of a gap where the law says so much."""
+        """By N; `height` is that of a gap where the law says so much."""
 
         def at(losses: tuple[float, ...]) -> tuple[float, ...]:
             return tuple(height(loss / law - 1, law) for loss, law in zip(losses, line.loss, strict=True))
@@ -188,7 +184,7 @@ def _law(constant: float, size: float, exponent: float) -> float:
 
 
 def short(n: float) -> str:
-    """A number of parameters as models are called: 410M, 1.4B."""
+    """As models are called: 410M, 1.4B."""
     for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if n >= unit:
             return f"{n / unit:.3g}{letter}"
@@ -199,12 +195,7 @@ def share(gap: float) -> str:
     return f"{gap:+.1%}" if abs(gap) < 1e6 else f"{signed(gap)} times"  # digits of a per cent say nothing there
 
 
-def between(low: float, high: float) -> str:
-    return f"{share(low)} to {share(high)}"
-
-
 def ends(interval: tuple[float | None, float | None] | None, digits: int = 4) -> str:
-    """An interval in words; an end may be open."""
     if interval is None:
         return ""
     low, high = (None if end is None else number(end, digits=digits) for end in interval)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from uncone.records.text import count, counted, listing, number, plural
 from uncone.saturation.law.fit import GRID
 from uncone.saturation.law.intervals import RUNS_A_CONSTANT
-from uncone.saturation.law.record import COUNTED, Gap, LawConstant, LawRun, between, ends, short
+from uncone.saturation.law.record import COUNTED, Gap, LawConstant, LawRun, ends, share, short
 
 FEW_SPARE = 3  # runs beyond the constants below which the noise is hardly known
 FAR = 4.0  # how many times smaller or larger than all fitted runs a run is that the law says little of
@@ -36,7 +36,7 @@ def verdict(
     if gap is None:
         return f"{told} {size} {side} {law}, which has no interval; {end}"
     if gap.low <= 0 <= gap.high:
-        why = f"than its error and noise explain: {mean:+.1%} ({between(gap.low, gap.high)})"
+        why = f"than its error and noise explain: {mean:+.1%} ({share(gap.low)} to {share(gap.high)})"
         return f"{told} no farther from {law} {why}; {end}"
     low, high = sorted((abs(gap.low), abs(gap.high)))
     return f"{told} {size} ({low:.1%} to {high:.1%}) {side} {law}; {end}"

@@ -1,5 +1,3 @@
-"""A column of a table in little memory: equal cells are kept once, and many different numbers as float64."""
-
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence

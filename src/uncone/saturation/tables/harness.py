@@ -8,19 +8,19 @@ from typing import Any
 from uncone.errors import InputError
 from uncone.records.text import counted
 from uncone.regular import open_regular
-from uncone.saturation.tables.tables import LARGEST_JSON, Table, files_in, of_rows, parsed
+from uncone.saturation.tables.tables import LARGEST_JSON, Table, of_rows, parsed
 
 HOW = "give the folder that lm_eval wrote with --output_path, one result for each checkpoint"
 _STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|iteration)[-_]?(\d{1,15})(?!\d)", re.IGNORECASE)
 
 
-def results_in(folder: Path) -> list[Path]:
-    """The files of results in the folder and below, by path, so that the newest of a checkpoint is last."""
-    return files_in(folder, lambda name: name.startswith("results") and name.endswith(".json"))
+def is_results(name: str) -> bool:
+    return name.startswith("results") and name.endswith(".json")
 
 
-def read_results(files: list[Path], name: str) -> Table:
-    """One row for each task and metric of each file. A note names the files without a step."""
+def read_results(files: list[Path], source: Path) -> Table:
+    """One row for each task and metric of each file, the newest of a checkpoint last. A note names files without a
+    step."""
     rows, unread, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
     lower = dict[tuple[str, str], bool]()
     for file in files:
@@ -40,12 +40,12 @@ def read_results(files: list[Path], name: str) -> Table:
             again += key in rows
             rows[key] = {"model": model, "step": step} | row
     if not rows:
-        raise InputError(f"expected results with steps in {name}, got {'; '.join(unread[:3]) or 'no files'}: {HOW}")
+        raise InputError(f"expected results with steps in {source}, got {'; '.join(unread[:3])}: {HOW}")
     notes = [f"Left out: {one}." for one in unread[:20]]
     if again:
         came = f"{counted(again, 'result')} of one checkpoint, task and metric came again"
         notes.append(f"{came}: the file that sorts last was taken.")
-    return of_rows(rows.values(), name, notes, lower=lower)
+    return of_rows(rows.values(), str(source), notes, lower=lower)
 
 
 def read_json(file: Path) -> Any:
@@ -79,7 +79,7 @@ def _rows(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _checkpoint(content: Mapping[str, Any], file: Path) -> tuple[str, int | None]:
-    """The model's name and its step: of the revision, of the model's path, or of the nearest folder that names one."""
+    """The model's name, and the step in the revision, in the model's path, or in the nearest folder that names one."""
     config = _part(content, "config")
     arguments, given = _part(config, "model_args"), config.get("model_args")
     if isinstance(given, str):

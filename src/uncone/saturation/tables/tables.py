@@ -3,7 +3,7 @@
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -42,11 +42,6 @@ class Table:
         return "/".join(Path(self.name).parts[-2:]).lstrip("/")
 
 
-def files_in(folder: Path, is_one: Callable[[str], bool]) -> list[Path]:
-    """The files in the folder and below whose name `is_one`, by path."""
-    return sorted(Path(root, name) for root, _, names in os.walk(folder) for name in names if is_one(name))
-
-
 def of_rows(rows: Iterable[Mapping[str, Any]], name: str, notes: Sequence[str] = (), **more: Any) -> Table:
     """The table of rows; a cell that a row lacks is None."""
     columns = dict[str, Cells]()
@@ -69,7 +64,7 @@ def check_size(path: Path, taken: int = _TAKEN) -> None:
 
 
 def read_delimited(path: Path) -> Table:
-    """A table with a header; tabs, semicolons or commas between columns, as the first line has them."""
+    """Between columns stand tabs, semicolons or commas, as in the first line."""
     check_size(path)
     lines = lines_of(path, how=HOW)
     first = next((line for _, line in lines if line.strip()), "")
@@ -131,7 +126,7 @@ def parsed(text: str, where: str) -> Any:
 
 
 def read_parquet(path: Path) -> Table:
-    """The columns of numbers, texts and truth values of a Parquet file (extra `[parquet]`)."""
+    """The columns of numbers, texts and truth values (extra `[parquet]`)."""
     needed("pyarrow.parquet", f"expected pyarrow for reading {path}, got none: pip install 'uncone[parquet]'")
     from uncone.rows.parquet import guarded, open_part
 
@@ -151,7 +146,7 @@ def read_parquet(path: Path) -> Table:
 
 
 def of_memory(source: Any) -> Table:
-    """The table of a pandas DataFrame, of columns by name, or of a list of rows."""
+    """Of a pandas DataFrame, of columns by name, or of a list of rows."""
     if hasattr(source, "to_dict") and hasattr(source, "columns"):
         source = {str(name): source[name].tolist() for name in source.columns}
     if isinstance(source, Mapping):

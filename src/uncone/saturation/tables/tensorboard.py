@@ -13,7 +13,7 @@ from uncone.errors import InputError
 from uncone.memory import check_memory
 from uncone.records.text import counted
 from uncone.rows.bytes import LocalFile
-from uncone.saturation.tables.tables import Table, files_in, of_rows
+from uncone.saturation.tables.tables import Table, of_rows
 
 _LARGEST_SCALAR = 2**16  # bytes: larger records are pictures or graphs, and are passed over
 _CUT = "is cut or still being written"
@@ -37,17 +37,12 @@ def checksum(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def events_in(folder: Path) -> list[Path]:
-    """The event files in the folder and below, by path: the older of a run first."""
-    return files_in(folder, is_events)
-
-
 def is_events(name: str) -> bool:
     return "tfevents" in name
 
 
 def read_events(files: list[Path], folder: Path) -> Table:
-    """A row for each scalar; a folder of event files is one run. What was written last of a step counts."""
+    """A row for each scalar; a folder of event files, the older first, is one run. The last value of a step counts."""
     size = sum(map(os.path.getsize, files))
     # a scalar takes 15 bytes of memory for a byte of its file
     check_memory(15 * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
@@ -76,7 +71,7 @@ class _DamagedError(Exception):
 
 
 def _records(file: LocalFile) -> Iterator[bytes]:
-    """The contents of small records, whose length is checked against its checksum and the size of the file."""
+    """The contents of small records, checked against their checksums and the size of the file."""
     at = 0
     while at < file.size:
         if file.size - at < 12:

@@ -4,18 +4,14 @@ from typing import Any
 
 from uncone.errors import InputError
 from uncone.saturation.tables.harness import read_json
-from uncone.saturation.tables.tables import Table, files_in, of_rows
+from uncone.saturation.tables.tables import Table, of_rows
 
 NAME = "trainer_state.json"
 _PASSED_OVER = ("_runtime", "_per_second", "_time", "_total_flos")
 
 
-def states_in(folder: Path) -> list[Path]:
-    return files_in(folder, NAME.__eq__)
-
-
-def read_states(files: list[Path], name: str) -> Table:
-    """`loss` and every `eval_...` of the longest history of each run; a later checkpoint repeats the earlier ones'."""
+def read_states(files: list[Path], source: Path) -> Table:
+    """`loss` and every `eval_...` of the longest history of each run: a later checkpoint repeats the earlier ones'."""
     runs = dict[Path, Mapping[str, Any]]()
     for file in files:
         state = read_json(file)
@@ -27,8 +23,8 @@ def read_states(files: list[Path], name: str) -> Table:
     rows = [row for run, state in runs.items() for row in _rows(state, run.resolve().name)]
     if not rows:
         how = "train with logging_steps or eval_steps"
-        raise InputError(f"expected losses in the log_history of {name}, got none: {how}")
-    return of_rows(rows, name)
+        raise InputError(f"expected losses in the log_history of {source}, got none: {how}")
+    return of_rows(rows, str(source))
 
 
 def _rows(state: Mapping[str, Any], model: str) -> Iterator[dict[str, Any]]:
