@@ -5,10 +5,10 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from uncone.atomic import write_text
 from uncone.errors import InputError, UnconeError, without_package
@@ -33,8 +33,7 @@ _FAR = 3.0  # neighbours this many times as far apart as the checkpoints on both
 _NAME_STEPS = "name the steps (steps=, --steps)"
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     path: Path
     step: int
 
@@ -46,8 +45,8 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
         inner = sorted(path for path in paths[0].iterdir() if path.is_dir() and _STEP.search(path.name))
         is_model = (paths[0] / "config.json").exists()
         if not (inner or is_model):
-            came = "got no folder that names a step, such as step1000: give their directories"
-            raise InputError(f"expected checkpoints in {paths[0]}, {came}")
+            how = "such as step1000: give their directories"
+            raise InputError(f"expected checkpoints in {paths[0]}, got no folder that names a step, {how}")
         paths = paths if is_model and len(inner) < 2 else inner
     if not paths:
         raise InputError("expected directories of checkpoints, got none: give one for each step")
@@ -56,8 +55,8 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
     for path in paths:
         if not path.exists():
             raise InputError(f"no checkpoint {path}: give directories that exist")
-    found = [Place(path, _step_of(path) if steps is None else int(steps[i])) for i, path in enumerate(paths)]
-    found.sort(key=lambda place: place.step)
+    numbers = map(_step_of, paths) if steps is None else map(int, steps)
+    found = sorted(map(Place, paths, numbers), key=lambda place: place.step)
     for first, second in pairwise(found):
         if first.step == second.step:
             came = f"got {first.path} and {second.path} at step {first.step}: leave one out, or {_NAME_STEPS}"
@@ -84,8 +83,8 @@ def _step_of(path: Path) -> int:
     step = state.get("global_step") if isinstance(state, dict) else None
     if type(step) is int and step >= 0:
         return step
-    came = f"such as step1000, or a global_step in its {NAME}, got neither: {_NAME_STEPS}"
-    raise InputError(f"expected a step in the name of {path}, {came}")
+    what = f"a step in the name of {path}, such as step1000, or a global_step in its {NAME}"
+    raise InputError(f"expected {what}, got neither: {_NAME_STEPS}")
 
 
 def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tuple[float, float]], list[str]]:

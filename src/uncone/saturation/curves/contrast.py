@@ -37,11 +37,6 @@ class Design:
     jitter: Array  # (b - 2, b): rows of unit length whose squares average to the variance of white jitter
     degrees: int
 
-    @property
-    def share(self) -> float:
-        """sqrt(1 / late + 1 / middle checkpoints)."""
-        return math.sqrt(1 / self.late.sum() + 1 / self.middle.sum())
-
 
 @dataclass(frozen=True, eq=False)
 class Contrasts:
@@ -114,11 +109,12 @@ def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
     rest = body - (body @ of.trend) @ of.trend.T
     squares = np.stack([np.einsum("mi,mi->m", rest @ p, rest) for p in of.residual], axis=1)
     squares = np.maximum(squares, _FLOOR)
-    jitter = np.sqrt(np.mean((body @ of.jitter.T) ** 2, axis=1))
-    compared = of.middle | of.late
-    sigma = jitter if errors is None else np.maximum(jitter, errors[:, compared].mean(1))
+    sigma = jitter = np.sqrt(np.mean((body @ of.jitter.T) ** 2, axis=1))
+    if errors is not None:
+        sigma = np.maximum(jitter, errors[:, of.middle | of.late].mean(1))
+    error = sigma * math.sqrt(1 / of.late.sum() + 1 / of.middle.sum())
     likelihood = -0.5 * (of.determinant + of.degrees * np.log(squares))
-    return Contrasts(y @ of.weights, sigma * of.share, jitter, squares / of.degrees, likelihood)
+    return Contrasts(y @ of.weights, error, jitter, squares / of.degrees, likelihood)
 
 
 def posteriors(likelihoods: Array) -> Array:

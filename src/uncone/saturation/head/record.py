@@ -16,9 +16,8 @@ class HeadExamination(Record):
     """The result of `examine_head`, a part for each question."""
 
     READING: ClassVar[str] = (
-        "Losses are those of this model on this text. A head that may be smaller here need not be on another text, "
-        "and a "
-        "loss that a low rank costs the trained head may be less for one that was trained with it."
+        "Losses are those of this model on this text. A head that may be smaller here need not be on another text, and "
+        "a loss that a low rank costs the trained head may be less for one that was trained with it."
     )
 
     verdict: str  # one sentence of the three parts
@@ -52,5 +51,4 @@ class HeadExamination(Record):
     def _contexts(self) -> Iterator[Block]:
         """The verdict of that record becomes a text."""
         for block in () if self.contexts is None else self.contexts.blocks():
-            is_verdict = isinstance(block, Heading) and block.level == 1
-            yield Bullets((block.text,), "lead") if is_verdict and isinstance(block, Heading) else block
+            yield Bullets((block.text,), "lead") if isinstance(block, Heading) and block.level == 1 else block

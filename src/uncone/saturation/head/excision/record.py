@@ -39,8 +39,8 @@ class Excision:
     def blocks(self) -> tuple[Block, ...]:
         columns = ("directions", "taken out", "energy", "change of loss", "alignment", "overlap")
         drawn = tuple(curve for curve in map(self._curve, _DIRECTIONS) if len(curve.x) > 1)
-        axes, mark = ("directions taken out", "nats a token"), (Mark(0.0, "y"),)
-        chart = Chart("excision", "Change of loss", *axes, drawn, marks=mark, log_x=True)
+        words, mark = ("excision", "Change of loss", "directions taken out", "nats a token"), (Mark(0.0, "y"),)
+        chart = Chart(*words, drawn, marks=mark, log_x=True)
         return section(
             "States without their dominant directions",
             Text(self.verdict, "lead"),

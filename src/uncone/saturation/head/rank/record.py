@@ -139,9 +139,9 @@ class RankCurve:
         return 1 - rank * (self.v + self.d) / (self.v * self.d)
 
     def blocks(self) -> tuple[Block, ...]:
-        size = f"{count(self.v)} x {self.d}"
         read = f"losses are read on {counted(self.held_out, 'held-out token')} of {count(self.tokens)}"
-        about = f"The full head, {size}, has a loss of {number(self.full_loss)} nats a token; {read}."
+        full = f"The full head, {count(self.v)} x {self.d}, has a loss of {number(self.full_loss)} nats a token"
+        about = f"{full}; {read}."
         kinks = tuple(f"{NAMES[line.method]}: {line.kink.reason}" for line in self.lines)
         return shown(
             Heading("How small the head may be", 2, about=about),
@@ -156,13 +156,16 @@ class RankCurve:
         )
 
     def _figure(self) -> Figure:
-        top = max(loss for line in self.lines for loss in line.losses)
-        bounds = [self._bound(line, top) for line in self.lines if line.method == "data_aware" and line.bounds]
-        drawn = (*map(self._curve, self.lines), *(curve for curve in bounds if set(curve.y) != {None}))
+        drawn = list(map(self._curve, self.lines))
+        top = 1.5 * max(loss for line in self.lines for loss in line.losses)  # no bound is drawn far above every loss
+        for line in self.lines:
+            heights = (self.full_loss + one.on_states for one in line.bounds if line.method == "data_aware")
+            if any(kept := tuple(y if y <= top else None for y in heights)):
+                drawn.append(Curve("bound of the data-aware one", drawn[0].x, kept, "even"))
         upper = Mark(self.full_loss + self.margin_nats, "y")
         marks = (Mark(self.full_loss, "y", f"full head {number(self.full_loss)}"), upper)
         axes = ("rank", "Loss against rank", "rank of the head", "loss (nats per token, held out)")
-        chart = Chart(*axes, drawn, marks=marks, log_x=len(self.ranks) > 1, spark="loss by rank")
+        chart = Chart(*axes, tuple(drawn), marks=marks, log_x=len(self.ranks) > 1, spark="loss by rank")
         chart = replace(chart, caption=f"Upper dashed line: {number(self.margin_nats)} nats above the full head.")
         return Figure("Loss against rank", (chart,), legend=tuple((c.style, c.name) for c in drawn))
 
@@ -171,24 +174,18 @@ class RankCurve:
         tips = tuple(f"rank {r}: {number(y)} ({signed(e)} ± {number(se)})" for r, y, e, se in errors)
         return Curve(NAMES[line.method], tuple(map(float, self.ranks)), line.losses, _STYLES[line.method], True, tips)
 
-    def _bound(self, line: RankLine, top: float) -> Curve:
-        """Not drawn far above every loss."""
-        heights = [self.full_loss + one.on_states for one in line.bounds]
-        kept = tuple(y if y <= 1.5 * top else None for y in heights)
-        return Curve("bound of the data-aware one", tuple(map(float, self.ranks)), kept, "even")
-
     def _answers(self) -> Table:
-        margin = f"within {number(self.margin_nats)} nats"
         rows = list[tuple[str | Cell, ...]]()
         for line in self.lines:
-            rank, low, high = (line.smallest.rank, line.smallest.low, line.smallest.high)
+            rank, low, high = line.smallest.rank, line.smallest.low, line.smallest.high
             interval = "" if low == high else " to ".join(count(end) if end else "none" for end in (low, high))
             answer: tuple[str | Cell, ...] = (Cell("none", interval), "", "")
             if rank is not None:
                 excess = signed(line.excess[self.ranks.index(rank)])
                 answer = (Cell(count(rank), interval, "strong"), self._saved(rank), excess)
             rows.append((NAMES[line.method], *answer))
-        columns = ("method", f"smallest rank {margin}", "parameters saved", "loss over the full head's")
+        smallest = f"smallest rank within {number(self.margin_nats)} nats"
+        columns = ("method", smallest, "parameters saved", "loss over the full head's")
         return Table(columns, tuple(rows), columns[1:])
 
     def _saved(self, rank: int) -> str:
@@ -228,7 +225,6 @@ class RankCurve:
     def _remedies(self) -> tuple[Block, ...]:
         if (one := self.remedy) is None:
             return ()
-        seeds = len(one.mixture)
         side = "is better than" if one.high < 0 else "is worse than" if one.low > 0 else "cannot be told from"
         verdict = (
             f"A mixture of {one.experts} softmaxes {side} one softmax on {one.width} columns of as many parameters: "
@@ -238,6 +234,7 @@ class RankCurve:
             ("mixture of softmaxes", count(one.mixture_parameters), ", ".join(map(number, one.mixture))),
             ("one wider softmax", count(one.wider_parameters), ", ".join(map(number, one.wider))),
         )
-        title = f"Held-out loss for each of {seeds} seeds, {counted(one.steps, 'step')} each on the same batches"
+        steps = f"{counted(one.steps, 'step')} each on the same batches"
         columns = ("head on frozen states", "parameters", "loss (nats per token)")
+        title = f"Held-out loss for each of {len(one.mixture)} seeds, {steps}"
         return Text(verdict), Table(columns, rows, columns[1:], title)
