@@ -16,7 +16,7 @@ MOST_VALUES = 100  # singular values that are kept of a matrix
 
 
 def entropy_to_uniform(squares: Array) -> float:
-    """How far a spectrum is from flat: KL(p || uniform) = ln d + sum p ln p in nats, from 0 to ln d.
+    """KL(p || uniform) = ln d + sum p ln p in nats, from 0 of a flat spectrum to ln d.
 
     p are the squared singular values (D,) over their sum. Godey et al. (2024, section 4.2) leave the normalisation of
     their singular entropy open: that of squares gives the figures of the paper, that of the values does not.

@@ -2,9 +2,9 @@
 
 A series that turns falls, then rises, and may recover at its end: it is fitted by isotonic parts. It turned only where
 they fit it better than a rise and a fall, either of which may lack, by more than a series without a turn would give by
-chance. The gain is divided by what is left of the fit, here and in each simulated series, since parts take wander for a
-shape in both. A little of the noise between neighbours is added to what is left: else parts that go through every point
-make all gains alike. Noise may be autocorrelated: every draw has one of the correlations, by their chance here.
+chance. The gain is over what is left of the fit, since parts take wander for a shape in simulated series too; with a
+little of the noise between neighbours, since parts that go through every point would make all gains alike. Noise may be
+autocorrelated: every draw has one of the correlations, by their chance here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator,
     """The turn of a series `y` over ascending steps `x`, a valley unless `peak`; None of fewer than `FEWEST` points.
 
     `normal` are standard normal numbers (2, B, n), for draws without a turn and with it: series that share them have
-    noise that goes together. The `generator` is for correlations and variances.
+    noise that goes together. The `generator` draws correlations and variances.
     """
     y = -y if peak else y
     start = _warm_up(y)
@@ -105,8 +105,8 @@ def probability_before(first: Turn, second: Turn) -> float:
 class _Parts:
     """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
 
-    Of each row `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left` and a
-    little noise, and `place` the middle of the lowest block.
+    `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left` and a little
+    noise, and `place` the middle of the lowest block.
     """
 
     def __init__(self, y: Array) -> None:

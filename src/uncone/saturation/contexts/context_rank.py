@@ -41,10 +41,6 @@ def context_rank(
         seed: of the shuffled tokens and of the intervals.
         progress: called with (the step, done, in all).
 
-    Returns:
-        `ContextRank`: curves of W-error of the text and of both nulls, their differences with intervals, and the
-        verdict, which rests on the difference from shuffled tokens.
-
     Raises:
         InputError: no such file or tokenizer, fewer than `order` tokens, no scipy.
     """

@@ -52,12 +52,11 @@ def context_rank(
     is the least relative error of a matrix of rank d (Eckart and Young 1936). It is taken of three matrices: all
     contexts, those seen at least 5 times, and rows times the root of their counts. Each stands beside two nulls: the
     same tokens in a random order ("shuffled"), and the contexts as they are with the tokens after them in a random
-    order ("next shuffled"), which keeps the counts of contexts. Only the difference says something of language: without
-    any structure sigma_i^2 of contexts seen once is the number of times that a token follows.
+    order ("next shuffled"). Only the difference says something of language: without any structure sigma_i^2 of contexts
+    seen once is the number of times that a token follows.
 
-    Intervals are over 40 blocks of the stream. A context that stands in several blocks gets one by lot. The singular
-    vectors are held, which is right to first order. Both sides of a difference from "next shuffled" draw the same
-    blocks, as their contexts are the same.
+    Intervals are over 40 blocks of the stream; a context that stands in several gets one by lot. The singular vectors
+    are held, which is right to first order. Both sides of a difference from "next shuffled" draw the same blocks.
     """
     ids, ends = _joined(texts, whole_number(order, "order"))
     whole_number(seed, "seed", 0)
@@ -124,8 +123,8 @@ def count_followers(ids: Array, ends: Array, order: int, shuffle: Callable[[Arra
 class ContextMatrix:
     """W* of one kind: its rows with a single token as weights of that token, the others as a sparse matrix.
 
-    Rows with a single 1 add to one entry of the diagonal of W*^T W*. A token that only such rows have is an eigenvector
-    alone. So the products are of the tokens and rows that are left.
+    Rows with a single 1 add to the diagonal of W*^T W*. A token that only such rows have is an eigenvector alone. So
+    the products are of the tokens and rows that are left.
     """
 
     def __init__(self, found: Followers, kind: Kind) -> None:

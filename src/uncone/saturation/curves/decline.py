@@ -1,7 +1,7 @@
 """Does a curve over checkpoints decline late? Two windows against its jitter, and its peak against chance.
 
-A curve declined only where both tests say so. Families of curves are corrected after Holm, and share what is known of
-their jitter: its correlation, and its size over the standard errors.
+Families of curves are corrected after Holm, and share what is known of their jitter: its correlation, and its size over
+the standard errors.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -251,11 +251,8 @@ def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: 
 
 
 def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
-    """A note where the standard errors have another unit than the values, as percents beside fractions.
-
-    Errors are too large where neither the jitter nor the range of the curve bears them out, or of shares a test of few
-    items.
-    """
+    """A note where the standard errors have another unit than the values, as percents beside fractions: neither the
+    jitter nor the range of the curve, or of shares a test of few items, bears them out."""
     if curve.errors is None or not jitter > 0:
         return
     error, values = float(np.median(curve.errors)), curve.values

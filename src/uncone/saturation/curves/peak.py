@@ -1,8 +1,7 @@
 """How far does a curve that never declines end below its highest value, by chance?
 
-A bootstrap from the isotonic fit of the curve estimates this chance by counting. Here each draw is made to reach that
-far and is weighted by how likely it was (Adler, Blanchet and Liu 2012), so that a chance of 1e-9 takes as few draws as
-one of 0.1: correction for hundreds of curves needs such chances.
+Each draw is made to reach that far and is weighted by how likely it was (Adler, Blanchet and Liu 2012), so that a
+chance of 1e-9, as correction for hundreds of curves needs, takes as few draws as one of 0.1.
 """
 
 from collections.abc import Callable

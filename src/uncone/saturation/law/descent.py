@@ -30,8 +30,7 @@ def descend(
     """Where each of S descents ends, (S, 5), and the sums of Huber's losses there, (S,).
 
     Args:
-        theta: where they start, (S, 5): a, alpha, b, beta, e, of ln L = ln(exp(a - alpha x0) + exp(b - beta x1) +
-            exp(e)).
+        theta: where they start, (S, 5): a = ln A, alpha, b = ln B, beta, e = ln E.
         free: which of the five move, (5,) or of each descent (S, 5).
         x: ln N and ln T of the runs, (2, R).
         y: ln L, (R,) or of each descent (S, R).

@@ -48,9 +48,6 @@ def fit_scaling_law(
         resamples: how many for the intervals; 0 leaves them out.
         progress: called with (the step, done, in all).
 
-    Returns:
-        Constants with intervals, runs with their gaps (loss / prediction - 1), and the mean gap of the runs held out.
-
     Raises:
         InputError: columns that are missing, numbers that are not above 0, fewer runs than constants, or runs that do
             not tell the constants apart.

@@ -25,9 +25,9 @@ CHI_SQUARE = 3.841459  # the 95% quantile of one degree of freedom, below which 
 class Uncertainty:
     """Fits of simulated runs: the law's prediction for each run, times log-normal noise of the size that was found.
 
-    An interval is studentised, as a percentile bootstrap of few runs is too narrow: the error of each simulated fit is
-    divided by the noise of this fit, and the quantiles are multiplied by that of the real one. Intervals of constants
-    are not turned about the estimate, since a badly known constant is skewed the way its fits are.
+    A percentile bootstrap of few runs is too narrow, so that intervals are studentised: the error of each simulated fit
+    is divided by its noise and multiplied by that of the real fit. Intervals of constants are not turned about the
+    estimate, since a badly known constant is skewed the way its fits are.
     """
 
     problem: Problem
@@ -100,11 +100,8 @@ def uncertainty(
 ) -> Uncertainty:
     """Simulate the runs `resamples` times and fit each, warm from the law, with all constants and without each.
 
-    The deviance of a rise of Huber's sum is scaled to have the distribution of one chi-square with many runs; its
-    quantile is taken from the simulated fits, as there are few.
-
-    Raises:
-        InputError: few resamples.
+    A rise of Huber's sum is scaled to be a chi-square with many runs; its quantile is taken from the simulated fits, as
+    there are few.
     """
     if resamples < _FEWEST:
         raise InputError(f"expected at least {_FEWEST} resamples, got {resamples}: 1,000 is usual")

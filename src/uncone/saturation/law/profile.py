@@ -14,11 +14,11 @@ _E = 4
 
 @dataclass(frozen=True)
 class Profile:
-    """The search for both ends of the interval of each constant, all constants at once, up to `Problem.limits`.
+    """The search for both ends of the interval of each constant, all at once, up to `Problem.limits`.
 
-    The sum has several valleys, so that each value is refitted from many starts: the law, the law without one of its
-    terms, the simulated fits nearest to the value, and the fits at its neighbours. E is searched as E, since the runs
-    often allow an E of 0.
+    The sum has several valleys. So each value is refitted from many starts: the law, the law without one of its terms,
+    the simulated fits nearest to the value, and the fits at its neighbours. E is searched as E, since runs often allow
+    an E of 0.
     """
 
     problem: Problem

@@ -25,8 +25,8 @@ def excise(
     """Take dominant directions out of the states: do the loss and the alignment with the head change?
 
     With V_k the k leading eigenvectors of the states' second moment E[h h'], states become h - V_k V_k' h ("raw"). With
-    those of their covariance they become h - V_k V_k' (h - mean h) ("centred"): the mean stays. Random orthonormal
-    directions are taken out as raw ones are.
+    those of their covariance they become h - V_k V_k' (h - mean h) ("centred"). Random orthonormal directions are taken
+    out as raw ones are.
 
     The alignment is the cosine of the matrices S, the second moment (covariance) of the states, and G, the products W'W
     of the head without its mean row (of the head as stored, where logits are capped),

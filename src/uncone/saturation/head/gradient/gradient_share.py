@@ -24,10 +24,9 @@ def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | N
 
         share of squared norms = ||P g||^2 / ||g||^2,  g = softmax(z) - onehot(y)
 
-    P is the orthogonal projector on the columns of the head W (V, D), whose product with a change of a state is all
-    that the state can do to the logits (Godey and Artzi 2026). As g sums to 0 and a constant changes no probability,
-    the mean row of W is first taken from every row. Capped logits have no such gauge: then g is taken at the head's
-    product, through the cap, and W as it is stored.
+    P is the orthogonal projector on the columns of the head W (V, D): a change of a state can do no more to the logits
+    (Godey and Artzi 2026). As g sums to 0 and a constant changes no probability, the mean row of W is first taken from
+    every row. With capped logits g is taken at the head's product, through the cap, and W as it is stored.
 
     A random subspace of r dimensions keeps r / (V - 1) of the squared norm of any sum-zero g in expectation (r / V of
     any g). Of the norm it keeps the mean of the root of a Beta((r / 2), (V - 1 - r) / 2) variable,
