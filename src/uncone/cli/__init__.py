@@ -4,7 +4,7 @@ from uncone.errors import without_package
 
 try:
     from uncone.cli.program import app, main
-except ModuleNotFoundError as error:  # as of cyclopts, where uncone was installed without what it needs
+except ModuleNotFoundError as error:  # of cyclopts
     missing = without_package(error, "the command line")
     if missing is None:
         raise

@@ -35,7 +35,7 @@ _BEYOND: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "compare": lambda record, arguments: arguments.get("fail_on") == "worse" and record.worse,
 }  # where a result is beyond what was asked for: the command ends with status 2
 _IN_FULL = {"diagnose": "diagnosis.advice.with_whole_paths", "repair": "repairs.repair.with_whole_names"}
-"""A record is passed on and holds the ends of paths; on a terminal its commands can be pasted."""
+"""Records hold the ends of paths, as they are passed on; on a terminal their commands can be pasted."""
 _SEQUENCES = (Sequence, Iterable, list, tuple)
 _SECTIONS = re.compile(r"^(Args|Returns|Raises|Example|Attributes):$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
@@ -94,7 +94,7 @@ def _hand_over(
         return
     shown = record
     if getattr(record, "selection", None) is not None:
-        hand_over(record.selection)  # is printed by itself, and kept with the rest
+        hand_over(record.selection)  # is printed alone, and kept with the rest
         shown = replace(record, selection=None)
     if name in _IN_FULL:
         file, _, function = _IN_FULL[name].rpartition(".")
@@ -129,7 +129,7 @@ def _option(name: str, hint: Any, default: Any) -> Any:
     role, bare = role_in(hint), _bare(hint)
     marks: list[Any] = [role] if role else []
     several = [get_args(one)[0] for one in _choices(bare) if get_origin(one) in _SEQUENCES]
-    if role is Role.READ:  # where a file may stand a sequence is what is in memory, unless of paths
+    if role is Role.READ:  # a sequence is in memory, unless of paths
         several = list(filter(_is_path, several))
     if _values_of_pairs(hint) is not None:
         several = [str]

@@ -81,11 +81,11 @@ def release(name: Literal["stdout", "stderr"]) -> bool:
     """Flush a stream, or close it and say so: at exit Python would flush it again, with another status."""
     stream = getattr(sys, name)
     try:
-        if stream is not None:  # it was closed before the program began
+        if stream is not None:  # else closed before the program began
             stream.flush()
         return False
     except (OSError, ValueError):
-        with suppress(OSError, ValueError):  # not a file, as under a test: Python flushes nothing of it
+        with suppress(OSError, ValueError):  # no file, as under a test: Python does not flush it
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)

@@ -15,7 +15,7 @@ Json = Annotated[Path | None, Role.WRITE, Option(help="Write the whole result to
 Html = Annotated[Path | None, Role.WRITE, Option(help="Write a page with pictures to this file, for people.")]
 
 _ENDINGS = {"html": (".html", ".htm"), "json": (".json",), "markdown": (".md", ".markdown")}
-"""Programs go by them: a page that is called report.json opens in none."""
+"""Programs go by them: none opens a page that is called report.json."""
 
 
 def check_files(bound: BoundArguments) -> None:
@@ -30,7 +30,7 @@ def check_files(bound: BoundArguments) -> None:
     if _given(bound, Role.SPEC):
         from uncone.model.open import check_targets_apart, open_spec
 
-        for name, value in bound.arguments.items():  # found here, so that the command need not find it again
+        for name, value in bound.arguments.items():  # opened once, for the command too
             if role_of(bound.signature.parameters[name]) is Role.SPEC and value is not None:
                 several = isinstance(value, tuple | list)
                 bound.arguments[name] = type(value)(map(open_spec, value)) if several else open_spec(value)

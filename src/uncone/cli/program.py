@@ -15,7 +15,7 @@ _HELP = (
 )
 _usual = Parameter(negative="")
 app = App(name="uncone", help=_HELP, version=__version__, default_parameter=_usual)
-app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `end` is never asked
+app.suppress_keyboard_interrupt = False  # else it leaves without a word
 app.command(report)
 _groups = {name: App(name=name, help=told, default_parameter=_usual) for name, told in GROUPS.items()}
 for group in _groups.values():
@@ -60,8 +60,8 @@ def _run(tokens: list[str]) -> None:
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         check_files(bound)
         command(*bound.args, **bound.kwargs)
-    except SystemExit as done:  # cyclopts leaves the program after a command that is done, too
+    except SystemExit as done:  # cyclopts leaves the program after any command
         if done.code:
             raise
     if sys.stdout is not None:
-        sys.stdout.flush()  # here a full disk can still be told
+        sys.stdout.flush()  # a full disk can still be reported

@@ -7,9 +7,9 @@ import numpy as np
 from uncone.memory import check_memory, uninitialised
 from uncone.statistics.arrays import Array
 
-BLOCK = 32  # vectors a step: an eigenvalue of this multiplicity is still found whole
+BLOCK = 32  # vectors a step: eigenvalues of this multiplicity are found whole
 RESIDUAL = 1e-4
-"""||G u - lambda u|| of each pair, of its eigenvalue, which errs by about the square of it over the next gap."""
+"""||G u - lambda u|| over lambda; the eigenvalue errs by about its square over the next gap."""
 
 
 def leading_pairs(

@@ -14,7 +14,7 @@ from uncone.statistics.holm import holm
 
 Points = Sequence[tuple[float, float]]
 GEOMETRY = ("head_entropy_centered", "head_entropy", "logit_entropy", "states_anisotropy")
-"""The series that stand for the geometry; the first that is known gives the sentence."""
+"""The first of these series that is known stands for the geometry."""
 LOSSES = ("loss", "text_loss")
 _MOST = 200  # points of a series: longer ones become means of neighbours
 
@@ -50,14 +50,14 @@ def find_turns(
         own = np.random.default_rng([seed, 1])  # the same for all, so that equal series get equal answers
         normal = own.standard_normal((2, draws, len(x)))
         if loss is not None:
-            # Checkpoints that the loss has too share its noise, as far as both go up and down together.
+            # at checkpoints that the loss has too, it shares the noise as far as both move together
             together = _correlation((x, y), thinned[loss]) if name != loss else 1.0
             normal = together * shared[:, :, np.searchsorted(steps, x)] + math.sqrt(1 - together**2) * normal
         turn = find_turn(x, y, normal, own, peak=NAMED[name].peak)
         if turn is not None:
             found[name] = turn
     p = dict[str, float]()
-    for is_named in (True, False):  # what the sentence may name, and the other series, are questions of their own
+    for is_named in (True, False):  # what the sentence may name is a family
         family = [name for name in found if (name in LOSSES + GEOMETRY) is is_named]
         p |= zip(family, holm([found[name].p for name in family]), strict=True)
     rows = list[SeriesTurn]()

@@ -19,13 +19,13 @@ from uncone.statistics.isotonic import rising
 
 FEWEST = 8  # checkpoints that a turn is sought in
 DRAWS = 1000
-LEVEL = 0.02  # a series turned where its p, corrected by Holm over its family of series, is at most this
-SURE = 0.95  # how likely an order must be to be named; and the share of draws in an interval
+LEVEL = 0.02  # the most p of a turn, after Holm over its family of series
+SURE = 0.95  # of an order that is named; and the share of draws in an interval
 _WARM_UP, _GAIN = 3, 20.0
-"""A start that goes the other way is left out in the first third of a series, where that saves so many variances."""
+"""A start that goes the other way is left out of the first third, where that saves so many variances."""
 _AT_ONCE = 2**20  # numbers of the series that are fitted at once
 _TRIED, _HIGHEST = 24, 0.98
-_ROUGH = 0.02  # of the variance that second differences have, for each point: what a fit leaves at least
+_ROUGH = 0.02  # of the variance of second differences: what a fit leaves at least for each point
 
 _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
@@ -39,7 +39,7 @@ class Turn:
     high: float
     p: float  # how often a series that never turns would look so
     correlation: float
-    start: int  # the place of the first checkpoint that was used: before it the series went the other way
+    start: int  # the first place that was used: before it the series went the other way
     draws: Array  # bootstrapped times
 
 
@@ -88,7 +88,7 @@ def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator,
     wander = _noise_of(y, straight) if wander is None else noise
     chance = None if wander is None else _Parts(straight + wander.draw(normal[0], generator)).gain
     p = 1.0 if chance is None else (1 + int((chance >= observed.gain[0]).sum())) / (1 + len(chance))
-    # A turn may lie anywhere between its checkpoint and the middle to the next.
+    # a turn may lie anywhere up to the middle to the next checkpoint
     draws = np.interp(places + generator.uniform(-0.5, 0.5, len(places)), np.arange(len(x)), x)
     at, tail = float(np.interp(place, np.arange(len(x)), x)[0]), (1 - SURE) / 2
     low, high = np.quantile(draws, (tail, 1 - tail))
@@ -116,7 +116,7 @@ class _Parts:
         fits = _all_falling([y, -y, -y[:, ::-1], *(y[:, :end][:, ::-1] for end in ends)])
         falling, rises = next(fits), next(fits)[0]
         recovery = np.column_stack([np.zeros(b), next(fits)[0]])[:, ::-1]  # of the ends from each place on, that fall
-        # Without a turn a series rises, then falls, and either may lack: k points rise.
+        # without a turn k points rise and the rest falls
         straight = np.column_stack([np.zeros(b), rises]) + recovery
         self.straight, unturned = straight.argmin(axis=1), straight.min(axis=1)
         self.left = np.full(b, np.inf)
@@ -128,7 +128,7 @@ class _Parts:
 
     def _take(self, end: int, falling: _Ends, rising: _Ends, recovery: Array) -> None:
         """The parts whose recovery begins at `end`, on the rows where they are better than those before."""
-        squares = falling[0][:, :end].copy()  # the fit rises after k; after the last it falls all the way
+        squares = falling[0][:, :end].copy()  # the fit rises after k
         squares[:, :-1] += rising[0][:, ::-1][:, 1:]
         rows, k = np.arange(len(squares)), squares.argmin(axis=1)
         following = np.minimum(k + 1, end - 1)
@@ -251,7 +251,7 @@ def _warm_up(y: Array) -> int:
     most = min(len(y) // _WARM_UP, len(y) - FEWEST)
     if most < 1:
         return 0
-    # Row s has a steep fall in the place of its first s points, which any fit passes through.
+    # in row s a steep fall, through which any fit passes, replaces the first s points
     places, top = np.arange(len(y)), float(y.max()) + float(np.ptp(y)) * np.arange(len(y), 0, -1)
     rows = np.where(places < np.arange(most + 1)[:, None], top, y)
     left = _Parts(rows).left

@@ -19,10 +19,10 @@ from uncone.statistics.blocks import FEWEST_BLOCKS, draws
 from uncone.statistics.leading import leading_pairs
 from uncone.threads import share
 
-Spectrum = tuple[Array, Array]  # W-errors, and what is left in each block: as `ContextMatrix.spectrum` has them
+Spectrum = tuple[Array, Array]  # of `ContextMatrix.spectrum`
 KINDS: tuple[Kind, ...] = ("all", "seen", "weighted")
 NULLS = ("shuffled", "next shuffled")
-SEEN = 5  # occurrences of a context from which on its distribution says something
+SEEN = 5  # occurrences from which on a context's distribution says something
 HALF = 0.5
 _BLOCKS, _ROWS_AT_ONCE = 40, 8192
 
@@ -113,7 +113,7 @@ def count_followers(ids: Array, ends: Array, order: int, shuffle: Callable[[Arra
     starts = starts[np.searchsorted(ends, starts, "right") == np.searchsorted(ends, starts + length, "right")]
     where = np.zeros(len(starts), np.int64)
     for step in range(length):
-        # numbered again at each token, so that a number of context and token fits into 64 bits
+        # numbered again at each token: context and token fit into 64 bits
         where = np.unique(where * vocabulary + ids[starts + step], return_inverse=True)[1].astype(np.int64)
     token = ids[starts + length]
     keys, counts = np.unique(where * vocabulary + (shuffle(token) if shuffle else token), return_counts=True)
@@ -200,7 +200,7 @@ def _curve(kind: Kind, source: str, matrix: ContextMatrix, errors: Array, left: 
         drawn = _drawn(left)
         crossed = np.where((drawn <= HALF).any(1), (drawn <= HALF).argmax(1), drawn.shape[1])
         low, high = np.quantile(crossed, [0.025, 0.975])
-        # a draw that does not cross within the dimensions computed has no upper end
+        # no upper end where a draw does not cross within the dimensions computed
         interval = (min(float(low), half), max(float(high), half)) if high < drawn.shape[1] else None
     at = [0, *np.unique(np.geomspace(1, max(len(errors) - 1, 1), 120).round().astype(int)).tolist()]
     estimate = Estimate(None if half is None else float(half), interval)

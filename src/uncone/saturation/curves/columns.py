@@ -28,11 +28,11 @@ ROLES: dict[str, tuple[str, ...]] = {
     "batch_size": ("batch_size", "train_batch_size", "global_batch_size"),
     "weight_decay": ("weight_decay", "wd"),
 }
-"""What a column may be for, and the names that are known for it."""
+"""What a column may be for, and its known names."""
 Codes = npt.NDArray[Any]  # (n,): whole numbers that are equal where the rows' names are
 _OF_FAMILY = ("task", "metric", "suite", "shots")
 _ROWS_A_CURVE = 3
-"""A further column tells curves apart only where each keeps so many rows: a time of day would make each row a curve."""
+"""A further column tells curves apart only where each keeps so many rows: else a time makes each row a curve."""
 
 
 def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -67,7 +67,7 @@ def curves_of(
         raise InputError(f"expected rows in {table.name}, got none: give a table with at least one curve")
     roles = roles_of(table, columns)
     if "metric" not in roles and roles["value"].casefold() not in ROLES["value"]:
-        # a column of values called eval_loss says what they are
+        # such as eval_loss
         table = replace(table, columns={**table.columns, "": Cells(repeat(roles["value"], len(table)))})
         roles["metric"] = ""
     _check_metrics(table, roles, [*lower, *higher])

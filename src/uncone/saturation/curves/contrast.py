@@ -15,9 +15,9 @@ from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.tails import log_tail, point_of
 
 BODY, MIDDLE, LATE = 0.2, (0.22, 0.52), 0.77
-"""Shares of the training: from where on jitter is read, and the two windows that are compared."""
+"""Shares of the training: where jitter is read, and the two windows that are compared."""
 FEWEST, FEWEST_IN_WINDOW = 10, 2  # checkpoints from `BODY` on, and in each window
-_FLOOR = 1e-18  # of a residual sum of squares, where a curve is drawn without any jitter
+_FLOOR = 1e-18  # of a sum of squares, for curves without any jitter
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Design:
     variance: Array  # (K,): of the contrast, for jitter of variance 1
     correlation: Array  # (K, n, n)
     root: Array  # (K, n, n): Cholesky's factor of `correlation`
-    jitter: Array  # (b - 2, b): rows of unit length whose squares average to the variance of white jitter
+    jitter: Array  # (b - 2, b): unit rows whose squares average to the variance of white jitter
     degrees: int
 
 
@@ -105,7 +105,7 @@ def _second_differences(steps: Array) -> Array:
 def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
     """Of curves `y` (m, n), where higher is better, with the standard errors of their values, if there are any."""
     body = y[:, of.body]
-    # P takes out the trend, but the rounding of a large one would pass for jitter that depends on the BLAS.
+    # P takes out the trend too, but the rounding of a large one would pass for jitter
     rest = body - (body @ of.trend) @ of.trend.T
     squares = np.stack([np.einsum("mi,mi->m", rest @ p, rest) for p in of.residual], axis=1)
     squares = np.maximum(squares, _FLOOR)

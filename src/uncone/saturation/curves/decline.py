@@ -22,17 +22,17 @@ from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.holm import holm
 from uncone.statistics.tails import NORMAL
 
-START = 0.005  # share of the training whose checkpoints are passed over: a model knows nothing yet
+START = 0.005  # of the training: before, a model knows nothing
 STURDY = 0.025  # the level of the contrast, one-sided
-MOST_CHECKPOINTS = 128  # a longer curve, as a log of the loss at every step, is averaged to so many
+MOST_CHECKPOINTS = 128  # a longer curve is averaged to so many
 
 _MOST_NAMED = 4
 _ODD, _FEW_ITEMS = 20.0, 30
-"""Standard errors so many times the jitter, or as of a test of fewer items, are those of another unit."""
+"""Standard errors of another unit: so many times the jitter, or as of a test of fewer items."""
 
 Family = tuple[str, str, str, str]
 Ratios = Mapping[Family, tuple[Array, int]]
-"""How many times their errors values of a family deviate, (K,), and its degrees of freedom."""
+"""Deviation of a family's values over their errors, (K,), and its degrees of freedom."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +44,11 @@ class Curve:
     values: Array  # (n,)
     errors: Array | None = None  # standard errors of the values, (n,)
     lower: bool = False  # less is better
-    guessed: str = ""  # the name of a metric of which nobody said which way is better
+    guessed: str = ""  # the metric, where nobody said which way is better
     logarithm: bool = False  # ln(value) is judged: of a perplexity, whose jitter grows with it
     suite: str = ""
     shots: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)  # beside the verdict, such as the batch size
+    settings: Mapping[str, str] = field(default_factory=dict)  # such as the batch size
     fault: str = ""  # why it is undecided
     notes: tuple[str, ...] = ()
 

@@ -22,11 +22,11 @@ _HIGHER = _LIKELIHOODS | _set(
     "success solved correct sensitivity specificity kappa jaccard nmi ari improvement gain truthfulness"
 )
 _SPLITS = _set("train training val valid validation test eval dev mean avg average total step epoch")
-"""Words that say nothing of what is measured: the task's name says it, as in the tag loss/val."""
+"""With such words alone the task says what is measured, as in the tag loss/val."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHARES = "(?:acc|accuracy|f1|auc|auroc|iou|precision|recall|bleu)(?![a-z])"
 _TURNED = re.compile(rf"(?:one[\W_])?minus[\W_]|no[nt][\W_]|[-\u2212]|1\s*[-\u2212]\s*(?={_SHARES})")
-"""A name that begins so says the opposite of the rest."""
+"""Such a beginning turns the rest of a name."""
 
 
 def is_lower_better(metric: str, task: str = "") -> bool | None:

@@ -91,7 +91,7 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
         slope = shape * (of.correlation[k, j] * shape[j, None] - of.correlation[k, -1] * shape[-1])
         slope /= deviation[:, None] ** 2
         rest = drawn.values[k, draws] * shape
-        rest -= slope * (rest[draws, j] - rest[:, -1])[:, None]  # what is independent of (value j) - (last value)
+        rest -= slope * (rest[draws, j] - rest[:, -1])[:, None]  # independent of (value j) - (last value)
         wide = drawn.scale if noise.degrees >= NORMAL else drawn.scale * np.sqrt(noise.degrees + t**2)
         values = mean[i] + noise.scale[i][k][:, None] * (slope * (t * deviation)[:, None] + rest * wide[:, None])
         reached = values[:, :-1] - values[:, [-1]] >= reach[i]

@@ -10,10 +10,10 @@ from uncone.threads import share
 _TERMS = (slice(0, 2), slice(2, 4), slice(4, 5))  # the constants of each term: a and alpha, b and beta, e
 _AT_ONCE = 32_768  # numbers in an array: those of a step stay in a core's cache
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
-"""The least damping is above the rounding of the sums, so that every step can be solved for."""
+"""The least is above the rounding of the sums, so that every step can be solved for."""
 _LEAST, _TINY = 1e-20, 1e-300
-"""A term that is no part of L has squares below the range of float32: it is kept small beside others."""
-_TURN = 1e-2  # with more damping steps are of reweighted squares; with less they go over to Newton's
+"""A term that is no part of L has squares below the range of float32."""
+_TURN = 1e-2  # steps are of reweighted squares at more damping, and near Newton's at less
 
 
 def descend(
@@ -117,7 +117,7 @@ def _piece(
     eye, least = np.eye(int(used.sum())), max(_LEAST_DAMPING, 50 * float(np.finfo(dtype).eps))
     for _ in range(steps if used.any() else 0):
         normal, slope = sums.normal(shares, residuals, damping)
-        # A constant that is held, or pushed against its limit, takes no part in the step.
+        # a constant that is held, or pushed against its limit, takes no step
         moves = np.where(slope > 0, theta > low, theta < high)[:, used]
         normal, slope = normal[:, used][:, :, used] * (moves[:, :, None] & moves[:, None]), slope[:, used] * moves
         size = np.einsum("spp->sp", normal)

@@ -15,7 +15,7 @@ from uncone.saturation.law.descent import descend
 
 CONSTANTS = ("A", "alpha", "B", "beta", "E")
 DELTA = 1e-3
-"""Where Huber's loss turns from squares to sizes, in log loss (Hoffmann et al. 2022)."""
+"""Where Huber's loss of ln L turns from squares to sizes (Hoffmann et al. 2022)."""
 _LEVELS, _POWERS = tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0)
 GRID = (_LEVELS, _POWERS, _LEVELS, _POWERS, (-1.0, -0.5, 0.0, 0.5, 1.0))
 """The 4,500 starts of Hoffmann et al. 2022, approach 3: a = ln A, alpha, b = ln B, beta, e = ln E."""
@@ -135,7 +135,7 @@ class Problem:
         ends, sums = np.empty(theta.shape), np.empty(len(theta))
         free = self.free & (np.arange(5) != np.full(len(theta), held)[:, None])
         for of_a, of_b in itertools.product((False, True), repeat=2):
-            # About the mean of ln N, a and alpha are apart; but a given ln A is the value at N = 1.
+            # about the mean of ln N, a and alpha are apart; but a given ln A is at N = 1
             rows = np.flatnonzero((free[:, 0] == of_a) & (free[:, 2] == of_b))
             if len(rows):
                 shift = np.where([of_a, of_b], self.x.mean(1), 0.0)

@@ -18,7 +18,7 @@ _FEWEST, _STEPS = 100, 80
 RUNS_A_CONSTANT = 3
 """With fewer the bootstrap interval held a planted constant in 91.6 % of simulations (12 runs, five constants)."""
 _ANYWHERE = 1e6  # high over low: so wide an interval of losses says nothing
-CHI_SQUARE = 3.841459  # the 95% quantile of one degree of freedom, below which no threshold falls
+CHI_SQUARE = 3.841459  # the 95% quantile of one degree of freedom: the least threshold
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Uncertainty:
     noise: float  # standard deviation of ln L about the law, over runs less constants
     drawn: Array  # `theta` of the simulated fits, (B, 5)
     noises: Array  # of each of them, (B,)
-    thresholds: dict[int, float]  # of each free constant: how far its deviance may rise within its profile interval
+    thresholds: dict[int, float]  # of each free constant: how far its deviance may rise
     seed: int
 
     def constants(self) -> dict[int, Ends]:
@@ -91,7 +91,7 @@ class Uncertainty:
     def _quantiles(self, errors: Array) -> Array:
         """(2, k): of simulated errors (B, k), each as if its fit had found the noise of the real one."""
         ratios = errors / self.noises[:, None] * self.noise
-        # of B + 1 draws, as the truth is one more (Davison and Hinkley 1997, section 2.4): else B hold too little
+        # of B + 1 draws, as the truth is one more (Davison and Hinkley 1997, section 2.4)
         return np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0, method="weibull")
 
 

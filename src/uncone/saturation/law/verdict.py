@@ -6,8 +6,8 @@ from uncone.saturation.law.fit import GRID
 from uncone.saturation.law.intervals import RUNS_A_CONSTANT
 from uncone.saturation.law.record import COUNTED, Gap, LawConstant, LawRun, ends, share, short
 
-FEW_SPARE = 3  # runs beyond the constants below which the noise is hardly known
-FAR = 4.0  # how many times smaller or larger than all fitted runs a run is that the law says little of
+FEW_SPARE = 3  # runs beyond the constants: with fewer the noise is hardly known
+FAR = 4.0  # times smaller or larger than all fitted runs: the law says little there
 
 _TERMS = {
     "A": "the loss of these runs does not depend on N, and alpha means nothing",

@@ -10,7 +10,7 @@ from uncone.records.text import cut_label
 from uncone.rows import Array
 
 MOST_AS_GIVEN, MOST_TEXTS = 2**16, 2**18
-"""Different cells that are kept as they came; beyond these numbers are float64, and further texts become None."""
+"""Different cells that are kept; beyond, numbers become float64, and texts None."""
 
 
 def number_of(cell: Any) -> float | None:

@@ -20,7 +20,7 @@ HOW = "give a table with a header in CSV, TSV, JSON lines or Parquet"
 LARGEST_JSON = 256 * 2**20
 _MOST_COLUMNS = 1000
 _TAKEN, _TAKEN_WHOLE, _UNPACKED = 8, 30, 5
-"""Bytes of memory for a byte of a table, of an array of JSON, which is parsed whole, and of a packed file."""
+"""Bytes of memory for a byte of a table, of an array of JSON, and of a packed file."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from uncone.saturation.head.rank.truncation import gauge
 from uncone.statistics.blocks import block_sums, ratio_interval
 
 Tensor = torch.Tensor
-NEAR = 2.0  # kept within this factor of what a random subspace keeps is what counting dimensions predicts
-_RANK = 1e-6  # directions of the head below this share of its largest singular value pass nothing back
+NEAR = 2.0  # within this factor of a random subspace, counting dimensions predicts what is kept
+_RANK = 1e-6  # of the largest singular value: smaller directions pass nothing back
 
 
 def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | None = None) -> GradientShare:
@@ -62,7 +62,7 @@ def column_space(head: Tensor, cap: float | None) -> Tensor:
     keep = values > max(float(values[-1]), 0) * _RANK**2 + torch.finfo(torch.float64).tiny
     if not bool(keep.any()):
         raise UndefinedMeasure("the head's rows are all the same: it passes no gradient back")
-    # the second QR leaves no error of the eigenvectors of close values
+    # QR leaves no error of the eigenvectors of close values
     orthonormal: Tensor = torch.linalg.qr(wide @ (vectors[:, keep] / values[keep].sqrt()))[0]
     return orthonormal.float()
 

@@ -10,10 +10,10 @@ from uncone.saturation.head.rank.record import Kink, SmallestRank
 from uncone.statistics.blocks import draws
 
 LEVEL = 0.95
-FEWEST = 6  # ranks with a loss above the full head's: a broken line and a cubic have four constants each
+FEWEST = 6  # ranks: a broken line and a cubic have four constants each
 _NOISE = 1e-9  # nats: an excess below it is rounding
 _ALPHA = (1 - LEVEL) / 2
-_SHARP = 2.0  # in log-log: a fall to nothing is a kink if it is steeper by so much than twice the slope before it
+_SHARP = 2.0  # log-log: a fall to nothing is a kink if steeper by so much than twice the slope before
 _SCATTER = 0.02  # of log excess: no law is expected to be closer
 _POWERS = np.linspace(0.05, 2.5, 25)
 
@@ -52,7 +52,7 @@ def kink(ranks: tuple[int, ...], full: int, excess: Array, drawn: Array) -> Kink
         raise InputError(f"expected an excess and its resamples for each rank, got {came}: pass all three alike")
     x = np.log(np.asarray(ranks, float))
     counts = np.quantile(drawn, _ALPHA, 0) > _NOISE
-    last = len(ranks) if counts.all() else int(np.argmin(counts))  # from here on nothing is told from 0
+    last = len(ranks) if counts.all() else int(np.argmin(counts))  # from here on nothing differs from 0
     if 2 <= last < len(ranks):
         before = math.log(excess[last - 1] / excess[last - 2]) / (x[last - 1] - x[last - 2])
         left = max(float(np.quantile(drawn[:, last], 1 - _ALPHA)), _NOISE)

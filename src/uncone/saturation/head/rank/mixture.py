@@ -23,7 +23,7 @@ from uncone.tensors import share
 Tensor = torch.Tensor
 SEEDS, STEPS, EXPERTS = (0, 1, 2), 300, 3
 RATES = (5e-4, 2e-3)
-"""Of Adam: each head takes the better one, by the first seed on a quarter of the blocks that it is not trained on."""
+"""Of Adam: each head takes the better one, by the first seed on a quarter of the blocks, held out."""
 _BATCH, _INNER, _NOISE = 512, 0.5, 0.02
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's t for 95%, 1 to 9 degrees of freedom
 
@@ -113,7 +113,7 @@ def compare(
             progress("training remedies", next(done), len(makers) * (len(RATES) + len(seeds)))
         return found
 
-    # a run a thread: products of one run are too small to be shared out
+    # a run a thread: products of one are too small to share
     trials = share(
         partial(run, make, seeds[0], rate, inside[~tuned], inside[tuned]) for make in makers for rate in RATES
     )

@@ -25,7 +25,7 @@ SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
 MARGIN = 0.01  # of the full head's loss: the margin, unless it is given
 FEWEST, _MOST_BLOCKS, _SHORTEST, _EVERY = 128, 200, 16, 4
 _LOGITS, _A_COLUMN = 2**23, 8
-"""Logits whose targets are held at once, and tokens a column that refits have at least, if the text has them."""
+"""Logits whose targets are held at once, and tokens a column that refits have at least, in a long text."""
 _NOISE_NATS = 0.001
 """The noise of labels costs a refit about (share of labels)^2 V D / (2 N) nats: this sets their share."""
 EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 20, 8, 4, 1e-3
@@ -140,7 +140,7 @@ def _check(states: States, margin: float | None, teacher: float | None, evaluati
 def _read(states: States) -> _Read:
     n = len(states.labels)
     length = max(_SHORTEST, math.ceil(n / _MOST_BLOCKS))
-    # The rest belongs to the last block, or is a block where that is held out: held-out blocks weigh the same.
+    # the rest joins the last block, unless that is held out: held-out blocks weigh the same
     last = n // length - (n // length % _EVERY != 0)
     blocks = np.minimum(np.arange(n) // length, last)
     bias = None if states.bias is None else states.bias.float()

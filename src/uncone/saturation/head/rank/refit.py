@@ -25,8 +25,8 @@ from uncone.tensors import on_one_thread, share
 Tensor = torch.Tensor
 Factors = tuple[Tensor, Tensor]  # A (V, r) and B (r, D) of the head A B
 MEMORY, _ARMIJO, _HALVINGS = 10, 1e-4, 12
-_RARE = 1e-2  # of an even share: tokens expected more rarely are scaled as if this often
-_LEAST_SIZE = 0.3  # nats: the spread of logits that one column brings, in coordinates
+_RARE = 1e-2  # of an even share: rarer tokens are scaled as this
+_LEAST_SIZE = 0.3  # nats: the spread of logits by one column, in coordinates
 _GROUPS, _PIECE = 4, 2**20  # of tokens, and logits at a time: they fit into a cache
 
 
@@ -136,7 +136,7 @@ def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float 
 def of_rank(problem: Objective, start: Factors, evaluations: int) -> tuple[Factors, Fit]:
     """A head A B at least as good as the start, and not sure to be the best."""
     a, b = problem.enter(start)
-    # F's curvature in b is about this; of a start near 0 it would grow too much on the way
+    # about F's curvature in b, which would grow too much from a start near 0
     sizes = a.norm(dim=0).clamp_min(_LEAST_SIZE)[:, None]
     cut = a.numel()
 

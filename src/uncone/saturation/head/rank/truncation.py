@@ -13,7 +13,7 @@ from uncone.tensors import empty, share
 
 Tensor = torch.Tensor
 LEAST_EIGENVALUE = 1e-6
-"""Of the mean eigenvalue of the states' second moment: smaller ones are float32's rounding, and are raised to it."""
+"""Of the mean eigenvalue of the states' second moment: smaller ones, float32's rounding, are raised to it."""
 _CHUNK_BYTES = 16 * 2**20
 
 
