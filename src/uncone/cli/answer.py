@@ -60,8 +60,7 @@ def progress_bar() -> Iterator[Progress | None]:
 
 
 def hand_over(record: Record, *files: _File, shown: Record | None = None, written: Iterable[Path_] = ()) -> None:
-    """Write the record as JSON, print it (or `shown`), draw its page, and name the files and what else was `written`:
-    each step is done whatever became of the others, and the first failure is raised last."""
+    """Each step is done whatever became of the others, and the first failure is raised last."""
     raise_first(_handed_over(record, *files, shown=shown or record, written=written))
 
 
@@ -104,7 +103,6 @@ def raise_first(failed: Iterable[BaseException]) -> None:
 
 
 def tell(*paths: Path_, did: str = "wrote") -> None:
-    """Name the files that were written; a name may hold what no terminal should get."""
     from uncone.records.text import visible
 
     for path in paths:

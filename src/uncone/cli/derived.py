@@ -83,7 +83,7 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
 def _hand_over(
     name: str, record: Any, arguments: Mapping[str, Any], json: Any, html: Any, hints: Mapping[str, Any]
 ) -> None:
-    """Print and write a record, with what only a command has: whole paths, the files written, an exit status."""
+    """With what only a command has: whole paths, the files written, an exit status."""
     written = [arguments.get(one) for one, hint in hints.items() if role_in(hint) in (Role.WRITE, Role.OUT)]
     if type(record).__name__ != QUESTIONS[name][1].rpartition(".")[2]:  # the answer is to write nothing
         hand_over(record, json, html)
@@ -143,7 +143,6 @@ def _option(name: str, hint: Any, default: Any) -> Any:
 
 
 def _kinds(bare: Any, role: Role | None) -> list[Any]:
-    """What one value of an option may be: of a file its path, or a string where a string may be more than a path."""
     choices, nothing = _choices(bare), type(None)
     if any(map(_is_path, choices)):  # a path is a string or more
         choices = tuple(one for one in choices if one is not str)

@@ -62,7 +62,6 @@ def open_closed_streams() -> None:
 
 
 def end(error: BaseException, *, debug: bool) -> SystemExit:
-    """Say on standard error why a command failed; what to raise then."""
     status = STOPPED if isinstance(error, KeyboardInterrupt) else getattr(error, "status", 1)
     cause = error.__cause__ if isinstance(error, UntoldError) else None
     with suppress(OSError):  # nobody is told, but by the status

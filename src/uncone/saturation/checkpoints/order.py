@@ -40,7 +40,6 @@ def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, Po
 def find_turns(
     series: Mapping[str, Points], *, seed: int = 0, draws: int = DRAWS
 ) -> tuple[list[SeriesTurn], dict[str, Turn]]:
-    """Where each series turned, with its place beside the loss; and the turns themselves."""
     thinned = {name: _thinned(points) for name, points in series.items()}
     loss = next((name for name in LOSSES if name in thinned), None)
     steps = np.unique(np.concatenate([np.empty(0), *(x for x, _ in thinned.values())]))

@@ -164,7 +164,6 @@ class CheckpointTrace(Record):
         return steps[-1] > 100 * steps[0] and steps[len(steps) // 2] < 0.2 * steps[-1]
 
     def _profiles(self) -> tuple[Block, ...]:
-        """The heat map beside the loss; nothing where no head was read."""
         kept = [one for one in self.checkpoints if len(one.centered) > 1 and one.centered[0] > 0]
         if not kept:
             return ()

@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) -> list[Place]:
-    """The checkpoints by step; of one directory its folders that name a step, if it is no model or they are several."""
+    """By step; of one directory its folders that name a step, if it is no model or they are several."""
     paths = [Path(directory) for directory in directories]
     if len(paths) == 1 and paths[0].is_dir():
         inner = sorted(path for path in paths[0].iterdir() if path.is_dir() and _STEP.search(path.name))
@@ -75,7 +75,6 @@ def left_out(directories: Sequence[Path_], places: Sequence[Place]) -> list[str]
 
 
 def _step_of(path: Path) -> int:
-    """Of a directory's name (step1000, checkpoint-1000), or of its trainer_state.json."""
     named = list(_STEP.finditer(path.resolve().name))
     if named:
         return int(named[-1][1] or named[-1][2])
@@ -135,10 +134,8 @@ def _read_losses(path: Path_) -> list[tuple[float, float]]:
 def read_checkpoints(
     places: Sequence[Place], *, text: Path_ | None = None, out: Path_ | None = None, progress: Progress | None = None
 ) -> list[Checkpoint]:
-    """Each checkpoint, read once: `out` keeps a line of JSON for each, and those of unchanged files are taken from it.
-
-    One that cannot be read has the reason in `failed`, and is tried again the next time.
-    """
+    """`out` keeps a line of JSON for each, and those of unchanged files are taken from it. One that cannot be read has
+    the reason in `failed`, and is tried again the next time."""
     told, kept = progress or (lambda *_: None), dict[str, Checkpoint]()
     if out is not None and os.path.lexists(out):
         how = "name a new file, in which the checkpoints are read again"

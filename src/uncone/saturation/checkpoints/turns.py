@@ -32,8 +32,6 @@ _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """Where a series turned: `at`, from `low` to `high` with probability `SURE`."""
-
     at: float
     low: float
     high: float
@@ -192,7 +190,7 @@ def _falling(y: Array) -> _Ends:
 
 
 def _noise_of(y: Array, fit: Array) -> _Noise | None:
-    """The noise about a fit: the restricted likelihood of each correlation, with a level of its own for each block.
+    """The restricted likelihood of each correlation of the noise about a fit, with a level for each block.
 
     The inverse of an AR(1) correlation is tridiagonal, and that of the levels too: all is a recursion over blocks.
     """
@@ -222,19 +220,19 @@ def _noise_of(y: Array, fit: Array) -> _Noise | None:
 
 
 def _roughness(y: Array) -> Array:
-    """The variance of noise between neighbours in the rows of y (B, n), by the median size of second differences."""
+    """The variance of noise between neighbours in the rows of y (B, n), by second differences."""
     return np.asarray((1.4826 * np.median(np.abs(np.diff(y, 2, axis=1)), axis=1)) ** 2 / 6)
 
 
 def _rough(y: Array) -> _Noise:
-    """The noise of a series that its parts go through, by second differences, although some of these are shape."""
+    """By second differences, of a series that its parts go through, although some of these are shape."""
     degrees = len(y) - 2
     return _Noise(np.ones(1), _roughness(y[None]) * degrees, degrees, np.zeros(1))
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
-    """The noise less the bias of its estimate (a bootstrap): parts that take wander for shape leave too little of it,
-    hardly correlated."""
+    """Less the bias of its estimate (a bootstrap): parts that take wander for shape leave too little of it, hardly
+    correlated."""
     simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
     parts = _Parts(simulated)
     estimates = (_noise_of(y, parts.fit(y, row)) for row, y in enumerate(simulated))
@@ -247,7 +245,7 @@ def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
 
 
 def _warm_up(y: Array) -> int:
-    """How many checkpoints at the start rise before the fall to the valley: the first is often the lowest."""
+    """How many checkpoints rise before the fall to the valley: the first is often the lowest."""
     most = min(len(y) // _WARM_UP, len(y) - FEWEST)
     if most < 1:
         return 0

@@ -29,7 +29,7 @@ _BLOCKS, _ROWS_AT_ONCE = 40, 8192
 
 @dataclass(frozen=True, eq=False)
 class Followers:
-    """How often each token follows each context: one entry for each of P pairs that occur, sorted by context."""
+    """How often each token follows each context, for each of P pairs that occur, sorted by context."""
 
     context: Array  # (P,) int64, from 0
     token: Array  # (P,) int64
@@ -174,7 +174,6 @@ class ContextMatrix:
         return np.sqrt(np.where(share > 1e-12, share, 0)), left  # below it is rounding
 
     def _within(self, vectors: Array) -> Array:
-        """(blocks, k): the squared products of each block's rows with the vectors."""
         result = self.diagonal[:, self.coupled] @ vectors**2
         for start in range(0, self.matrix.shape[0], _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
@@ -183,7 +182,7 @@ class ContextMatrix:
 
 
 def half_dimension(errors: Array) -> int | None:
-    """The least dimension whose W-error is at most one half; None where it is beyond those computed."""
+    """The least dimension whose W-error is at most one half, if it was computed."""
     below = np.flatnonzero(errors <= HALF)
     return int(below[0]) if len(below) else None
 
@@ -208,7 +207,7 @@ def _curve(kind: Kind, source: str, matrix: ContextMatrix, errors: Array, left: 
 
 
 def _differences(errors: dict[tuple[Kind, str], Spectrum]) -> Iterator[ContextDifference]:
-    """W-error of the text less that of each null, where the null is at one half and at the last dimension."""
+    """Of the text and each null, where the null is at one half and at the last dimension."""
     for kind in KINDS:
         for source in NULLS:
             if (kind, "text") not in errors or (kind, source) not in errors:

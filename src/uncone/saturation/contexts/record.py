@@ -32,8 +32,6 @@ class ContextCurve:
 
 @part
 class ContextDifference:
-    """The W-error of the text less that of a null, at one dimension."""
-
     kind: Kind  # as of `ContextCurve`
     source: str  # the null
     dimension: int  # where the null is at one half, and the last one

@@ -36,7 +36,6 @@ _ROWS_A_CURVE = 3
 
 
 def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The column of each role: the `wanted` one, else the first of its known names that is there."""
     wanted = dict(wanted or {})
     have = f"in {table.name}, got columns {', '.join(name[:40] for name in list(table.columns)[:30]) or 'none'}"
     for role, name in wanted.items():
@@ -112,8 +111,8 @@ def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str])
 
 
 def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Sequence[str]) -> tuple[list[str], Codes]:
-    """The columns of model and family, and of the others those that leave fewer rows of the same step, the best first;
-    and the number of each row's curve."""
+    """The columns of model and family, and of the others those that leave fewer rows of the same step; and the number
+    of each row's curve."""
     steps = cells[roles["step"]].codes()
 
     def again(key: Codes) -> tuple[int, int]:
@@ -149,8 +148,8 @@ def _rows_of(key: Codes) -> list[Codes]:
 
 
 def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
-    """The curve of its rows' steps, values and standard errors, each with what is empty and what is no number; `wrong`
-    is the first step or value that is no number."""
+    """Of each column the numbers, what is empty and what is no number; `wrong` is the first step or value that is no
+    number."""
     (steps, _, _), (values, empty, unread), *errors = read
     with np.errstate(invalid="ignore"):
         judged = ~(steps < START * steps.max())

@@ -79,7 +79,6 @@ class _Group:
 def judge(
     curves: Sequence[Curve], *, alpha: float = 0.05, seed: int = 0, progress: Progress | None = None
 ) -> tuple[tuple[CurveVerdict, ...], tuple[CurveFamily, ...]]:
-    """The verdict on each curve, in their order, and on their families."""
     prepared = [_prepared(curve) for curve in curves]
     verdicts = [_undecided(curve) for curve in prepared]
     groups = _groups(prepared)
@@ -154,7 +153,6 @@ def _fault(curve: Curve) -> str:
 
 
 def _averaged(curve: Curve) -> Curve:
-    """Means over `MOST_CHECKPOINTS` equal spans of the training; spans without a checkpoint are gaps."""
     span = np.minimum((curve.steps / curve.steps[-1] * MOST_CHECKPOINTS).astype(int), MOST_CHECKPOINTS - 1)
     kept, of, held = np.unique(span, return_inverse=True, return_counts=True)
 
@@ -186,10 +184,8 @@ def _groups(curves: Sequence[Curve]) -> list[_Group]:
 
 
 def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, Ratios]:
-    """How likely each correlation is for each curve; of each family its deviation over its errors.
-
-    The median over its curves, at least 1: a few curves of much jitter do not speak for all.
-    """
+    """How likely each correlation is for each curve; of each family its deviation over its errors: the median over its
+    curves, at least 1, since a few curves of much jitter do not speak for all."""
     likelihood = np.zeros((len(curves), len(CORRELATIONS)))
     members, over = dict[Family, list[int]](), dict[Family, list[tuple[Array, int]]]()
     for group in groups:
@@ -225,7 +221,6 @@ def _peaks(
 
 
 def _bends(steps: Array, group: _Group, weights: Array) -> Array:
-    """The bend of each curve and the ends of its interval, as steps, (m, 3)."""
     nearest = np.abs(CORRELATIONS - (weights @ CORRELATIONS)[:, None]).argmin(1)
     bends = np.empty((len(group.at), 3))
     for k in np.unique(nearest):
@@ -326,7 +321,6 @@ def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) 
 
 
 def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -> str:
-    """A sentence on which way was taken as better where nobody said so."""
     judged = zip(curves, verdicts, strict=True)
     names = list(dict.fromkeys(one.guessed for one, verdict in judged if one.guessed and not verdict.reason))
     if not names:

@@ -80,8 +80,8 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
     draws = np.arange(DRAWS)
 
     def overlap(i: int) -> float:
-        """The mean of 1 / (how many values reach so far), over draws in which a value drawn beforehand does: the sum of
-        the chances (K, n - 1) counts a draw once for each value that reaches so far."""
+        """The mean of 1 / (how many values reach so far) where a value drawn beforehand does: the sum of the chances
+        (K, n - 1) counts a draw once for each value that reaches so far."""
         shape, spread, logs, chances = noise.shape[i], spreads[i], logs_of[i], chances_of[i]
         cumulative = np.cumsum(chances)
         chosen = np.searchsorted(cumulative, drawn.even * cumulative[-1], side="right")

@@ -162,7 +162,6 @@ class CurveVerdicts(Record):
             yield Folded(title, (table,), in_terminal=len(self.curves) <= _FEW)
 
     def _table(self, chosen: list[CurveVerdict], *, grouped: bool) -> Table:
-        """The curves by family, which is a title above its rows or a column."""
         titles = self._titles()
         order = {family: at for at, family in enumerate(titles)}
         chosen = sorted(chosen, key=lambda curve: order.get(curve.family, 0))

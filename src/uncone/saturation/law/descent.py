@@ -82,8 +82,8 @@ class _Sums:
     def normal(self, shares: Array, residuals: Array, damping: Array) -> tuple[Array, Array]:
         """The matrix of the step (S, 5, 5), and the gradient (S, 5).
 
-        Runs within delta have weight 1, those beyond delta / size, as reweighted squares do. The true second
-        derivative there is 0: their weight goes to it where damping is low, so that few steps are left.
+        Runs within delta have weight 1, those beyond delta / size, as reweighted squares do. The true second derivative
+        there is 0: their weight goes to it where damping is low.
         """
         size = np.maximum(np.abs(residuals), self.delta)
         weights = self.delta / size

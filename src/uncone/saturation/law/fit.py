@@ -151,12 +151,8 @@ class Problem:
 def problem_of(
     n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None, delta: float = DELTA
 ) -> Problem:
-    """The runs, (R,) each, as `fitted` takes them.
-
-    Raises:
-        InputError: runs of other numbers, values that are not above 0, fewer runs than constants to find, or runs that
-            do not tell the constants apart, such as runs of one size.
-    """
+    """Refuses runs of other numbers, values that are not above 0, fewer runs than constants, and runs that do not tell
+    the constants apart, such as runs of one size."""
     n, t, losses = checked(n, t, losses)
     if not 0 < delta < math.inf:
         raise InputError(f"expected delta above 0, got {delta}: {DELTA:g} is usual")
@@ -170,11 +166,8 @@ def problem_of(
 
 
 def fitted(problem: Problem) -> Law:
-    """The law whose Huber losses of ln L have the least sum: a few steps of each start in float32, then the best to
-    their ends.
-
-    Losses are summed, not averaged: an average of so small numbers ends an optimiser early (Besiroglu et al. 2024).
-    """
+    """The law whose Huber losses of ln L have the least sum: an average of so small numbers would end an optimiser
+    early (Besiroglu et al. 2024)."""
     axes = [(problem.known[place],) if place in problem.known else GRID[place] for place in range(5)]
     starts = problem.in_units(np.array(list(itertools.product(*axes)), np.float64))
     if len(starts) > 500:
@@ -204,7 +197,6 @@ def ln_loss(theta: Array, x: Array) -> Array:
 
 
 def checked(*of_runs: Any) -> tuple[Array, ...]:
-    """Parameters, tokens and losses as arrays of one length, above 0."""
     arrays = tuple(np.asarray(values, np.float64) for values in of_runs)
     if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
         shapes = ", ".join(str(array.shape) for array in arrays)

@@ -115,7 +115,6 @@ def _line(n: Array, t: Array, law: Law, known: Uncertainty | None) -> LawLine:
 
 
 def _runs(source: Any, columns: Mapping[str, str] | None) -> tuple[str, list[str], Array, Array, Array]:
-    """The name of the source, the models, and n, t and loss of each run."""
     usual = {name: name for name in ("model", *COLUMNS)}
     called, table = usual | dict(columns or {}), open_table(source)
     missing = [name for name in COLUMNS if called[name] not in table.columns]

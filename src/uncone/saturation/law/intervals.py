@@ -89,7 +89,7 @@ class Uncertainty:
         return finite_exp(center - high), finite_exp(center - low)
 
     def _quantiles(self, errors: Array) -> Array:
-        """(2, k): of simulated errors (B, k), each as if its fit had found the noise of the real one."""
+        """(2, k): of errors (B, k), each as if its fit had found the noise of the real one."""
         ratios = errors / self.noises[:, None] * self.noise
         # of B + 1 draws, as the truth is one more (Davison and Hinkley 1997, section 2.4)
         return np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0, method="weibull")

@@ -47,7 +47,6 @@ class Profile:
         return {place: (ends[2 * i], ends[2 * i + 1]) for i, place in enumerate(self.rises)}
 
     def _ladder(self, place: int, side: int) -> Array:
-        """Values from that of the law, in growing steps, to the last one that a fit may have."""
         start, drawn = searched(self.law)[place], searched(self.drawn)[:, place]
         limit = searched(self.problem.limits)[int(side > 0), place]
         farthest = max(side * float(limit - start), 0.0)
@@ -116,7 +115,6 @@ def searched(theta: Array) -> Array:
 
 
 def _last(above: Array, rises: Array) -> Array:
-    """The last value of each row whose sum is at most `rises` above the least."""
     allowed = above <= rises[:, None]
     allowed[:, 0] = True
     return np.asarray(above.shape[1] - 1 - allowed[:, ::-1].argmax(1))

@@ -18,8 +18,8 @@ _INTERVAL = "95% interval"
 
 @part
 class LawConstant:
-    """A constant of the law. It has no interval where it was given or where there were no more runs than constants, and
-    no bootstrap interval where there were fewer than three runs for each fitted constant."""
+    """It has no interval where it was given or where there were no more runs than constants, and no bootstrap interval
+    where there were fewer than three runs for each fitted constant."""
 
     name: str  # `A`, `alpha`, `B`, `beta` or `E`
     value: float  # 0 for A, B or E where the best fit has no such term
@@ -54,8 +54,6 @@ class LawRun:
 
 @part
 class LawLine:
-    """The law over `n` at `t` tokens, and where 95% of new runs lie."""
-
     t: float  # tokens that most runs have
     n: tuple[float, ...]  # parameters
     loss: tuple[float, ...]  # by the law
@@ -176,7 +174,7 @@ class ScalingLaw(Record):
 
 
 def _law(constant: float, size: float, exponent: float) -> float:
-    """A term of the law; NaN where it leaves the range of a float, so that a chart leaves the run out."""
+    """NaN where it leaves the range of a float, so that a chart leaves the run out."""
     try:
         return constant / math.pow(size, exponent)
     except (OverflowError, ValueError, ZeroDivisionError):

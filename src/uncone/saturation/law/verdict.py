@@ -19,7 +19,6 @@ _TERMS = {
 def verdict(
     runs: Sequence[LawRun], constants: Sequence[LawConstant], gap: Gap | None, parameters: str, smallest: float | None
 ) -> str:
-    """The mean gap of the runs held out, or without them how fast loss falls."""
     held = [run for run in runs if not run.fitted]
     fitted, end = len(runs) - len(held), f"{COUNTED[parameters]}."
     if not held or smallest is None:
@@ -78,7 +77,6 @@ def notes(
 
 
 def _limits(constants: Sequence[LawConstant], at_limit: Sequence[str]) -> list[str]:
-    """Where the fit has lost a term or a power ended at its limit, and what follows for the intervals."""
     gone = (c.name for c in constants if c.value == 0 and c.name in _TERMS)
     found = [f"The best fit has {name} = 0: {_TERMS[name]}." for name in gone]
     if at_limit:

@@ -19,8 +19,7 @@ def is_results(name: str) -> bool:
 
 
 def read_results(files: list[Path], source: Path) -> Table:
-    """One row for each task and metric of each file, the newest of a checkpoint last. A note names files without a
-    step."""
+    """The newest of a checkpoint counts. A note names files without a step."""
     rows, unread, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
     lower = dict[tuple[str, str], bool]()
     for file in files:

@@ -25,7 +25,7 @@ _TAKEN, _TAKEN_WHOLE, _UNPACKED = 8, 30, 5
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of equal length, of texts, numbers and None. `notes` say what a reader left out."""
+    """Columns of equal length, of texts, numbers and None."""
 
     name: str
     columns: Mapping[str, Sequence[Any]]

@@ -42,7 +42,7 @@ def is_events(name: str) -> bool:
 
 
 def read_events(files: list[Path], folder: Path) -> Table:
-    """A row for each scalar; a folder of event files, the older first, is one run. The last value of a step counts."""
+    """A folder of event files, the older first, is one run. The last value of a step counts."""
     size = sum(map(os.path.getsize, files))
     # a scalar takes 15 bytes of memory for a byte of its file
     check_memory(15 * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
@@ -103,7 +103,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """(number, content) of each field of a message: whole numbers, or bytes."""
+    """The number and the content of each field of a message."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

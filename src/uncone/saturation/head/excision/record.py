@@ -14,8 +14,6 @@ _STYLES = {"raw": "raw", "centred": "centred", "random": "isotropic"}
 
 @part
 class Excised:
-    """The states without `k` directions of the second moment, of the covariance, or random ones."""
-
     directions: Kind  # `raw`, `centred` or `random`
     k: int  # how many were taken out
     energy: float  # share of the states' squared norms in them (about the mean for `centred`)

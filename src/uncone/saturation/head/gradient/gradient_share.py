@@ -84,7 +84,6 @@ def chance_of_norms(rank: int, n: int) -> float:
 
 
 def _groups(states: States, kept: Array, whole: Array, seed: int) -> tuple[tuple[KeptShare, ...], str]:
-    """All targets, then the frequent, medium and rare ones, and how they were cut."""
     labels, windows = states.labels.numpy(), states.windows.numpy()
     seen, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
     membership = frequency_membership(len(seen), counts=counts)

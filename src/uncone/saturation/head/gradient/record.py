@@ -7,8 +7,6 @@ from uncone.records.tokens import Estimate
 
 @part
 class KeptShare:
-    """The shares of the gradients that are kept, of one group of targets by frequency."""
-
     name: str  # `all`, `frequent`, `medium` or `rare`
     tokens: int  # targets
     ids: int  # different ones
@@ -20,8 +18,6 @@ class KeptShare:
 
 @part
 class GradientShare:
-    """What a head passes back of the gradient by its logits, beside a random subspace of its rank."""
-
     verdict: str  # whether what is lost is counting of dimensions
     vocabulary: int  # rows of the head
     dimensions: int  # its columns

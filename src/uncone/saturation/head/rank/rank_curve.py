@@ -33,8 +33,6 @@ EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 20, 8, 4, 1e-3
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """The text in its two parts, cut by blocks, and the head to be cut."""
-
     text: Text
     head: Tensor  # float64, centred where that changes nothing
     fit: Tensor  # (N,) bool
@@ -151,10 +149,8 @@ def _read(states: States) -> _Read:
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """Block means on the held-out part (ranks, blocks), and what else a line holds."""
-
     method: Method
-    means: Array
+    means: Array  # (ranks, blocks), on the held-out part
     whole: tuple[float, ...] = ()
     bounds: tuple[CutBounds, ...] = ()
     starts: tuple[tuple[Start, ...], ...] = ()
@@ -163,7 +159,6 @@ class _Measured:
 def _truncated(
     read: _Read, ranks: tuple[int, ...], heads: dict[Method, Nested], progress: Progress | None
 ) -> tuple[list[_Measured], Array]:
-    """The truncations, and the full head's block means (1, blocks)."""
     held = read.text.x[read.held]
     moment, norm = second_moment(held), float(held.norm(dim=1).mean(dtype=torch.float64))
     measured, full = list[_Measured](), torch.empty(0, len(read.fit), dtype=torch.float64)

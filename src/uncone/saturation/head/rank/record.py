@@ -67,8 +67,6 @@ class Start:
 
 @part
 class RankLine:
-    """Losses of one method, one for each rank, in nats per token on the held-out part."""
-
     method: Method  # `plain`, `data_aware`, `refit` or `random_start`
     losses: tuple[float, ...]  # at each rank, on the held-out part
     excess: tuple[float, ...]  # over the full head on the same tokens
@@ -82,8 +80,6 @@ class RankLine:
 
 @part
 class Refitting:
-    """How the refits were trained, and how near the full-rank one is to its optimum."""
-
     tokens: int  # trained on
     teacher: float  # share of the target that is the full head's probability
     evaluations: int  # gradients that each start may take
@@ -94,8 +90,6 @@ class Refitting:
 
 @part
 class Remedy:
-    """A mixture of softmaxes against one wider softmax of as many parameters."""
-
     experts: int  # softmaxes of the mixture
     width: int  # columns of the wider head
     mixture_parameters: int  # of the mixture
@@ -135,7 +129,7 @@ class RankCurve:
             expect(fits, f"a loss for each of {n} ranks, got {came}")
 
     def saved(self, rank: int) -> float:
-        """The share of the head's parameters that a factored head of this rank saves; below 0 it has more."""
+        """The share of the head's parameters that a factored head saves; below 0 it has more."""
         return 1 - rank * (self.v + self.d) / (self.v * self.d)
 
     def blocks(self) -> tuple[Block, ...]:

@@ -84,7 +84,7 @@ class Objective:
         return sum(totals) / n, of_rows.div_(n).div_(self.scale), of_b
 
     def _group(self, rows: Tensor, y: Tensor, of_y: Tensor | None, start: int, stop: int) -> tuple[float, Tensor]:
-        """The sum over tokens from `start` to `stop`, and its gradient by `rows`; that by y is written to `of_y`."""
+        """The sum over tokens, and its gradient by `rows`; that by y is written to `of_y`."""
         total, of_rows = 0.0, torch.zeros_like(rows)
         piece = max(1, _PIECE // len(rows))
         for first in range(start, stop, piece):
@@ -120,7 +120,7 @@ class Fit:
 
 @on_one_thread
 def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float = 0.0) -> tuple[Tensor, Fit]:
-    """The best head of full rank. F is convex here: every start ends in one value."""
+    """F is convex here: every start ends in one value."""
     dtype = problem.x.dtype
     first = (problem.scale.double() * (start.double() @ problem.root)).to(dtype)
 

@@ -19,7 +19,7 @@ _CHUNK_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """What the heads are read on: states as the head multiplies them, scale included, and how logits go on."""
+    """States as the head multiplies them, scale included, and how logits go on."""
 
     x: Tensor  # (N, D) float32
     labels: Tensor  # (N,) int64
