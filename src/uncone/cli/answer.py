@@ -1,5 +1,3 @@
-"""How a command answers: a progress bar while it works, then its result, printed and written."""
-
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator

@@ -1,5 +1,3 @@
-"""Intervals from sums over blocks of a text."""
-
 import numpy as np
 
 from uncone.statistics.arrays import Array

@@ -1,5 +1,3 @@
-"""The leading eigenpairs of a large symmetric matrix by its products: block Lanczos."""
-
 from collections.abc import Callable
 
 import numpy as np
@@ -20,11 +18,11 @@ def leading_pairs(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Array, Array]:
-    """The k largest eigenvalues, descending, (k,) and their vectors (n, k) of a positive semidefinite matrix (n, n).
+    """The k largest eigenvalues, descending, (k,) and their vectors (n, k) of a positive semidefinite matrix (n, n), by
+    block Lanczos.
 
     Golub and Underwood (1977). The whole basis is kept, and every block is made orthogonal to it, so that no eigenvalue
-    is found twice. It ends once every pair has a residual below `RESIDUAL`. `product` multiplies the matrix and a
-    float64 array (n, b).
+    is found twice. `product` multiplies the matrix and a float64 array (n, b).
     """
     basis, wanted = _Basis(n, seed), min(n, k + 2 * BLOCK)
     while True:

@@ -30,10 +30,10 @@ def _table(degrees: int) -> tuple[Array, Array]:
 
 def log_tail(t: Array, degrees: int) -> Array:
     """ln P(T > t) of Student's t; `degrees` from `NORMAL` on are the normal distribution."""
-    return np.asarray(np.interp(t, *_table(min(degrees, NORMAL))))
+    return np.interp(t, *_table(min(degrees, NORMAL)))
 
 
 def point_of(log_p: Array, degrees: int) -> Array:
     """The inverse of `log_tail`."""
     t, logs = _table(min(degrees, NORMAL))
-    return np.asarray(np.interp(-log_p, -logs, t))
+    return np.interp(-log_p, -logs, t)

@@ -1,5 +1,3 @@
-"""Which turned first, the geometry or the loss."""
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

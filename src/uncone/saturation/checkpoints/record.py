@@ -123,7 +123,7 @@ class CheckpointTrace(Record):
         expect(not unknown, f"series that this version knows, got {unknown}: written by another version")
 
     def blocks(self) -> tuple[Block, ...]:
-        failed = [f"{one.name}: {one.failed}" for one in self.checkpoints if one.failed]
+        failed = tuple(f"{one.name}: {one.failed}" for one in self.checkpoints if one.failed)
         columns = ("series", "turned at", "interval", "p", "before the loss", "order")
         few = all(turn.turned is None for turn in self.turns)
         turns = () if few else tuple(map(_turn_row, self.turns))
@@ -139,7 +139,7 @@ class CheckpointTrace(Record):
             Bullets(self.notes),
             section("Where each series turned", Table(columns, turns, columns[1:5])),
             section("Over training", profiles, pages),
-            section("Not read", Bullets(tuple(failed))),
+            section("Not read", Bullets(failed)),
             Folded("Every checkpoint", (self._numbers(),), in_terminal=few),
             Text(made_with(self.versions), "quiet"),
         )

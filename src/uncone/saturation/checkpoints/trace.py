@@ -1,5 +1,3 @@
-"""Checkpoints of one training, each read without building its model."""
-
 import hashlib
 import math
 import os

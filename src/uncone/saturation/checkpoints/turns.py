@@ -64,7 +64,7 @@ class _Noise:
         noise[:, 0], fresh = normal[:, 0], np.sqrt(1 - phi**2)
         for i in range(1, normal.shape[1]):
             noise[:, i] = phi * noise[:, i - 1] + fresh * normal[:, i]
-        return np.asarray(noise * scale[:, None])
+        return noise * scale[:, None]
 
 
 def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator, *, peak: bool = False) -> Turn | None:
@@ -221,7 +221,7 @@ def _noise_of(y: Array, fit: Array) -> _Noise | None:
 
 def _roughness(y: Array) -> Array:
     """The variance of noise between neighbours in the rows of y (B, n), by second differences."""
-    return np.asarray((1.4826 * np.median(np.abs(np.diff(y, 2, axis=1)), axis=1)) ** 2 / 6)
+    return (1.4826 * np.median(np.abs(np.diff(y, 2, axis=1)), axis=1)) ** 2 / 6
 
 
 def _rough(y: Array) -> _Noise:

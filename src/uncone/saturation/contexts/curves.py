@@ -1,5 +1,3 @@
-"""Of how many dimensions are the next-token distributions of a text's contexts?"""
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -97,12 +95,12 @@ def _joined(texts: Sequence[Any], order: int) -> tuple[Array, Array]:
         raise InputError(f"expected texts of token ids, {came} that makes no arrays: pass flat lists") from error
     if any(a.ndim != 1 or (len(a) and (a.dtype.kind not in "iu" or int(a.min()) < 0)) for a in arrays):
         raise InputError(f"expected texts of token ids, whole numbers from 0 up, {came}: pass arrays (n,) of them")
-    if (largest := max((int(a.max()) for a in arrays if len(a)), default=0)) >= 10**8:
+    arrays = [a for a in arrays if len(a)]
+    if (largest := max((int(a.max()) for a in arrays), default=0)) >= 10**8:
         raise InputError(f"expected token ids below 100,000,000, got {largest}: number the tokens from 0")
-    if max((len(a) for a in arrays), default=0) < order:
+    if max(map(len, arrays), default=0) < order:
         raise InputError(f"expected a text of at least {order} tokens, got fewer: give more text")
-    ends = np.cumsum([len(a) for a in arrays])
-    return np.concatenate([a.astype(np.int64) for a in arrays if len(a)]), ends
+    return np.concatenate([a.astype(np.int64) for a in arrays]), np.cumsum([*map(len, arrays)])
 
 
 def count_followers(ids: Array, ends: Array, order: int, shuffle: Callable[[Array], Array] | None = None) -> Followers:

@@ -1,5 +1,3 @@
-"""From a table to curves: what each column is for, and where less is better."""
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -170,7 +168,8 @@ def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
 
 def _notes(curves: Sequence[Curve]) -> list[str]:
     without = sum(curve.errors is None and not curve.fault for curve in curves)
+    if not without:
+        return []
     whose = f"{counted(without, 'curve')} {plural(without, 'has', 'have')} no"
     whose = "No curve has" if without == len(curves) else whose
-    note = f"{whose} standard errors: the jitter between checkpoints alone is their noise, which finds less."
-    return [note] if without else []
+    return [f"{whose} standard errors: the jitter between checkpoints alone is their noise, which finds less."]

@@ -94,13 +94,12 @@ def judge(
 
     for group in groups:
         of, weights = [prepared[i] for i in group.at], likely[group.at]
-        p_contrast = contrast.p_of(group.found, group.errors, group.of, weights)
-        p_peak = _peaks(
-            group, [curve.family for curve in of], weights, ratios, partial(p_of_peak, seed=seed, tick=tick)
-        )
+        p_contrast = contrast.p_of(group.found, group.errors, group.of, weights).tolist()
+        chance = partial(p_of_peak, seed=seed, tick=tick)
+        p_peak = _peaks(group, [curve.family for curve in of], weights, ratios, chance).tolist()
         bends = _bends(of[0].steps, group, weights)
         for row, i in enumerate(group.at):
-            verdicts[i] = _evidence(of[row], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row])
+            verdicts[i] = _evidence(of[row], group, row, p_contrast[row], p_peak[row], bends[row])
     verdicts = _decided(verdicts, alpha)
     fell = [i for i, verdict in enumerate(verdicts) if verdict.declined]
     for i in sorted(fell, key=lambda i: verdicts[i].p_holm or 0.0)[:MOST_DRAWN]:
@@ -110,15 +109,20 @@ def judge(
 
 
 def _prepared(curve: Curve) -> Curve:
-    if fault := curve.fault or _fault_of_steps(curve.steps):
-        return replace(curve, fault=fault)
-    kept = curve.steps >= START * curve.steps[-1]
+    if curve.fault:
+        return curve
+    if len(steps := curve.steps) < 2:
+        few = f"{len(steps)} checkpoint: a curve has more" if len(steps) else "no checkpoint has a value"
+        return replace(curve, fault=few)
+    if not np.isfinite(steps).all() or steps[0] < 0 or not steps[-1] > 0:
+        return replace(curve, fault="steps that are not numbers from 0 up")
+    kept = steps >= START * steps[-1]
     if early := int((~np.isfinite(curve.values[~kept])).sum()):
         are = plural(early, "is no number", "are no numbers")
-        first = f"{counted(early, 'value')} before step {curve.steps[kept][0]:g} {are}"
+        first = f"{counted(early, 'value')} before step {steps[kept][0]:g} {are}"
         curve = curve.noted(f"{first}: so early nothing is judged")
     errors = None if curve.errors is None else curve.errors[kept]
-    curve = replace(curve, steps=curve.steps[kept], values=curve.values[kept], errors=errors)
+    curve = replace(curve, steps=steps[kept], values=curve.values[kept], errors=errors)
     return replace(curve, fault=fault) if (fault := _fault(curve)) else _as_judged(curve)
 
 
@@ -131,13 +135,6 @@ def _as_judged(curve: Curve) -> Curve:
         curve = replace(curve, values=np.log(curve.values), errors=errors)
     curve = _averaged(curve) if len(curve.steps) > MOST_CHECKPOINTS else curve
     return replace(curve, fault=contrast.shortcoming(curve.steps))
-
-
-def _fault_of_steps(steps: Array) -> str:
-    if len(steps) < 2:
-        return f"{len(steps)} checkpoint: a curve has more" if len(steps) else "no checkpoint has a value"
-    fits = np.isfinite(steps).all() and steps[0] >= 0 and steps[-1] > 0
-    return "" if fits else "steps that are not numbers from 0 up"
 
 
 def _fault(curve: Curve) -> str:
@@ -157,7 +154,7 @@ def _averaged(curve: Curve) -> Curve:
     kept, of, held = np.unique(span, return_inverse=True, return_counts=True)
 
     def total(values: Array) -> Array:
-        return np.asarray(np.bincount(of, values, len(kept)))
+        return np.bincount(of, values, len(kept))
 
     errors = None if curve.errors is None else np.sqrt(total(curve.errors**2)) / held
     note = f"{len(curve.steps):,} checkpoints were averaged to {len(kept)}"

@@ -1,5 +1,3 @@
-"""Whether less of a metric is better, by the words of its name."""
-
 import re
 from itertools import pairwise
 

@@ -188,7 +188,7 @@ def terms(theta: Array, x: Array) -> Array:
 
 def finite_exp(values: Array) -> Array:
     """exp, but never infinite: a law may be read where it says nothing."""
-    return np.asarray(np.exp(np.minimum(values, _HIGHEST)))
+    return np.exp(np.minimum(values, _HIGHEST))
 
 
 def ln_loss(theta: Array, x: Array) -> Array:

@@ -71,16 +71,16 @@ def fit_scaling_law(
     problem = problem_of(n[is_fitted], t[is_fitted], losses[is_fitted], fixed=fixed, delta=delta)
     law, known = fitted(problem), None
     if problem.spare > 0 and resamples:
-        known = uncertainty(problem, law, resamples=resamples, seed=seed, progress=progress)
+        known = uncertainty(problem, law, resamples, seed, progress)
     constants = _constants(law, problem, fixed or {}, known)
     rows = zip(models, n.tolist(), t.tolist(), losses.tolist(), is_fitted.tolist(), strict=True)
     runs = tuple(_run(model, *run, law=law, known=known) for model, *run in rows)
     held = ~is_fitted
-    found = known.mean_gap(n[held], t[held], losses[held]) if known is not None and held.any() else None
-    gap = None if found is None else Gap(*found)
-    said, limits = verdict(runs, constants, gap, parameters, smallest), problem.at_limit(law.theta)
-    told = tuple(notes(runs, constants, gap, limits, parameters, delta))
-    noise, used = (None, 0) if known is None else (known.noise, resamples)
+    found = known.mean_gap(n[held], t[held], losses[held]) if known and held.any() else None
+    gap = found and Gap(*found)
+    said = verdict(runs, constants, gap, parameters, smallest)
+    told = tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta))
+    noise, used = (known.noise, resamples) if known else (None, 0)
     fit = (law.objective, delta, noise, gap, _line(n, t, law, known), used, seed)
     return ScalingLaw(said, name, parameters, constants, runs, *fit, told, versions("numpy"))
 
@@ -109,8 +109,8 @@ def _line(n: Array, t: Array, law: Law, known: Uncertainty | None) -> LawLine:
     lengths, counts = np.unique(t, return_counts=True)
     at = float(lengths[len(counts) - 1 - np.argmax(counts[::-1])])
     sizes = np.geomspace(n.min() / 1.2, n.max() * 1.2, 48)
-    band = () if known is None else known.band(sizes, np.full(len(sizes), at))
-    low, high = (tuple(ends.tolist()) for ends in band) if band else ((), ())
+    band = known and known.band(sizes, np.full(len(sizes), at))
+    low, high = (tuple(ends.tolist()) for ends in band or np.empty((2, 0)))
     return LawLine(at, tuple(sizes.tolist()), tuple(law.predict(sizes, at).tolist()), low, high)
 
 
@@ -128,7 +128,6 @@ def _runs(source: Any, columns: Mapping[str, str] | None) -> tuple[str, list[str
             if is_empty(cell) or number_of(cell) is None:
                 came = f"got {str(cell)[:40]!r}: correct it or leave the run out"
                 raise InputError(f"expected a number for {called[name]} in run {row}, {came}")
-    n, t, losses = (np.array(list(map(float, table.columns[called[name]]))) for name in COLUMNS)
-    checked(n, t, losses)
+    n, t, losses = checked(*(list(map(float, table.columns[called[name]])) for name in COLUMNS))
     models = list(map(str, table.columns.get(called["model"], range(len(n)))))
     return table.short_name, models, n, t, losses

@@ -1,5 +1,3 @@
-"""Intervals of a scaling law's constants, of its predictions, and of the gap of other runs."""
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,7 +94,7 @@ class Uncertainty:
 
 
 def uncertainty(
-    problem: Problem, law: Law, *, resamples: int = 1000, seed: int = 0, progress: Progress | None = None
+    problem: Problem, law: Law, resamples: int = 1000, seed: int = 0, progress: Progress | None = None
 ) -> Uncertainty:
     """Simulate the runs `resamples` times and fit each, warm from the law, with all constants and without each.
 

@@ -1,5 +1,3 @@
-"""The format of a file or folder is found by its names and its first bytes."""
-
 import os
 from pathlib import Path
 from typing import Any

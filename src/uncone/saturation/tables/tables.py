@@ -1,5 +1,3 @@
-"""A tidy table read whole into columns."""
-
 import csv
 import json
 import os

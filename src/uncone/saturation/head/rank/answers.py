@@ -1,5 +1,3 @@
-"""How small the head may be by a curve of loss against rank, and whether the curve has a kink."""
-
 import math
 
 import numpy as np
@@ -84,7 +82,7 @@ def _break(x: Array, full: float, excess: Array, drawn: Array) -> Kink:
 
 def _law(x: Array, full: float, power: float) -> Array:
     """ln (r^-a - full^-a) but for a constant."""
-    return np.asarray(np.log(np.expm1(power * (full - x))))
+    return np.log(np.expm1(power * (full - x)))
 
 
 def _smooth(x: Array, full: float, y: Array, weights: Array) -> Array:

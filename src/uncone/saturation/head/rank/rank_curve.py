@@ -43,7 +43,7 @@ class _Read:
         return ~self.fit
 
     def means(self, found: Tensor) -> Array:
-        """Block means (R, blocks) of losses (R, tokens of the held-out part)."""
+        """Block means (R, blocks) of losses (R, held-out tokens)."""
         return block_means(found.numpy(), self.blocks[self.held.numpy()])
 
 

@@ -1,5 +1,3 @@
-"""Heads of lower rank in closed form, their losses on a text, and what the cut can cost at most."""
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
