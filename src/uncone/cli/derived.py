@@ -1,4 +1,4 @@
-"""Commands that are derived from functions: the attribute `judge_curves` is the command of `uncone.judge_curves`.
+"""The attribute `judge_curves` is the command of `uncone.judge_curves`.
 
 The first argument is the subject, the others are options. Sequences take several values, mappings NAME=VALUE, callables
 are left out. The help of an option is its sentence in the docstring.

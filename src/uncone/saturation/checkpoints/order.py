@@ -123,10 +123,8 @@ def _span(at: float, low: float, high: float) -> str:
 
 
 def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int = 0) -> str:
-    """The phases of RankMe, of the states where there are any (Li et al. 2025: collapse, expansion, compression).
-
-    A collapse ends where a test finds a valley, an expansion where one finds a peak; both tests are one family (Holm).
-    """
+    """The phases of RankMe, of the states where there are any (Li et al. 2025): a collapse ends in a valley, an
+    expansion at a peak. Both tests are one family (Holm)."""
     name = next((name for name in ("states_rankme", "head_rankme") if name in found), "")
     if not name:
         return ""

@@ -32,7 +32,7 @@ def entropy_to_uniform(squares: Array) -> float:
 
 
 def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
-    """The numbers of a head by the names of their series, and its leading singular values, raw and centred."""
+    """By the names of their series; and the leading singular values, raw and centred."""
     raw, centered = m.spectrum(centered=False), m.spectrum(centered=True)
     values = _known(
         head_entropy=partial(entropy_to_uniform, raw),

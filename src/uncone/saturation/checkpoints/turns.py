@@ -2,9 +2,9 @@
 
 A series that turns falls, then rises, and may recover at its end: it is fitted by isotonic parts. It turned only where
 they fit it better than a rise and a fall, either of which may lack, by more than a series without a turn would give by
-chance. The gain is over what is left of the fit, since parts take wander for a shape in simulated series too; with a
+chance. The gain is over what is left of the fit, since parts take wander for a shape in simulated series too, with a
 little of the noise between neighbours, since parts that go through every point would make all gains alike. Noise may be
-autocorrelated: every draw has one of the correlations, by their chance here.
+autocorrelated.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class _Noise:
-    """AR(1) noise: how likely each of `correlations` is, and for each a sum of squares with its degrees of freedom."""
+    """AR(1): how likely each of `correlations` is, and for each a sum of squares with its degrees of freedom."""
 
     weights: Array
     squares: Array
@@ -71,7 +71,7 @@ def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator,
     """The turn of a series `y` over ascending steps `x`, a valley unless `peak`; None of fewer than `FEWEST` points.
 
     `normal` are standard normal numbers (2, B, n), for draws without a turn and with it: series that share them have
-    noise that goes together. The `generator` draws correlations and variances.
+    noise that goes together.
     """
     y = -y if peak else y
     start = _warm_up(y)
@@ -151,7 +151,7 @@ class _Parts:
 
 
 def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
-    """`_falling` of each of (B, at most n), several at a time: what follows a beginning changes nothing of its fit."""
+    """`_falling` of each of (B, at most n), several at a time: what follows a beginning does not change its fit."""
     b, n = parts[0].shape
     together = max(1, _AT_ONCE // (b * n))
     for start in range(0, len(parts), together):

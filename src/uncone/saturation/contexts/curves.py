@@ -47,14 +47,14 @@ def context_rank(
 
         W-error(d) = sqrt(sum_(i > d) sigma_i^2) / ||W*||_F
 
-    is the least relative error of a matrix of rank d (Eckart and Young 1936). It is taken of three matrices: all
-    contexts, those seen at least 5 times, and rows times the root of their counts. Each stands beside two nulls: the
-    same tokens in a random order ("shuffled"), and the contexts as they are with the tokens after them in a random
-    order ("next shuffled"). Only the difference says something of language: without any structure sigma_i^2 of contexts
-    seen once is the number of times that a token follows.
+    is the least relative error of a matrix of rank d (Eckart and Young 1936). It is taken of all contexts, of those
+    seen at least 5 times, and of rows times the root of their counts, beside two nulls: the same tokens in a random
+    order ("shuffled"), and the contexts with the tokens after them in a random order ("next shuffled"). Only the
+    difference says something of language: without any structure sigma_i^2 of contexts seen once is the number of times
+    that a token follows.
 
-    Intervals are over 40 blocks of the stream; a context that stands in several gets one by lot. The singular vectors
-    are held, which is right to first order. Both sides of a difference from "next shuffled" draw the same blocks.
+    Intervals are over 40 blocks of the stream; a context in several gets one by lot. The singular vectors are held,
+    which is right to first order. Both sides of a difference from "next shuffled" draw the same blocks.
     """
     ids, ends = _joined(texts, whole_number(order, "order"))
     whole_number(seed, "seed", 0)

@@ -103,7 +103,7 @@ def _second_differences(steps: Array) -> Array:
 
 
 def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
-    """Of curves `y` (m, n), where higher is better, with the standard errors of their values, if there are any."""
+    """Of curves `y` (m, n), where higher is better."""
     body = y[:, of.body]
     # P takes out the trend too, but the rounding of a large one would pass for jitter
     rest = body - (body @ of.trend) @ of.trend.T
@@ -120,8 +120,8 @@ def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
 def posteriors(likelihoods: Array) -> Array:
     """How likely each of `CORRELATIONS` is for each curve of a family, (m, K), from log likelihoods.
 
-    Either one correlation holds for all curves, or each has its own; both are weighed by how well they foretell the
-    curves. So short curves share what little they say, and a quiet majority does not speak for a few of much jitter.
+    Either one correlation holds for all curves, or each has its own, weighed by how well they foretell the curves. So
+    short curves share what little they say, and a quiet majority does not speak for a few of much jitter.
     """
     scaled = np.exp(likelihoods - likelihoods.max(1, keepdims=True))
     total = np.log(np.maximum(scaled, 1e-300)).sum(0)

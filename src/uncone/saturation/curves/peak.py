@@ -23,7 +23,7 @@ _BLOCK = 2**20  # numbers in the largest array of a block of curves
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Student's t of m curves: a value's deviation is its `shape` times `scale`, if its correlation is the k-th."""
+    """Student's t: a value's deviation is its `shape` times `scale`, if its correlation is the k-th."""
 
     shape: Array  # (m, n)
     scale: Array  # (m, K)
@@ -50,7 +50,7 @@ def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, 
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """The same chance for every curve: values of each correlation, evenly spaced and random numbers, and scales."""
+    """The same chance for every curve."""
 
     values: Array  # (K, B, n)
     even: Array  # (B,)

@@ -53,12 +53,12 @@ class Uncertainty:
         return {place: natural(place, bounded[place]) for place in self.thresholds}
 
     def band(self, n: Array, t: Array) -> tuple[Array, Array] | None:
-        """Where a new run of each size has its loss, by the law's error and its noise. None if it may be anywhere."""
+        """Where a new run of each size has its loss. None if it may be anywhere."""
         low, high = self._exp(*self._with_noise(n, t, np.eye(len(n))))
         return None if (high > _ANYWHERE * low).any() else (low, high)
 
     def mean_gap(self, n: Array, t: Array, losses: Array) -> tuple[float, float, float] | None:
-        """The mean gap of runs outside the fit, of noise as in it, and its interval; None if there is none."""
+        """Of runs outside the fit, of noise as in it, with its interval; None if there is none."""
         _, errors = self._with_noise(n, t, np.full((1, len(n)), 1 / len(n)))
         (low,), (high,) = self._exp(np.zeros(1), errors)
         mean = float(self.law.gap(n, t, losses).mean())
@@ -67,8 +67,8 @@ class Uncertainty:
         return mean, float((1 + mean) * low - 1), float((1 + mean) * high - 1)
 
     def profiles(self) -> dict[int, Ends]:
-        """The values of each free constant at which the deviance, all else refitted, is below its threshold; None for
-        an end beyond all values that were tried."""
+        """At which the deviance, all else refitted, is below its threshold; None for an end beyond all values that were
+        tried."""
         unit = float(deviance(np.array(1.0), np.array(self.noise), self.problem.delta))
         rises = {place: threshold / unit for place, threshold in self.thresholds.items()}
         ends = Profile(self.problem, self.law.theta, self.law.objective, self.drawn, rises).ends()

@@ -34,9 +34,6 @@ def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | N
         Gamma((r + 1) / 2) Gamma(n / 2) / (Gamma(r / 2) Gamma((n + 1) / 2)),  n = V - 1
 
     so shares of norms are about the root of those of squares, and the two must not be mixed.
-
-    Raises:
-        UndefinedMeasure: a head whose centred rows are all zero, or gradients that are all zero.
     """
     basis = column_space(states.head, states.cap)
     kept, whole = np.empty((2, len(states.states)))

@@ -28,7 +28,7 @@ def resampled(means: Array, *, seed: int = 0) -> Array:
 
 
 def smallest(ranks: tuple[int, ...], excess: Array, drawn: Array, margin: float) -> SmallestRank:
-    """How small the head may be, by the `excess` (R,) over the full head's loss and its resamples (draws, R)."""
+    """By the `excess` (R,) over the full head's loss and its resamples (draws, R)."""
 
     def first(curves: Array) -> Array:
         above = curves > margin
@@ -106,7 +106,7 @@ def _broken(x: Array, full: float, y: Array, weights: Array) -> tuple[Array, Arr
 
 
 def _fitted(design: Array, y: Array, weights: Array) -> tuple[Array, Array]:
-    """Constants (K, B) and the weighted root mean squares (B,) of residuals of curves y (B, R)."""
+    """Constants (K, B) and weighted root mean squares (B,) of residuals of curves y (B, R)."""
     weighted, target = design * weights[:, None], (y * weights).T
     constants = np.linalg.pinv(weighted) @ target
     return constants, np.sqrt(np.mean((weighted @ constants - target) ** 2, 0))

@@ -57,7 +57,7 @@ class Mixture:
         return -torch.logsumexp(own, 1)
 
     def train(self, rows: Tensor, steps: int, rate: float, seed: int) -> None:
-        """Adam over batches of `rows` drawn alike for every head of a seed, the rate falling to 0 by a cosine."""
+        """Batches of `rows` are drawn alike for every head of a seed; the rate falls to 0 by a cosine."""
         random = torch.Generator().manual_seed(seed)
         for one in self.parameters:
             one.requires_grad_(True)

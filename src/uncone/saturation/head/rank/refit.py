@@ -44,7 +44,7 @@ class Objective:
 
     @classmethod
     def of(cls, text: Text, head: Tensor, teacher: float, moment: Tensor | None = None) -> "Objective":
-        """`teacher` is c above, and `head` float64 (V, D). Numbers are computed in the dtype of the text's states."""
+        """`teacher` is c above, and `head` float64 (V, D). Numbers have the dtype of the text's states."""
         dtype, n = text.x.dtype, len(text.x)
         target = torch.empty(len(head), n, dtype=dtype)
         for part in torch.split(torch.arange(n), max(1, _PIECE // len(head))):
@@ -134,7 +134,7 @@ def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float 
 
 @on_one_thread
 def of_rank(problem: Objective, start: Factors, evaluations: int) -> tuple[Factors, Fit]:
-    """A head A B at least as good as the start, and not sure to be the best."""
+    """At least as good as the start, and not sure to be the best."""
     a, b = problem.enter(start)
     # about F's curvature in b, which would grow too much from a start near 0
     sizes = a.norm(dim=0).clamp_min(_LEAST_SIZE)[:, None]

@@ -134,8 +134,8 @@ def _log_sum(z: Tensor, spare: Tensor) -> Tensor:
 def bounds(head: Tensor, heads: Nested, rank: int, moment: Tensor, mean_norm: float) -> CutBounds:
     """Bounds of |L(W) - L(W')| for the head of `rank`, on states of this `moment` and `mean_norm`.
 
-    A token's loss changes by at most max_jk |((W - W') x)_j - ((W - W') x)_k| <= sqrt(2) ||(W - W') x||_2: this holds
-    for any two heads, and with capped logits too, since the tanh brings logits no further apart.
+    A token's loss changes by at most max_jk |((W - W') x)_j - ((W - W') x)_k| <= sqrt(2) ||(W - W') x||_2, for any two
+    heads, and with capped logits too, since the tanh brings logits no further apart.
     """
     if rank == heads.left.shape[1]:
         return CutBounds(0.0, 0.0, 0.0)
