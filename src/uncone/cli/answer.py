@@ -79,7 +79,6 @@ def _handed_over(
 
 
 def draw(failed: list[BaseException], write: Callable[[Path], object], path: _File) -> None:
-    """Write a page to `path` and name it."""
     if path is not None and attempt(failed, write, path):
         attempt(failed, tell, path)
 

@@ -64,7 +64,7 @@ def open_closed_streams() -> None:
 def end(error: BaseException, *, debug: bool) -> SystemExit:
     status = STOPPED if isinstance(error, KeyboardInterrupt) else getattr(error, "status", 1)
     cause = error.__cause__ if isinstance(error, UntoldError) else None
-    with suppress(OSError):  # nobody is told, but by the status
+    with suppress(OSError):  # only the status says so
         if debug:
             traceback.print_exception(error)
         else:

@@ -63,7 +63,7 @@ class _Basis:
         image -= new @ inner
         self._part(image)
         self.next, self.coupling = np.linalg.qr(image)
-        # of the whole matrix: of one of low rank all that this block has at last is rounding
+        # of all blocks: at low rank the last ones have only rounding
         self.largest = max(self.largest, float(np.abs(inner).max()))
         if np.abs(np.diag(self.coupling)).min() <= 1e-6 * self.largest:
             for _ in range(2):  # columns with nothing left are arbitrary: they must not lie in the basis
@@ -72,7 +72,6 @@ class _Basis:
                 self.coupling = turn @ self.coupling
 
     def _part(self, columns: Array) -> None:
-        """Take the basis out of the columns."""
         rows = self.rows[: self.m]
         columns -= rows.T @ (rows @ columns)
 

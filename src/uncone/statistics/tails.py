@@ -9,7 +9,7 @@ from uncone.statistics.arrays import Array
 
 NORMAL = 1000  # from so many degrees of freedom on, Student's t is taken for normal
 _LARGEST, _LEAST_LOG = 1e4, -680.0
-"""A table ends at this point, or where the density is about to leave the range of a float."""
+"""A table ends at this point, or where the density leaves the range of a float."""
 
 
 @lru_cache(maxsize=256)

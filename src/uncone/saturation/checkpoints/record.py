@@ -101,7 +101,7 @@ class CheckpointTrace(Record):
     READING: ClassVar[str] = (
         "The singular entropy is the KL divergence from the normalised squared singular values to the uniform "
         "distribution: 0 where all directions weigh the same, ln d where one direction is all. A row added to all rows "
-        "of a head changes no probability, so that the centred entropy is the one judged. The centred logits do not "
+        "of a head changes no probability: the centred entropy is judged. The centred logits do not "
         "change either where the head is multiplied by a matrix and the states by its inverse."
     )
 
@@ -145,7 +145,6 @@ class CheckpointTrace(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each checkpoint, with a column for each series."""
         return [
             {"step": one.step, "checkpoint": one.name, "failed": one.failed or None}
             | {series.name: one.values.get(series.name) for series in self._known()}

@@ -80,7 +80,6 @@ def _loss(states: Any) -> float:
 
 
 def _known(**readings: Callable[[], SupportsFloat]) -> dict[str, float]:
-    """The readings that have a finite value."""
     values = dict[str, float]()
     for name, read in readings.items():
         with suppress(UndefinedMeasure):

@@ -25,9 +25,9 @@ from uncone.sealed import sealed_line, sealed_records
 
 Losses = Path_ | Mapping[float, float] | Iterable[tuple[float, float]]
 MOST_TOKENS = 16_384  # of a text, that each checkpoint is run on
-_FORM = "uncone.checkpoint/2"  # of the keys: checkpoints that were read in another way are read again
+_FORM = "uncone.checkpoint/2"  # of the keys: what was read in another way is read again
 _STEP = re.compile(r"(?:step|checkpoint|iter|iteration)[-_=]?(\d+)|(\d+)$", re.IGNORECASE)
-_FAR = 3.0  # neighbours this many times as far apart as the checkpoints on both sides are a gap
+_FAR = 3.0  # a gap is so many times as wide as those beside it
 _NAME_STEPS = "name the steps (steps=, --steps)"
 
 
@@ -148,7 +148,7 @@ def read_checkpoints(
             checkpoint = read_checkpoint(place, text)
         read.append(checkpoint)
         lines[key] = _line(key, checkpoint)
-        if out is not None and kept.get(key) != checkpoint:  # what else the file holds is kept after them
+        if out is not None and kept.get(key) != checkpoint:  # other lines of the file are kept
             others = (_line(k, one) for k, one in kept.items() if k not in lines)
             write_text(out, "".join(f"{line}\n" for line in (*lines.values(), *others)))
     told("reading checkpoints", len(places), len(places))
@@ -213,7 +213,6 @@ def _states(model: Opened, text: Path_) -> Any:
 
 
 def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
-    """Heads that change shape, no head, gaps."""
     notes, read = [], [one for one in checkpoints if not one.failed]
     if len(read) < len(checkpoints):
         notes.append(f"{len(checkpoints) - len(read)} of {len(checkpoints)} checkpoints could not be read.")

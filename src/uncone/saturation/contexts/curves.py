@@ -33,7 +33,7 @@ class Followers:
     token: Array  # (P,) int64
     count: Array  # (P,) int64
     total: Array  # (C,) int64: occurrences of each context
-    where: Array  # (N,) int64: the context at each place of the stream that has one
+    where: Array  # (N,) int64: the context at each place that has one
     vocabulary: int
 
 
@@ -111,7 +111,7 @@ def count_followers(ids: Array, ends: Array, order: int, shuffle: Callable[[Arra
     starts = starts[np.searchsorted(ends, starts, "right") == np.searchsorted(ends, starts + length, "right")]
     where = np.zeros(len(starts), np.int64)
     for step in range(length):
-        # numbered again at each token: context and token fit into 64 bits
+        # numbered again, so that context and token fit into 64 bits
         where = np.unique(where * vocabulary + ids[starts + step], return_inverse=True)[1].astype(np.int64)
     token = ids[starts + length]
     keys, counts = np.unique(where * vocabulary + (shuffle(token) if shuffle else token), return_counts=True)
@@ -186,7 +186,6 @@ def half_dimension(errors: Array) -> int | None:
 
 
 def _drawn(left: Array, seed: int = 0) -> Array:
-    """(draws, k + 1): W-errors with the blocks drawn again."""
     sums = draws(len(left), seed) @ left
     return np.asarray(np.sqrt(sums / np.maximum(sums[:, :1], np.finfo(float).tiny)))
 
@@ -211,7 +210,7 @@ def _differences(errors: dict[tuple[Kind, str], Spectrum]) -> Iterator[ContextDi
             if (kind, "text") not in errors or (kind, source) not in errors:
                 continue
             (text, left), (null, null_left) = errors[kind, "text"], errors[kind, source]
-            # beyond the ranks of both there is nothing to compare
+            # up to the ranks of both
             k = min(len(text), len(null), int(max(np.count_nonzero(text), np.count_nonzero(null)))) - 1
             halves = half_dimension(text), half_dimension(null)
             # chosen by the null alone: the largest difference would be chosen by chance

@@ -83,7 +83,6 @@ class ContextRank(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each curve and dimension."""
         return [
             {"kind": curve.kind, "source": curve.source, "dimension": d, "error": error}
             for curve in self.curves

@@ -29,7 +29,7 @@ class Design:
     late: Array
     weights: Array  # (n,): contrast = weights' y
     trend: Array  # (b, degree + 1): orthonormal columns that span the quadratic trends
-    residual: Array  # (K, b, b): y' P y is the residual sum of squares of the body
+    residual: Array  # (K, b, b): y' P y is the body's residual sum of squares
     determinant: Array  # (K,): ln |R| + ln |X' R^-1 X|
     variance: Array  # (K,): of the contrast, for jitter of variance 1
     correlation: Array  # (K, n, n)
@@ -156,7 +156,7 @@ def change_points(y: Array, steps: Array, correlation: Array) -> Array:
     for at, knot in enumerate(knots):
         q, r = np.linalg.qr(whiten @ np.stack([np.ones(n), x - x[knot], np.maximum(x - x[knot], 0.0)], axis=1))
         fitted = z @ q
-        bends_down = fitted[:, 2] * r[2, 2] < 0  # the sign of the change of slope
+        bends_down = fitted[:, 2] * r[2, 2] < 0
         left[:, at] = total - np.where(bends_down, (fitted**2).sum(1), (fitted[:, :2] ** 2).sum(1))
     left = np.maximum(left, _FLOOR)
     ratio = 1 + point_of(np.log([(1 - 0.95) / 2]), n - 4) ** 2 / (n - 4)

@@ -42,10 +42,10 @@ class Curve:
     metric: str
     steps: Array  # ascending, float64 (n,)
     values: Array  # (n,)
-    errors: Array | None = None  # standard errors of the values, (n,)
+    errors: Array | None = None  # standard errors, (n,)
     lower: bool = False  # less is better
     guessed: str = ""  # the metric, where nobody said which way is better
-    logarithm: bool = False  # ln(value) is judged: of a perplexity, whose jitter grows with it
+    logarithm: bool = False  # ln(value) is judged: the jitter of a perplexity grows with it
     suite: str = ""
     shots: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)  # such as the batch size
@@ -87,7 +87,7 @@ def judge(
 
     def tick(more: int) -> None:
         nonlocal done
-        with lock:  # blocks of curves are judged on several threads
+        with lock:  # several threads judge curves
             done += more
             if progress is not None:
                 progress("curves", done, len(curves))
@@ -275,7 +275,6 @@ def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdic
 
 
 def _members(curves: Iterable[Curve | CurveVerdict]) -> dict[Family, list[int]]:
-    """The places of the curves of each family."""
     members = dict[Family, list[int]]()
     for i, curve in enumerate(curves):
         members.setdefault(curve.family, []).append(i)
@@ -293,7 +292,7 @@ def _families(
         if len(judged):
             weights = judged.mean(0)
             correlation = float(weights @ CORRELATIONS)
-            # the weights sum to 1 within rounding, and no ratio is below 1
+            # the weights sum to 1 but for rounding
             ratio = 1 + float(weights @ (ratios[family][0] - 1)) if family in ratios else None
         yield CurveFamily(*family, curves[at[0]].lower, *counts, correlation, ratio)
 

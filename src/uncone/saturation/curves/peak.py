@@ -50,8 +50,6 @@ def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, 
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """The same chance for every curve."""
-
     values: Array  # (K, B, n)
     even: Array  # (B,)
     uniform: Array

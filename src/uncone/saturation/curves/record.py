@@ -57,7 +57,6 @@ class CurveVerdict:
 
     @property
     def family(self) -> tuple[str, str, str, str]:
-        """Curves of one family are corrected together."""
         return _family(self)
 
 
@@ -124,7 +123,6 @@ class CurveVerdicts(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each curve; its settings are columns of their own."""
         out = ("settings", "steps", "values", "notes")
         named = sorted({name for curve in self.curves for name in curve.settings})
         return [

@@ -41,7 +41,6 @@ class HeadExamination(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each method and rank."""
         return [
             {"method": line.method, "rank": rank, "loss": loss, "excess": excess, "error": error}
             for line in self.rank.lines
@@ -49,6 +48,5 @@ class HeadExamination(Record):
         ]
 
     def _contexts(self) -> Iterator[Block]:
-        """The verdict of that record becomes a text."""
         for block in () if self.contexts is None else self.contexts.blocks():
             yield Bullets((block.text,), "lead") if isinstance(block, Heading) and block.level == 1 else block

@@ -49,8 +49,6 @@ def descend(
 
 
 class _Sums:
-    """What a step needs, summed over the runs."""
-
     def __init__(self, x: Array, delta: float, dtype: type) -> None:
         self.x: Array = x.astype(dtype)
         self.delta = dtype(delta)

@@ -18,14 +18,14 @@ DELTA = 1e-3
 """Where Huber's loss of ln L turns from squares to sizes (Hoffmann et al. 2022)."""
 _LEVELS, _POWERS = tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0)
 GRID = (_LEVELS, _POWERS, _LEVELS, _POWERS, (-1.0, -0.5, 0.0, 0.5, 1.0))
-"""The 4,500 starts of Hoffmann et al. 2022, approach 3: a = ln A, alpha, b = ln B, beta, e = ln E."""
+"""The 4,500 starts of Hoffmann et al. 2022, approach 3, as `Law.theta`."""
 _TYPICAL = (6.0, 0.34, 6.0, 0.28, 0.52)  # near those of Hoffmann et al. 2022: here runs must tell the constants apart
 _SAME = 1e-7
 _FARTHEST, _NOTHING, ENOUGH = 300.0, 40.0, 1e-7
 """How far a power moves ln L over the runs at most; how far below ln L a term is nothing to any digit; and the share of
 a sum by which the last step lowers it where more digits are of no use."""
 _HIGHEST = 600.0
-_RANGE = {"parameters": 1e50, "tokens": 1e50, "losses": 1e30}  # beyond, sums would leave the range of a float
+_RANGE = {"parameters": 1e50, "tokens": 1e50, "losses": 1e30}  # beyond, sums leave the range of a float
 _USUAL, _WIDE = (21.0, 25.0, 1.0), (10.0, 10.0, 2.0)
 """ln N, ln T and ln L of usual runs, and how far from them runs are in another unit."""
 SMALL = 3.0  # how far ln of one run's part in a term may lie below ln L
@@ -49,7 +49,6 @@ class Law:
         return np.array([math.log(self.A), self.alpha, math.log(self.B), self.beta, math.log(self.E)])
 
     def predict(self, n: Any, t: Any) -> Array:
-        """The loss of runs of `n` parameters and `t` tokens."""
         x = np.log(np.asarray(np.broadcast_arrays(n, t), np.float64))
         return finite_exp(ln_loss(self.theta, x.reshape(2, -1))).reshape(x.shape[1:])
 
@@ -116,7 +115,6 @@ class Problem:
         return [name for name, is_gone in zip("ABE", gone, strict=True) if is_gone]
 
     def at_limit(self, theta: Array) -> list[str]:
-        """The powers that ended at the largest value that is tried."""
         ended = (np.abs(theta) > 0.999 * self.box[1]) & self.free
         return [CONSTANTS[place] for place in (1, 3) if ended[place]]
 

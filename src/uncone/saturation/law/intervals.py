@@ -15,7 +15,7 @@ _LEAST_NOISE = 1e-8  # of an exact fit, so that it has intervals, though of no w
 _FEWEST, _STEPS = 100, 80
 RUNS_A_CONSTANT = 3
 """With fewer the bootstrap interval held a planted constant in 91.6 % of simulations (12 runs, five constants)."""
-_ANYWHERE = 1e6  # high over low: so wide an interval of losses says nothing
+_ANYWHERE = 1e6  # high over low: so wide an interval says nothing
 CHI_SQUARE = 3.841459  # the 95% quantile of one degree of freedom: the least threshold
 
 
@@ -30,7 +30,7 @@ class Uncertainty:
 
     problem: Problem
     law: Law  # of the real runs
-    noise: float  # standard deviation of ln L about the law, over runs less constants
+    noise: float  # standard deviation of ln L about the law
     drawn: Array  # `theta` of the simulated fits, (B, 5)
     noises: Array  # of each of them, (B,)
     thresholds: dict[int, float]  # of each free constant: how far its deviance may rise

@@ -115,7 +115,6 @@ class ScalingLaw(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each run."""
         return [
             {name: getattr(run, name) for name in ("model", "n", "t", "loss", "predicted", "gap")}
             | dict(zip(("gap_low", "gap_high"), run.interval or (None, None), strict=True))

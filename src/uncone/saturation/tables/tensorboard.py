@@ -15,7 +15,7 @@ from uncone.records.text import counted
 from uncone.rows.bytes import LocalFile
 from uncone.saturation.tables.tables import Table, of_rows
 
-_LARGEST_SCALAR = 2**16  # bytes: larger records are pictures or graphs, and are passed over
+_LARGEST_SCALAR = 2**16  # bytes: larger records are pictures or graphs
 _CUT = "is cut or still being written"
 
 

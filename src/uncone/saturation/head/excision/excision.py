@@ -10,10 +10,9 @@ from uncone.records.tokens import Estimate
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.excision.record import Cause, Excised, Excision, Kind
-from uncone.saturation.head.rank.truncation import descending, gauge
+from uncone.saturation.head.rank.truncation import Tensor, descending, gauge
 from uncone.statistics.blocks import block_sums, ratio_interval
 
-Tensor = torch.Tensor
 SPARED = 0.01  # a rise of the loss by at most this share of it is none
 FEW = 0.125  # of all directions: more are no "few dominant" ones
 GAIN = 0.1  # alignment is back where it rises by this much of the way from chance to 1
@@ -120,7 +119,6 @@ def _losses(states: States, basis: Tensor | None, mean: Tensor) -> Array:
 
 
 def _judged(rows: Sequence[Excised], loss: float, d: int) -> tuple[Cause, str]:
-    """Of the few directions of the second moment."""
     of = {(row.directions, row.k): row for row in rows}
     few = [row for row in rows if row.directions == "raw" and 0 < row.k <= max(1, FEW * d)]
     start, nats = of["raw", 0], f"of {number(loss)} nats"

@@ -11,10 +11,9 @@ from uncone.records.tokens import Estimate
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.gradient.record import GradientShare, KeptShare
-from uncone.saturation.head.rank.truncation import gauge
+from uncone.saturation.head.rank.truncation import Tensor, gauge
 from uncone.statistics.blocks import block_sums, ratio_interval
 
-Tensor = torch.Tensor
 NEAR = 2.0  # within this factor of a random subspace, counting dimensions predicts what is kept
 _RANK = 1e-6  # of the largest singular value: smaller directions pass nothing back
 

@@ -16,11 +16,10 @@ from uncone.errors import InputError
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.rank.record import Remedy
-from uncone.saturation.head.rank.truncation import Text
+from uncone.saturation.head.rank.truncation import Tensor, Text
 from uncone.statistics.blocks import block_means
 from uncone.tensors import share
 
-Tensor = torch.Tensor
 SEEDS, STEPS, EXPERTS = (0, 1, 2), 300, 3
 RATES = (5e-4, 2e-3)
 """Of Adam: each head takes the better one, by the first seed on a quarter of the blocks, held out."""

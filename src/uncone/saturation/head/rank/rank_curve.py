@@ -12,17 +12,26 @@ from uncone.model.last_states import States
 from uncone.records.text import count, number, percent
 from uncone.roles import Progress
 from uncone.rows import Array
-from uncone.saturation.head.rank import answers as rank_answers
+from uncone.saturation.head.rank import answers
 from uncone.saturation.head.rank.record import NAMES, CutBounds, Method, RankCurve, RankLine, Refitting, Start
 from uncone.saturation.head.rank.refit import Factors, Objective, cut, full_rank, of_rank, random_head
-from uncone.saturation.head.rank.truncation import Nested, Text, bounds, data_aware, gauge, losses, plain, second_moment
+from uncone.saturation.head.rank.truncation import (
+    Nested,
+    Tensor,
+    Text,
+    bounds,
+    data_aware,
+    gauge,
+    losses,
+    plain,
+    second_moment,
+)
 from uncone.statistics.blocks import block_means
 from uncone.tensors import alone
 
-Tensor = torch.Tensor
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
-"""Of D: the ranks, unless they are given. Godey et al. 2024 read about these."""
-MARGIN = 0.01  # of the full head's loss: the margin, unless it is given
+"""Of D: the usual ranks, about those of Godey et al. 2024."""
+MARGIN = 0.01  # of the full head's loss: the usual margin
 FEWEST, _MOST_BLOCKS, _SHORTEST, _EVERY = 128, 200, 16, 4
 _LOGITS, _A_COLUMN = 2**23, 8
 """Logits whose targets are held at once, and tokens a column that refits have at least, in a long text."""
@@ -36,7 +45,7 @@ class _Read:
     text: Text
     head: Tensor  # float64, centred where that changes nothing
     fit: Tensor  # (N,) bool
-    blocks: Array  # (N,): whole numbers
+    blocks: Array  # (N,)
 
     @property
     def held(self) -> Tensor:
@@ -98,7 +107,7 @@ def rank_curve(
         remedy = compare(read.text, read.head, read.fit, read.blocks, progress=progress)
     held, block = int(read.held.sum()), int(np.bincount(read.blocks)[0])
     sizes = (len(read.head), chosen[-1], len(states.labels), held, block)
-    of_full = (loss, float(rank_answers.standard_errors(full)[0]), margin)
+    of_full = (loss, float(answers.standard_errors(full)[0]), margin)
     notes = _notes(states, refits, answered, margin)
     curve = RankCurve("", *sizes, chosen, *of_full, answered, trained, remedy, notes)
     return replace(curve, verdict=_verdict(curve))
@@ -229,10 +238,10 @@ def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, se
     the cost of its rank is read against its own full rank."""
     over = one.means - full
     costs = one.means - min(full, one.means[-1], key=np.mean)
-    excess, drawn = costs.mean(1), rank_answers.resampled(costs, seed=seed)
-    small = rank_answers.smallest(ranks, excess, drawn, margin)
-    bent = rank_answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1])
-    numbers = one.means.mean(1), over.mean(1), rank_answers.standard_errors(over)
+    excess, drawn = costs.mean(1), answers.resampled(costs, seed=seed)
+    small = answers.smallest(ranks, excess, drawn, margin)
+    bent = answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1])
+    numbers = one.means.mean(1), over.mean(1), answers.standard_errors(over)
     found, above, errors = (tuple(of.tolist()) for of in numbers)
     return RankLine(one.method, found, above, errors, small, bent, one.whole, one.bounds, one.starts)
 

@@ -19,10 +19,9 @@ from itertools import pairwise
 
 import torch
 
-from uncone.saturation.head.rank.truncation import Nested, Text, capped, root_of, second_moment
+from uncone.saturation.head.rank.truncation import Nested, Tensor, Text, capped, root_of, second_moment
 from uncone.tensors import on_one_thread, share
 
-Tensor = torch.Tensor
 Factors = tuple[Tensor, Tensor]  # A (V, r) and B (r, D) of the head A B
 MEMORY, _ARMIJO, _HALVINGS = 10, 1e-4, 12
 _RARE = 1e-2  # of an even share: rarer tokens are scaled as this
@@ -114,7 +113,7 @@ def _logits(head: Tensor, columns: Tensor, bias: Tensor | None) -> Tensor:
 @dataclass(frozen=True)
 class Fit:
     objective: float  # F at its end
-    gradient: float  # the norm of its gradient
+    gradient: float  # norm
     evaluations: int  # of F
 
 
@@ -168,7 +167,7 @@ def _minimise(
         if not new < value:
             if not pairs:
                 break
-            pairs.clear()  # the curvature was wrong: once more along the gradient
+            pairs.clear()  # the curvature was wrong
             continue
         change, bent = moved - point, turned - gradient
         product = float(change @ bent)
