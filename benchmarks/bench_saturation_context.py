@@ -8,7 +8,8 @@ import scipy.sparse
 import scipy.sparse.linalg
 from measured import Row, Work, run
 
-from uncone.saturation.contexts.curves import ContextMatrix, Followers, context_rank, count_followers
+import uncone
+from uncone.saturation.contexts.curves import ContextMatrix, Followers, count_followers
 
 TOKENS, VOCABULARY, ORDER, DIMENSIONS, FEW = 2_000_000, 33_000, 5, 500, 100
 
@@ -42,7 +43,7 @@ def few() -> Work:
 
 def everything() -> Work:
     ids = stream()
-    return lambda: context_rank([ids], order=ORDER, dimensions=DIMENSIONS)
+    return lambda: uncone.context_rank([ids], order=ORDER, dimensions=DIMENSIONS)
 
 
 def arpack() -> Work:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import uncone
-from uncone.saturation.law.fit import Law, fit
+from uncone.saturation.law.fit import Law, fitted, problem_of
 from uncone.saturation.law.record import ScalingLaw
 
 HERE = Path(__file__).parent
@@ -81,7 +81,7 @@ def leave_one_out(runs: dict[str, list[Any]], smallest: float) -> list[dict[str,
     out = []
     for place in np.flatnonzero(n >= smallest):
         kept = (n >= smallest) & (np.arange(len(n)) != place)
-        law = fit(n[kept], t[kept], loss[kept], fixed=FIXED)
+        law = fitted(problem_of(n[kept], t[kept], loss[kept], fixed=FIXED))
         out.append(
             {"without": runs["model"][place], "A": law.A, "alpha": law.alpha, "gap": mean_gap(law, runs, smallest)[0]}
         )

@@ -14,8 +14,8 @@ from tests.saturation.test_tensorboard import events
 from uncone import judge_curves, report
 from uncone.evaluation.pairs import read_pairs
 from uncone.saturation.checkpoints.trace import Place, losses_of
-from uncone.saturation.curves.columns import number_of
 from uncone.saturation.law.fit_scaling_law import _runs
+from uncone.saturation.tables.cells import number_of
 from uncone.saturation.tables.sources import open_table
 from uncone.saturation.tables.trainer_state import NAME
 

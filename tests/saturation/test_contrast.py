@@ -55,8 +55,9 @@ def test_contrast_and_jitter_are_those_of_a_loop(steps: np.ndarray) -> None:
 
 def test_the_standard_error_counts_where_it_is_the_larger() -> None:
     y = 1e-6 * np.random.default_rng(0).standard_normal((1, len(STEPS)))
-    found = contrasts(y, np.full_like(y, 0.5), design(STEPS))
-    assert found.error[0] == pytest.approx(0.5 * design(STEPS).share)
+    of = design(STEPS)
+    found = contrasts(y, np.full_like(y, 0.5), of)
+    assert found.error[0] == pytest.approx(0.5 * math.sqrt(1 / of.late.sum() + 1 / of.middle.sum()))
 
 
 def test_the_restricted_likelihood_is_that_of_residuals() -> None:

@@ -1,6 +1,7 @@
 """Many fits at once: they end where scipy's optimiser and the full descent of every start end."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +10,13 @@ from hypothesis import strategies as st
 
 from uncone.rows import Array
 from uncone.saturation.law.descent import descend
-from uncone.saturation.law.fit import GRID, Law, fit, fitted, problem_of
+from uncone.saturation.law.fit import GRID, Law, fitted, problem_of
 
 TRUE = Law(482.01, 0.3478, 2085.43, 0.3658, 1.8172)
+
+
+def fit(*runs: Any, **options: Any) -> Law:
+    return fitted(problem_of(*runs, **options))
 
 
 def simulated(runs: int, noise: float, seed: int) -> tuple[Array, Array, Array]:
@@ -73,7 +78,9 @@ def test_squares_alone_are_least_squares() -> None:
     slope, level = np.polyfit(x, y, 1)
     start = np.array([[0.0, 0.0, -800.0, 0.0, -800.0]])
     free = np.array([True, True, False, False, False])
-    ends, sums = descend(start, free, np.stack([x, x]), y, delta=1e6, steps=200)
+    ends, sums = descend(
+        start, free, np.stack([x, x]), y, box=np.array([[-np.inf] * 5, [np.inf] * 5]), delta=1e6, steps=200
+    )
     assert ends[0, :2] == pytest.approx([level, -slope], rel=1e-9)
     assert sums[0] == pytest.approx(0.5 * ((y - level - slope * x) ** 2).sum())
 

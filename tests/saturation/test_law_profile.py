@@ -8,12 +8,12 @@ import pytest
 
 import uncone
 from tests.saturation.odd_tables import odd_table
-from tests.saturation.test_descent import TRUE, simulated
+from tests.saturation.test_descent import TRUE, fit, simulated
 from uncone import report
 from uncone.errors import InputError
 from uncone.rows import Array
 from uncone.saturation.law.descent import descend
-from uncone.saturation.law.fit import CONSTANTS, Law, fit, fitted, problem_of
+from uncone.saturation.law.fit import CONSTANTS, Law, fitted, problem_of
 from uncone.saturation.law.intervals import CHI_SQUARE, Uncertainty, deviance, uncertainty
 
 WITHOUT_E = 2

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import uncone
-from tests.saturation.test_descent import TRUE, simulated
+from tests.saturation.test_descent import TRUE, fit, simulated
 from uncone import report
 from uncone.errors import InputError
 from uncone.report.plot import charts_of
-from uncone.saturation.law.fit import CONSTANTS, Law, fit, fitted, ln_loss, problem_of
+from uncone.saturation.law.fit import CONSTANTS, Law, fitted, ln_loss, problem_of
 from uncone.saturation.law.intervals import deviance, uncertainty
 
 FIXED = {"B": 410.7, "beta": 0.28, "E": 1.69}

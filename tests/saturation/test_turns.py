@@ -45,7 +45,7 @@ def _square(part: list[float], sign: int) -> float:
 def test_the_parts_are_the_best_of_all_cuts_and_the_gain_is_over_the_best_rise_and_fall(y: list[float]) -> None:
     values, n = np.array(y), len(y)
     parts = turns._Parts(np.array([y, [3 * value + 1 for value in y]]))
-    ends = {n, *(n * part // 8 for part in turns._EIGHTHS)}
+    ends = {n, *(n * part // 8 for part in range(3, 8))}
     tried = [(k, end) for end in ends if end > 2 for k in range(1, end + 1)]
     least = min(_square(y[:k], -1) + _square(y[k:end], 1) + _square(y[end:], -1) for k, end in tried)
     assert parts.left == pytest.approx([least, 9 * least], abs=1e-6)

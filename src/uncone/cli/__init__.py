@@ -1,10 +1,10 @@
-"""The command line. Everything heavy is imported inside the commands, so that `--help` answers at once."""
+"""The command line. Commands import what is heavy, so that `--help` answers at once."""
 
 from uncone.errors import without_package
 
 try:
     from uncone.cli.program import app, main
-except ModuleNotFoundError as error:  # as of cyclopts, where uncone was installed without what it needs
+except ModuleNotFoundError as error:  # of cyclopts
     missing = without_package(error, "the command line")
     if missing is None:
         raise

@@ -1,5 +1,3 @@
-"""How a command answers: a progress bar while it works, then its result, printed and written."""
-
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +11,6 @@ from uncone.records.record import Record
 from uncone.roles import Progress
 
 PROGRESS_AFTER_S = 2.0
-BEYOND = 2  # the exit status of a result that is beyond its bar
 Path_ = str | Path | None
 _File = Path | None
 
@@ -24,14 +21,14 @@ def judge(record: Record, json: _File, html: _File, *, beyond: bool) -> None:
     if not beyond:
         raise_first(failed)
     elif failed:
-        raise UntoldError(BEYOND) from failed[0]
+        raise UntoldError(2) from failed[0]
     else:
-        raise SystemExit(BEYOND)
+        raise SystemExit(2)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Progress | None]:
-    """A progress bar on standard error after two seconds of work; None if standard error is no terminal."""
+    """After two seconds of work; None if standard error is no terminal."""
     if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
         yield None
         return
@@ -49,8 +46,7 @@ def progress_bar() -> Iterator[Progress | None]:
             tasks[what] = bar.add_task(what, total=total or None)
         bar.update(tasks[what], completed=done)
 
-    # A timer, because a single step that tells nothing meanwhile may take longer than that.
-    starting = threading.Timer(PROGRESS_AFTER_S, bar.start)
+    starting = threading.Timer(PROGRESS_AFTER_S, bar.start)  # a single step that tells nothing may take longer
     starting.daemon = True
     starting.start()
     try:
@@ -62,13 +58,12 @@ def progress_bar() -> Iterator[Progress | None]:
 
 
 def hand_over(record: Record, *files: _File, shown: Record | None = None, written: Iterable[Path_] = ()) -> None:
-    """Write the record as JSON, print it (or `shown`), draw its page, and name the files and what else was `written`:
-    each step is done whatever became of the others, and the first failure is raised last."""
+    """Each step is done whatever became of the others, and the first failure is raised last."""
     raise_first(_handed_over(record, *files, shown=shown or record, written=written))
 
 
 def _handed_over(
-    record: Record, json: Path | None = None, html: Path | None = None, *, shown: Record, written: Iterable[Path_] = ()
+    record: Record, json: _File = None, html: _File = None, *, shown: Record, written: Iterable[Path_] = ()
 ) -> list[BaseException]:
     from uncone import report
 
@@ -83,8 +78,7 @@ def _handed_over(
     return failed
 
 
-def draw(failed: list[BaseException], write: Callable[[Path], object], path: Path | None) -> None:
-    """Write a page to `path` and name it, if one was asked for."""
+def draw(failed: list[BaseException], write: Callable[[Path], object], path: _File) -> None:
     if path is not None and attempt(failed, write, path):
         attempt(failed, tell, path)
 
@@ -106,7 +100,6 @@ def raise_first(failed: Iterable[BaseException]) -> None:
 
 
 def tell(*paths: Path_, did: str = "wrote") -> None:
-    """Name the files that were written; a name may hold anything, also what no terminal should get."""
     from uncone.records.text import visible
 
     for path in paths:

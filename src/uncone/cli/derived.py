@@ -1,27 +1,26 @@
-"""Commands that are derived from functions: the attribute `judge_curves` is the command of `uncone.judge_curves`.
+"""The attribute `judge_curves` is the command of `uncone.judge_curves`.
 
 The first argument is the subject, the others are options. Sequences take several values, mappings NAME=VALUE, callables
-are left out. The sentence of an option is that of the docstring."""
+are left out. The help of an option is its sentence in the docstring.
+"""
 
-import collections.abc
 import inspect
 import operator
 import os
 import re
-import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from cyclopts import Parameter as Option
 
 from uncone.cli.answer import hand_over, judge, progress_bar, tell
-from uncone.cli.files import Html, Json, Several
+from uncone.cli.files import Html, Json, Several, role_in
 from uncone.errors import InputError
 from uncone.questions import QUESTIONS
 from uncone.regular import number_in
@@ -34,10 +33,10 @@ _BEYOND: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "calibrate": lambda record, _: record.drift is not None and record.drift.found,
     "check": lambda record, _: not record.ok,
     "compare": lambda record, arguments: arguments.get("fail_on") == "worse" and record.worse,
-}  # commands that end with status 2 where their result is beyond what was asked for
+}  # where a result is beyond what was asked for: the command ends with status 2
 _IN_FULL = {"diagnose": "diagnosis.advice.with_whole_paths", "repair": "repairs.repair.with_whole_names"}
-"""A record is passed on and holds the ends of paths; on a terminal its commands can be pasted."""
-_SEQUENCES = (collections.abc.Sequence, collections.abc.Iterable, list, tuple)
+"""Records hold the ends of paths, as they are passed on; on a terminal their commands can be pasted."""
+_SEQUENCES = (Sequence, Iterable, list, tuple)
 _SECTIONS = re.compile(r"^(Args|Returns|Raises|Example|Attributes):$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
 
@@ -49,11 +48,9 @@ def __getattr__(name: str) -> Callable[..., None]:
 
 
 def command_of(function: Callable[..., Any]) -> Callable[..., None]:
-    """The command that parses, calls the function, prints its record and writes the files asked for."""
-    hints = typing.get_type_hints(function, include_extras=True)
+    hints = get_type_hints(function, include_extras=True)
     given = inspect.signature(function).parameters
-    callables = {name for name in given if collections.abc.Callable in _origins(hints[name])}
-    taken = {name: hints[name] for name in given if name not in callables}
+    taken = {name: hints[name] for name in given if Callable not in _origins(hints[name])}
     pairs = {name: of for name, hint in taken.items() if (of := _values_of_pairs(hint)) is not None}
     own = _OWN.get(function.__name__, {})
 
@@ -66,8 +63,9 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
         asked = {name: options.pop(name) for name in own if name in options}
         arguments = dict(zip(taken, subjects, strict=False)) | options
         with progress_bar() as progress:
-            told = {"progress": progress} if "progress" in given else {}
-            record = function(*subjects, **options, **told)
+            if "progress" in given:
+                options["progress"] = progress
+            record = function(*subjects, **options)
         _hand_over(function.__name__, record, arguments | asked, json, html, taken)
 
     options = {name: _option(name, hint, given[name].default) for name, hint in taken.items()}
@@ -85,8 +83,8 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
 def _hand_over(
     name: str, record: Any, arguments: Mapping[str, Any], json: Any, html: Any, hints: Mapping[str, Any]
 ) -> None:
-    """Print and write a record, with what only a command has: whole paths, the files written, an exit status."""
-    written = [arguments.get(one) for one, hint in hints.items() if _role(hint) in (Role.WRITE, Role.OUT)]
+    """With what only a command has: whole paths, the files written, an exit status."""
+    written = [arguments.get(one) for one, hint in hints.items() if role_in(hint) in (Role.WRITE, Role.OUT)]
     if type(record).__name__ != QUESTIONS[name][1].rpartition(".")[2]:  # the answer is to write nothing
         hand_over(record, json, html)
         tell(arguments.get("out"), did="nothing was written to")  # why is printed above
@@ -96,7 +94,7 @@ def _hand_over(
         return
     shown = record
     if getattr(record, "selection", None) is not None:
-        hand_over(record.selection)  # is printed by itself, and kept with the rest
+        hand_over(record.selection)  # is printed alone, and kept with the rest
         shown = replace(record, selection=None)
     if name in _IN_FULL:
         file, _, function = _IN_FULL[name].rpartition(".")
@@ -128,29 +126,28 @@ def _flag(name: str) -> str:
 
 
 def _option(name: str, hint: Any, default: Any) -> Any:
-    role, bare = _role(hint), _bare(hint)
+    role, bare = role_in(hint), _bare(hint)
     marks: list[Any] = [role] if role else []
-    several = [typing.get_args(one)[0] for one in _choices(bare) if typing.get_origin(one) in _SEQUENCES]
-    if role is Role.READ:  # where a file may stand a sequence is what is in memory, unless of paths
+    several = [get_args(one)[0] for one in _choices(bare) if get_origin(one) in _SEQUENCES]
+    if role is Role.READ:  # a sequence is in memory, unless of paths
         several = list(filter(_is_path, several))
     if _values_of_pairs(hint) is not None:
         several = [str]
     if several:
-        many = typing.cast(Any, list)[_item(several[0], role)]
+        many = cast(Any, list)[_item(several[0], role)]
         return Annotated[many if type(None) not in _choices(bare) else many | None, *marks, Several]
     if default is True:
-        marks.append(Option(negative=f"--no-{name.replace('_', '-')}"))
+        marks.append(Option(negative=_flag(f"no_{name}")))
     kind = reduce(operator.or_, _kinds(bare, role))
     return Annotated[kind, *marks] if marks else kind
 
 
 def _kinds(bare: Any, role: Role | None) -> list[Any]:
-    """What one value of an option may be: of a file its path, or a string where a string may be more than a path."""
     choices, nothing = _choices(bare), type(None)
-    if role is Role.READ and str in choices and not any(map(_is_path, choices)):
-        choices = tuple(one for one in choices if one in (str, nothing))
     if any(map(_is_path, choices)):  # a path is a string or more
         choices = tuple(one for one in choices if one is not str)
+    elif role is Role.READ and str in choices:
+        choices = tuple(one for one in choices if one in (str, nothing))
     kinds = [one if one is nothing else _item(one, role) for one in choices]
     return sorted(dict.fromkeys(kinds), key=lambda kind: kind is not int)  # as a string anything can be read
 
@@ -166,45 +163,37 @@ def _item(kind: Any, role: Role | None) -> Any:
 
 
 def _is_path(kind: Any) -> bool:
-    return any(one is os.PathLike or typing.get_origin(one) is os.PathLike for one in _choices(kind))
+    return any(one is os.PathLike or get_origin(one) is os.PathLike for one in _choices(kind))
 
 
 def _choices(bare: Any) -> tuple[Any, ...]:
-    return typing.get_args(bare) if typing.get_origin(bare) in (Union, UnionType) else (bare,)
+    return get_args(bare) if get_origin(bare) in (Union, UnionType) else (bare,)
 
 
 def _bare(hint: Any) -> Any:
-    return hint.__origin__ if typing.get_origin(hint) is Annotated else hint
+    return hint.__origin__ if get_origin(hint) is Annotated else hint
 
 
 def _origins(hint: Any) -> dict[Any, Any]:
-    return {typing.get_origin(one): one for one in _choices(_bare(hint))}
-
-
-def _role(hint: Any) -> Role | None:
-    marks = getattr(hint, "__metadata__", ())
-    found = next((mark for mark in marks if isinstance(mark, Role)), None)
-    inner = typing.get_args(hint) if found is None and typing.get_origin(hint) is not Annotated else ()
-    return found or next((role for one in inner if (role := _role(one))), None)
+    return {get_origin(one): one for one in _choices(_bare(hint))}
 
 
 def _values_of_pairs(hint: Any) -> type | None:
-    found = _origins(hint).get(collections.abc.Mapping)
-    if _role(hint) or found is None:
+    found = _origins(hint).get(Mapping)
+    if role_in(hint) or found is None:
         return None
-    return str if typing.get_args(found)[1] is str else float
+    return str if get_args(found)[1] is str else float
 
 
 def _pairs(option: str, given: Iterable[str], of: type) -> Iterator[tuple[str, Any]]:
-    seen = set[str]()
+    seen, flag = set[str](), _flag(option)
     for text in given:
         name, _, value = (piece.strip() for piece in text.rpartition("="))
-        number = number_in(value) if of is float else None
-        flag = _flag(option)
-        if not name or not value or (of is float and number is None):
+        read = number_in(value) if of is float else value
+        if not name or not value or read is None:
             way_out = "give a number, as in NAME=0.3" if of is float else "give both, as in NAME=VALUE"
             raise InputError(f"expected {flag} NAME=VALUE, got {text!r}: {way_out}")
         if name in seen:
             raise InputError(f"expected one {flag} of {name}, got two: the second would hide the first")
         seen.add(name)
-        yield name, value if number is None else number
+        yield name, read

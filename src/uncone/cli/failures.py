@@ -12,12 +12,10 @@ from typing import Literal
 from uncone.errors import UnconeError, bounded, without_package
 
 STOPPED = 130
-_ENDING = ("SIGTERM", "SIGHUP")
-"""Signals by which others end a command: it then leaves nothing half written. SIGKILL leaves it no time."""
 
 
 class UntoldError(Exception):
-    """The exit status `status` stands, though the result could not be written: the cause says why."""
+    """The exit status stands, though the result could not be written: the cause says why."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"the result could not be written; exit status {status} stands")
@@ -25,7 +23,7 @@ class UntoldError(Exception):
 
 
 class SignalError(BaseException):
-    """A signal asked the command to end. Not an Exception, so that no handler of failures goes on."""
+    """Not an Exception, so that no handler of failures goes on."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -42,7 +40,7 @@ def ending_cleanly() -> Iterator[None]:
     def stop(number: int, _: object) -> None:
         raise SignalError(number)
 
-    numbers = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
     for number, handler in before.items():
         if handler == signal.SIG_DFL:
@@ -64,10 +62,9 @@ def open_closed_streams() -> None:
 
 
 def end(error: BaseException, *, debug: bool) -> SystemExit:
-    """Say on standard error why a command could not be done; what to raise then, with its exit status."""
     status = STOPPED if isinstance(error, KeyboardInterrupt) else getattr(error, "status", 1)
     cause = error.__cause__ if isinstance(error, UntoldError) else None
-    with suppress(OSError):  # nobody is told, but by the status
+    with suppress(OSError):  # only the status says so
         if debug:
             traceback.print_exception(error)
         else:
@@ -83,11 +80,11 @@ def release(name: Literal["stdout", "stderr"]) -> bool:
     """Flush a stream, or close it and say so: at exit Python would flush it again, with another status."""
     stream = getattr(sys, name)
     try:
-        if stream is not None:  # it was closed before the program began
+        if stream is not None:  # else closed before the program began
             stream.flush()
         return False
     except (OSError, ValueError):
-        with suppress(OSError, ValueError):  # not a file, as under a test: Python flushes nothing of it
+        with suppress(OSError, ValueError):  # no file, as under a test: Python does not flush it
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
@@ -95,7 +92,7 @@ def release(name: Literal["stdout", "stderr"]) -> bool:
 
 
 def nobody_reads(error: BaseException) -> bool:
-    """Whether the reader of standard output left, as `head` does: nothing is wrong then, and the rest goes nowhere."""
+    """Whether the reader of standard output left, as `head` does: nothing is wrong then."""
     cause = error.__context__ if isinstance(error, SystemExit) else error  # rich leaves the program at it
     if not isinstance(cause, BrokenPipeError) or cause.filename is not None:
         return False
@@ -115,13 +112,11 @@ def _message(error: BaseException) -> str:
         return "stopped"
     if isinstance(error, SystemExit):  # of rich, at a closed pipe
         return "standard output: closed before all was printed"
-    of_torch = isinstance(error, RuntimeError) and "allocate" in str(error)  # torch has no MemoryError
-    if isinstance(error, MemoryError) or of_torch:
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error)):  # of torch
         return "out of memory: close other programs, or use a machine with more"
     if isinstance(error, OSError):
         is_stdout = release("stdout") or isinstance(error, BrokenPipeError)
         place = error.filename or ("standard output" if is_stdout else "input/output")
         return f"{place}: {error.strerror or error}"
     first = (str(error).splitlines() or ["no message"])[0]
-    # a defect of uncone: still one line, and how to report it
     return f"unexpected {type(error).__name__}: {first}: a defect in uncone; --debug shows where"

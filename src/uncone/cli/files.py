@@ -1,8 +1,8 @@
-"""The files of a command: what each option does with the file that it names, and what may be written."""
+"""What each option of a command does with the file that it names, and what may be written."""
 
 from inspect import BoundArguments, Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 from cyclopts import Parameter as Option
 
@@ -15,20 +15,22 @@ Json = Annotated[Path | None, Role.WRITE, Option(help="Write the whole result to
 Html = Annotated[Path | None, Role.WRITE, Option(help="Write a page with pictures to this file, for people.")]
 
 _ENDINGS = {"html": (".html", ".htm"), "json": (".json",), "markdown": (".md", ".markdown")}
-"""Programs go by them: a page that is called report.json opens in none."""
+"""Programs go by them: none opens a page that is called report.json."""
 
 
 def check_files(bound: BoundArguments) -> None:
     """Refuse, by the roles in the annotations, to write over a source or where nothing can be written."""
-    files, kept = ([Path(name) for name in _given(bound, role)] for role in (Role.WRITE, Role.KEEP))
-    targets = [*files, *(_whole(Path(name)) for name in _given(bound, Role.OUT))]
+    files, kept, out, read = (
+        [Path(name) for name in _given(bound, role)] for role in (Role.WRITE, Role.KEEP, Role.OUT, Role.READ)
+    )
+    targets = [*files, *map(_whole, out)]
     if not targets and not kept:
         return
-    sources = [_whole(Path(name)) for name in _given(bound, Role.READ)]
+    sources = list(map(_whole, read))
     if _given(bound, Role.SPEC):
         from uncone.model.open import check_targets_apart, open_spec
 
-        for name, value in bound.arguments.items():  # found here, so that the command need not find it again
+        for name, value in bound.arguments.items():  # opened once, for the command too
             if role_of(bound.signature.parameters[name]) is Role.SPEC and value is not None:
                 several = isinstance(value, tuple | list)
                 bound.arguments[name] = type(value)(map(open_spec, value)) if several else open_spec(value)
@@ -47,8 +49,14 @@ def check_files(bound: BoundArguments) -> None:
 
 
 def role_of(parameter: Parameter) -> Role | None:
-    marks = getattr(parameter.annotation, "__metadata__", ())
-    return next((mark for mark in marks if isinstance(mark, Role)), None)
+    return role_in(parameter.annotation)
+
+
+def role_in(hint: Any) -> Role | None:
+    marks = getattr(hint, "__metadata__", ())
+    found = next((mark for mark in marks if isinstance(mark, Role)), None)
+    inner = get_args(hint) if found is None and get_origin(hint) is not Annotated else ()
+    return found or next((role for one in inner if (role := role_in(one))), None)
 
 
 def _given(bound: BoundArguments, role: Role) -> list[Any]:

@@ -1,5 +1,3 @@
-"""The program: its commands, and one way out of each failure."""
-
 import os
 import sys
 
@@ -15,10 +13,11 @@ _HELP = (
     "Measure and explain representation degeneration in language models.\n\n"
     "Any command takes --debug, for a traceback instead of one line when something fails."
 )
-app = App(name="uncone", help=_HELP, version=__version__, default_parameter=Parameter(negative=""))
-app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `end` is never asked
+_usual = Parameter(negative="")
+app = App(name="uncone", help=_HELP, version=__version__, default_parameter=_usual)
+app.suppress_keyboard_interrupt = False  # else it leaves without a word
 app.command(report)
-_groups = {name: App(name=name, help=told, default_parameter=Parameter(negative="")) for name, told in GROUPS.items()}
+_groups = {name: App(name=name, help=told, default_parameter=_usual) for name, told in GROUPS.items()}
 for group in _groups.values():
     app.command(group)
 for name, (_, _, asked, told) in QUESTIONS.items():
@@ -50,8 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         ended = end(error, debug="--debug" in tokens)
         if isinstance(error, SignalError):
-            # All is cleaned up; a thread in a long product would hold the process for minutes.
-            os._exit(error.status)
+            os._exit(error.status)  # all is cleaned up; a thread in a long product would hold it for minutes
         raise ended from None
     finally:
         release("stdout")
@@ -62,8 +60,8 @@ def _run(tokens: list[str]) -> None:
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         check_files(bound)
         command(*bound.args, **bound.kwargs)
-    except SystemExit as done:  # cyclopts leaves the program after a command that is done, too
+    except SystemExit as done:  # cyclopts leaves the program after any command
         if done.code:
             raise
     if sys.stdout is not None:
-        sys.stdout.flush()  # here a full disk can still be told
+        sys.stdout.flush()  # a full disk can still be reported

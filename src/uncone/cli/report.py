@@ -1,5 +1,3 @@
-"""`uncone report`."""
-
 from functools import partial
 from pathlib import Path
 from typing import Annotated

@@ -1,5 +1,3 @@
-"""The type of the arrays here."""
-
 from typing import Any
 
 import numpy.typing as npt

@@ -1,33 +1,25 @@
-"""Intervals of numbers that follow from sums over blocks of a text."""
-
-from collections.abc import Callable
-
 import numpy as np
 
 from uncone.statistics.arrays import Array
 
-FEWEST_BLOCKS = 10  # With fewer blocks there is no interval
-DRAWS, CONFIDENCE = 1000, 0.95
+FEWEST_BLOCKS = 10  # with fewer blocks there is no interval
+DRAWS = 1000
 
 
-def block_interval(sums: Array, statistic: Callable[[Array], Array], *, seed: int = 0) -> tuple[float, float] | None:
-    """The 95% percentile interval of a statistic, the blocks drawn with replacement (Efron 1979, by blocks).
-
-    Args:
-        sums: (blocks, m), the sums of each block.
-        statistic: of summed blocks (draws, m), the number of each draw (draws,), NaN where it is undefined.
-        seed: of the draws: the same blocks are drawn for all statistics of one number of blocks.
-    """
+def ratio_interval(sums: Array, over: int, under: int, value: float, seed: int) -> tuple[float, float] | None:
+    """The 95% percentile interval of the ratio `value` of two columns of `sums` (blocks, m), widened to hold it: the
+    blocks are drawn with replacement (Efron 1979, by blocks), the same ones for all ratios."""
     n = len(sums)
     if n < FEWEST_BLOCKS:
         return None
+    drawn = draws(n, seed) @ sums
     with np.errstate(invalid="ignore", divide="ignore"):
-        drawn = statistic(draws(n, seed) @ sums)
-    drawn = drawn[np.isfinite(drawn)]
-    if len(drawn) < DRAWS // 2:
+        ratios = drawn[:, over] / drawn[:, under]
+    ratios = ratios[np.isfinite(ratios)]
+    if len(ratios) < DRAWS // 2:
         return None
-    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+    low, high = np.quantile(ratios, [0.025, 0.975]).tolist()
+    return min(low, value), max(high, value)
 
 
 def draws(n: int, seed: int = 0, many: int = DRAWS) -> Array:
@@ -41,6 +33,6 @@ def block_sums(values: Array, blocks: Array) -> Array:
 
 
 def block_means(values: Array, blocks: Array) -> Array:
-    """(R, blocks): means over each block of tokens, of values (R, N) and the block of each token (N,)."""
+    """(R, blocks): means of values (R, N) over the `blocks` of tokens (N,)."""
     _, place, counts = np.unique(blocks, return_inverse=True, return_counts=True)
     return block_sums(values.T, place).T / counts

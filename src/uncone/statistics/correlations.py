@@ -1,5 +1,3 @@
-"""The correlations of neighbouring values that AR(1) noise may have."""
-
 import numpy as np
 
-CORRELATIONS = np.linspace(0.0, 0.95, 20)  # All that are weighed, each as likely as another before the data
+CORRELATIONS = np.linspace(0.0, 0.95, 20)  # equally likely before the data

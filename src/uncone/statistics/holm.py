@@ -1,5 +1,3 @@
-"""Holm's correction of chances for their number."""
-
 from collections.abc import Sequence
 
 

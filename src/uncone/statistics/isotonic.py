@@ -1,5 +1,3 @@
-"""Isotonic fits by least squares."""
-
 import numpy as np
 
 from uncone.statistics.arrays import Array
@@ -18,7 +16,7 @@ def isotonic(y: Array) -> Array:
 
 
 def rising(y: Array) -> Array:
-    """The never falling fit of one series (n,), which may be empty, in linear time."""
+    """Of one series (n,), which may be empty, in linear time."""
     blocks: list[tuple[float, int]] = []
     for value in y.tolist():
         total, size = value, 1

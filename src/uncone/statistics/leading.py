@@ -1,5 +1,3 @@
-"""The leading eigenpairs of a large symmetric matrix that is known by its products: block Lanczos."""
-
 from collections.abc import Callable
 
 import numpy as np
@@ -7,11 +5,9 @@ import numpy as np
 from uncone.memory import check_memory, uninitialised
 from uncone.statistics.arrays import Array
 
-BLOCK = 32  # vectors a step: an eigenvalue of this multiplicity is still found whole
+BLOCK = 32  # vectors a step: eigenvalues of this multiplicity are found whole
 RESIDUAL = 1e-4
-"""||G u - lambda u|| of each pair, of its eigenvalue, which errs by about the square of it over the next gap."""
-_GROWTH = 1.2
-_LOST = 1e-6
+"""||G u - lambda u|| over lambda; the eigenvalue errs by about its square over the next gap."""
 
 
 def leading_pairs(
@@ -22,19 +18,11 @@ def leading_pairs(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Array, Array]:
-    """The k largest eigenvalues, descending, (k,) and their vectors (n, k) of a positive semidefinite matrix.
+    """The k largest eigenvalues, descending, (k,) and their vectors (n, k) of a positive semidefinite matrix (n, n), by
+    block Lanczos.
 
-    Golub and Underwood (1977). The whole basis is kept, and every block is made orthogonal to it, so that no
-    eigenvalue is found twice. It ends once every pair has a residual below `RESIDUAL`.
-
-    Args:
-        product: of a float64 array (n, b): the matrix times it.
-        n, k: the matrix is n x n, and k at most n.
-        seed: of the first block.
-        progress: called with (pairs that are settled, k).
-
-    Raises:
-        InputError: the basis does not fit into memory.
+    Golub and Underwood (1977). The whole basis is kept, and every block is made orthogonal to it, so that no eigenvalue
+    is found twice. `product` multiplies the matrix and a float64 array (n, b).
     """
     basis, wanted = _Basis(n, seed), min(n, k + 2 * BLOCK)
     while True:
@@ -48,7 +36,7 @@ def leading_pairs(
             progress(settled, k)
         if basis.m >= n or settled == k:
             return np.maximum(values, 0.0), basis.rows[: basis.m].T @ vectors
-        wanted = min(n, int(_GROWTH * basis.m) + BLOCK)
+        wanted = min(n, int(1.2 * basis.m) + BLOCK)
 
 
 class _Basis:
@@ -57,36 +45,33 @@ class _Basis:
     def __init__(self, n: int, seed: int) -> None:
         self.n, self.m, self.largest = n, 0, 0.0
         self.rows, self.within = np.zeros((0, n)), np.zeros((0, 0))
-        first = np.random.default_rng(seed).standard_normal((n, min(BLOCK, n)))
-        self.next = np.linalg.qr(first)[0]
+        self.next = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, min(BLOCK, n))))[0]
         self.coupling = np.zeros((self.next.shape[1], 0))
 
     def extend(self, product: Callable[[Array], Array]) -> None:
         """Take the next block in, and make the one after it."""
         new = np.ascontiguousarray(self.next[:, : self.n - self.m])
-        b, before = new.shape[1], self.m - self.coupling.shape[1]
-        old, self.m = self.rows[before : self.m], self.m + b
-        this = slice(self.m - b, self.m)
+        b, coupling = new.shape[1], self.coupling[: new.shape[1]]
+        last, this = slice(self.m - coupling.shape[1], self.m), slice(self.m, self.m + b)
+        self.m += b
         self.rows[this] = new.T
-        self.within[this, before : self.m - b] = self.coupling[:b]
-        self.within[before : self.m - b, this] = self.coupling[:b].T
+        self.within[this, last], self.within[last, this] = coupling, coupling.T
         image = product(new)
-        image -= old.T @ self.coupling[:b].T
+        image -= self.rows[last].T @ coupling.T
         inner = new.T @ image
         self.within[this, this] = (inner + inner.T) / 2
         image -= new @ inner
         self._part(image)
         self.next, self.coupling = np.linalg.qr(image)
-        # of the whole matrix, not of this block: of a matrix of low rank all that is left at last is rounding
+        # of all blocks: at low rank the last ones have only rounding
         self.largest = max(self.largest, float(np.abs(inner).max()))
-        if np.abs(np.diag(self.coupling)).min() <= _LOST * self.largest:
-            for _ in range(2):  # columns that had nothing left are arbitrary: they must not lie in the basis
+        if np.abs(np.diag(self.coupling)).min() <= 1e-6 * self.largest:
+            for _ in range(2):  # columns with nothing left are arbitrary: they must not lie in the basis
                 self._part(self.next)
                 self.next, turn = np.linalg.qr(self.next)
                 self.coupling = turn @ self.coupling
 
     def _part(self, columns: Array) -> None:
-        """Take the basis out of the columns."""
         rows = self.rows[: self.m]
         columns -= rows.T @ (rows @ columns)
 
@@ -98,7 +83,7 @@ class _Basis:
         return values, vectors, np.linalg.norm(self.coupling @ last, axis=0)
 
     def reserve(self, m: int) -> None:
-        """Room for so many rows and a block more."""
+        """Room for `m` rows and a block more."""
         most = min(self.n, m + BLOCK)
         check_memory(8 * most * self.n, f"{most} vectors of {self.n} numbers", "ask for fewer dimensions")
         rows, within = uninitialised((most, self.n), np.float64), np.zeros((most, most))

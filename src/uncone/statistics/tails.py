@@ -1,4 +1,4 @@
-"""Tails of Student's t and of the normal distribution, far out too, without scipy: by a table of each."""
+"""Tails of Student's t and of the normal distribution, far out too, without scipy."""
 
 import math
 from functools import lru_cache
@@ -7,10 +7,9 @@ import numpy as np
 
 from uncone.statistics.arrays import Array
 
-NORMAL = 1000  # From so many degrees of freedom on, Student's t is taken for normal
-_POINTS = 20_001
+NORMAL = 1000  # from so many degrees of freedom on, Student's t is taken for normal
 _LARGEST, _LEAST_LOG = 1e4, -680.0
-"""Where a table ends: at this point, or where the density is about to leave the range of a float."""
+"""A table ends at this point, or where the density leaves the range of a float."""
 
 
 @lru_cache(maxsize=256)
@@ -18,9 +17,8 @@ def _table(degrees: int) -> tuple[Array, Array]:
     """Points from low to high, and ln P(t > point): the trapezoid rule in asinh t, from the right."""
     normal = degrees >= NORMAL
     of_t = degrees * math.expm1(min(-2 * _LEAST_LOG / (degrees + 1), 100.0))
-    largest = math.sqrt(-2 * _LEAST_LOG if normal else of_t)
-    end = math.asinh(min(largest, _LARGEST))
-    s = np.linspace(-end, end, _POINTS)
+    end = math.asinh(min(math.sqrt(-2 * _LEAST_LOG if normal else of_t), _LARGEST))
+    s = np.linspace(-end, end, 20_001)
     t = np.sinh(s)
     logs = -0.5 * t**2 if normal else -0.5 * (degrees + 1) * np.log1p(t**2 / degrees)
     density = np.exp(logs) * np.cosh(s)
@@ -32,10 +30,10 @@ def _table(degrees: int) -> tuple[Array, Array]:
 
 def log_tail(t: Array, degrees: int) -> Array:
     """ln P(T > t) of Student's t; `degrees` from `NORMAL` on are the normal distribution."""
-    return np.asarray(np.interp(t, *_table(min(degrees, NORMAL))))
+    return np.interp(t, *_table(min(degrees, NORMAL)))
 
 
 def point_of(log_p: Array, degrees: int) -> Array:
-    """The t with ln P(T > t) = `log_p`: the inverse of `log_tail`."""
+    """The inverse of `log_tail`."""
     t, logs = _table(min(degrees, NORMAL))
-    return np.asarray(np.interp(-log_p, -logs, t))
+    return np.interp(-log_p, -logs, t)

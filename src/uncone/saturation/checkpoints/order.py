@@ -1,5 +1,3 @@
-"""Which turned first, the geometry or the loss: the turns of all series of a training, and the sentence."""
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,64 +12,62 @@ from uncone.statistics.holm import holm
 
 Points = Sequence[tuple[float, float]]
 GEOMETRY = ("head_entropy_centered", "head_entropy", "logit_entropy", "states_anisotropy")
-"""The series that stand for the geometry; the first that is known gives the sentence."""
+"""The first of these series that is known stands for the geometry."""
 LOSSES = ("loss", "text_loss")
-_ENTROPIES = ("head_entropy", "head_entropy_centered", "logit_entropy")
-_SIZES = dict.fromkeys(_ENTROPIES, math.log) | dict.fromkeys(("head_rankme", "table_rankme", "states_rankme"), float)
-"""Of the width: what a series is divided by where heads have different widths."""
 _MOST = 200  # points of a series: longer ones become means of neighbours
 
 
-def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, list[tuple[float, float]]]:
+def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, Points]:
     """(step, value) of every series; of heads of different widths entropies are shares of ln d, RankMe of d."""
     read = [one for one in checkpoints if not one.failed]
     are_shares = len({one.shape[1] for one in read if one.shape}) > 1
-    series: dict[str, list[tuple[float, float]]] = {}
-    for name in NAMED:
-        of = _SIZES.get(name) if are_shares else None
-        known = [one for one in read if name in one.values]
-        points = [(float(o.step), o.values[name] / (of(o.shape[1]) if of and o.shape else 1.0)) for o in known]
-        if name == "loss" and losses:
-            points = list(losses)
-        if points:
-            series[name] = points
-    return series
+
+    def size(name: str, shape: Sequence[int]) -> float:
+        if are_shares and shape and "entropy" in name:
+            return math.log(shape[1])
+        return shape[1] if are_shares and shape and "rankme" in name else 1.0
+
+    points = {
+        name: [(float(one.step), one.values[name] / size(name, one.shape)) for one in read if name in one.values]
+        for name in NAMED
+    }
+    points["loss"] = list(losses) or points["loss"]
+    return {name: of for name, of in points.items() if of}
 
 
 def find_turns(
     series: Mapping[str, Points], *, seed: int = 0, draws: int = DRAWS
 ) -> tuple[list[SeriesTurn], dict[str, Turn]]:
-    """Where each series turned, in the order of `SERIES`, with its place beside the loss; and the turns themselves."""
     thinned = {name: _thinned(points) for name, points in series.items()}
     loss = next((name for name in LOSSES if name in thinned), None)
-    steps = np.unique(np.concatenate([x for x, _ in thinned.values()])) if thinned else np.empty(0)
+    steps = np.unique(np.concatenate([np.empty(0), *(x for x, _ in thinned.values())]))
     shared = np.random.default_rng(seed).standard_normal((2, draws, len(steps)))
     found: dict[str, Turn] = {}
     for name, (x, y) in thinned.items():
         own = np.random.default_rng([seed, 1])  # the same for all, so that equal series get equal answers
         normal = own.standard_normal((2, draws, len(x)))
         if loss is not None:
-            # Checkpoints that the loss has too share its noise, as far as both go up and down together.
+            # at checkpoints that the loss has too, it shares the noise as far as both move together
             together = _correlation((x, y), thinned[loss]) if name != loss else 1.0
             normal = together * shared[:, :, np.searchsorted(steps, x)] + math.sqrt(1 - together**2) * normal
         turn = find_turn(x, y, normal, own, peak=NAMED[name].peak)
         if turn is not None:
             found[name] = turn
     p = dict[str, float]()
-    for is_named in (True, False):  # what the sentence may name, and what stands beside it, are questions of their own
+    for is_named in (True, False):  # what the sentence may name is a family
         family = [name for name in found if (name in LOSSES + GEOMETRY) is is_named]
         p |= zip(family, holm([found[name].p for name in family]), strict=True)
     rows = list[SeriesTurn]()
     for name, (x, _) in thinned.items():
-        turn = found.get(name)
-        known = () if turn is None else (turn.at, turn.low, turn.high, p[name], turn.correlation, int(x[turn.start]))
-        rows.append(SeriesTurn(name, len(x), p[name] <= LEVEL if known else None, *known))
-    turned = {row.name for row in rows if row.turned}
-    for place, row in enumerate(rows):
-        if loss and loss in turned and row.name in turned - set(LOSSES):
-            before = probability_before(found[row.name], found[loss])
+        row = SeriesTurn(name, len(x), None)
+        if turn := found.get(name):
+            of = (turn.at, turn.low, turn.high, p[name], turn.correlation, int(x[turn.start]))
+            row = SeriesTurn(name, len(x), p[name] <= LEVEL, *of)
+        if row.turned and name not in LOSSES and loss and p.get(loss, 1.0) <= LEVEL:
+            before = probability_before(found[name], found[loss])
             order: Order = "before" if before >= SURE else "after" if before <= 1 - SURE else "not apart"
-            rows[place] = replace(row, before_loss=before, order=order)
+            row = replace(row, before_loss=before, order=order)
+        rows.append(row)
     return rows, found
 
 
@@ -84,7 +80,7 @@ def _thinned(points: Points) -> tuple[Array, Array]:
 
 
 def _correlation(one: tuple[Array, Array], other: tuple[Array, Array]) -> float:
-    """Of the second differences at the steps that both have; a trend hardly enters these."""
+    """Of the second differences at the steps that both have, which a trend hardly enters."""
     _, i, j = np.intersect1d(one[0], other[0], return_indices=True)
     if len(i) < FEWEST:
         return 0.0
@@ -94,46 +90,41 @@ def _correlation(one: tuple[Array, Array], other: tuple[Array, Array]) -> float:
 
 
 def sentence(turns: Sequence[SeriesTurn], n: int) -> str:
-    """The verdict: whether geometry turned before the loss, after it, or not apart from it."""
     by_name = {turn.name: turn for turn in turns}
     geometry, loss = (next((by_name[o] for o in names if o in by_name), None) for names in (GEOMETRY, LOSSES))
     if n == 0:
         return "No checkpoint could be read."
     if geometry is None:
         return f"{counted(n, 'checkpoint')} without a head: only the token table was read."
-    of_geometry, of_loss = _shown(geometry), "" if loss is None else _shown(loss)
+    of_geometry, of_loss = _shown(geometry), loss and _shown(loss)
     first = f"T{of_geometry[1:]}"
     if geometry.turned is None:
         few = f"{counted(n, 'checkpoint')}: a turn needs at least {FEWEST}, so that only the numbers of each are given"
-        return f"{few}; {of_loss}." if loss is not None and loss.turned else f"{few}."
+        return f"{few}; {of_loss}." if loss and loss.turned else f"{few}."
     if loss is None:
         return f"{first}; whether the loss turned is not known, as none was given."
     if loss.turned is None:
         return f"{first}; the loss has {loss.n} points, of the {FEWEST} that a turn needs."
     if not (geometry.turned and loss.turned):
         return f"{first}; {of_loss}."
-    ways = {"before": "before the loss", "after": "after the loss"}
-    order = f"Geometry turned {ways.get(geometry.order, 'at a time not apart from the loss')}"
-    before = f"P(geometry first) = {geometry.before_loss:.2f}"
-    return f"{order}: {of_geometry}, {of_loss}; {before}. An order in time shows no cause."
+    order = geometry.order if geometry.order in ("before", "after") else "at a time not apart from"
+    before = f"P(geometry first) = {geometry.before_loss:.2f}. An order in time shows no cause."
+    return f"Geometry turned {order} the loss: {of_geometry}, {of_loss}; {before}"
 
 
 def _shown(turn: SeriesTurn) -> str:
     title = NAMED[turn.name].title
     name = f"the {title[0].lower()}{title[1:]}"
-    return f"{name} turned at step {_span(*turn.ends)}" if turn.ends else f"{name} shows no sure turn"
+    return f"{name} turned at {_span(*turn.ends)}" if turn.ends else f"{name} shows no sure turn"
 
 
 def _span(at: float, low: float, high: float) -> str:
-    return f"{at:,.0f} ({low:,.0f} to {high:,.0f})"
+    return f"step {at:,.0f} ({low:,.0f} to {high:,.0f})"
 
 
 def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int = 0) -> str:
-    """The phases of RankMe, of the states where there are any (Li et al. 2025: collapse, expansion, compression).
-
-    A phase ends where a test with a null found a turn: a collapse in a valley, an expansion at a peak. Both tests are
-    one family (Holm), at the level of every turn.
-    """
+    """The phases of RankMe, of the states where there are any (Li et al. 2025): a collapse ends in a valley, an
+    expansion at a peak. Both tests are one family (Holm)."""
     name = next((name for name in ("states_rankme", "head_rankme") if name in found), "")
     if not name:
         return ""
@@ -141,15 +132,14 @@ def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int
     own = np.random.default_rng([seed, 2])
     valley = find_turn(x, y, own.standard_normal((2, len(found[name].draws), len(x))), own)
     turns = {"expansion": found[name]} | ({} if valley is None else {"collapse": valley})
-    chances = dict(zip(turns, holm([turn.p for turn in turns.values()]), strict=True))
-    ends = sorted((turns[phase].at, phase) for phase in turns if chances[phase] <= LEVEL)
+    chances = zip(turns, holm([turn.p for turn in turns.values()]), strict=True)
+    ends = sorted((turns[phase].at, phase) for phase, p in chances if p <= LEVEL)
     whose = f"{NAMED[name].title}, in the phases of Li et al. (2025)"
     if not ends:
         return f"{whose}: no phase was detected."
     parts = list[str]()
     for at, phase in ends:
         is_own = at == ends[0][0] or phase == "expansion"
-        end = turns[phase]
-        parts.append(f"{phase if is_own else 'compression'} until step {_span(end.at, end.low, end.high)}")
+        parts.append(f"{phase if is_own else 'compression'} until {_span(at, turns[phase].low, turns[phase].high)}")
     last = "compression" if ends[-1][1] == "expansion" else "expansion"
     return f"{whose}: {', then '.join([*parts, last])}."

@@ -1,5 +1,3 @@
-"""The record of checkpoints: what their heads' spectra and their loss do over training, and which turned first."""
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -26,11 +24,10 @@ from uncone.records.text import count, counted, number, optional
 
 Order = Literal["before", "after", "not apart", ""]
 _DRAWN_RANKS = 24
-_WIDE_STEPS = 100.0  # where the last step is so many times the first, and most steps are early, the axis is logarithmic
 
 
 class Series(NamedTuple):
-    """What is fixed about one number of a checkpoint. `peak`: a good course rises first, so that it turns at a peak."""
+    """One number of a checkpoint. `peak`: a good course rises first, so that it turns at a peak."""
 
     name: str
     title: str
@@ -55,29 +52,26 @@ SERIES = (
     Series("table_isoscore", "IsoScore of the token table", "IsoScore", peak=True),
     Series("table_rankme", "RankMe of the token table", "dimensions", peak=True),
 )
-"""Every number that a trace may hold, in the order of its table."""
 NAMED = {series.name: series for series in SERIES}
 
 
 @part
 class Checkpoint:
-    """One checkpoint, with what could be read of it."""
-
     name: str  # its directory, the last two parts
     step: int  # of the training
-    # by the name of the series; one that is undefined is left out
+    # by the name of the series, where it is defined
     values: Mapping[str, float] = field(default_factory=dict)
     singular_values: tuple[float, ...] = ()  # of the head as stored, the first hundred
     centered: tuple[float, ...] = ()  # of the head less its mean row
-    logits: tuple[float, ...] = ()  # of the centred logits over the states of a text, root mean square
-    shape: tuple[int, ...] = ()  # of the head, tokens and columns; empty without a head
+    logits: tuple[float, ...] = ()  # of the centred logits over a text's states, root mean square
+    shape: tuple[int, ...] = ()  # of the head: tokens and columns
     notes: tuple[str, ...] = ()  # such as a missing head
-    failed: str = ""  # why it could not be read; empty where it was
+    failed: str = ""  # why it could not be read
 
 
 @part
 class SeriesTurn:
-    """Where one series turned; `p` is corrected over losses, entropies and anisotropy, or over all other series."""
+    """`p` is corrected over losses, entropies and anisotropy, or over all other series."""
 
     name: str  # of the series
     n: int  # points
@@ -85,11 +79,11 @@ class SeriesTurn:
     at: float | None = None  # the step where it turned, or would have
     low: float | None = None  # lower end of its 95 % interval
     high: float | None = None  # upper end
-    p: float | None = None  # how often a series that never turns would look so, corrected by Holm
+    p: float | None = None  # of a series that never turns, corrected by Holm
     correlation: float | None = None  # of the noise of neighbouring points
-    start: int | None = None  # the first step that was used: before it the series went the other way
+    start: int | None = None  # the first step that was used: before, the series went the other way
     before_loss: float | None = None  # how likely it turned before the loss
-    order: Order = ""  # `before`, `after`, `not apart`, or empty where one of both shows no turn
+    order: Order = ""  # `before`, `after`, `not apart`, or empty where one shows no turn
 
     @property
     def ends(self) -> tuple[float, float, float] | None:
@@ -101,13 +95,13 @@ class SeriesTurn:
 
 @dataclass(frozen=True)
 class CheckpointTrace(Record):
-    """The result of `trace_checkpoints`: checkpoints by step, and where each series turned."""
+    """The result of `trace_checkpoints`."""
 
     KIND: ClassVar[str] = "trace of checkpoints"
     READING: ClassVar[str] = (
         "The singular entropy is the KL divergence from the normalised squared singular values to the uniform "
         "distribution: 0 where all directions weigh the same, ln d where one direction is all. A row added to all rows "
-        "of a head changes no probability, so that the centred entropy is the one judged. The centred logits do not "
+        "of a head changes no probability: the centred entropy is judged. The centred logits do not "
         "change either where the head is multiplied by a matrix and the states by its inverse."
     )
 
@@ -116,7 +110,7 @@ class CheckpointTrace(Record):
     checkpoints: tuple[Checkpoint, ...]  # by step
     turns: tuple[SeriesTurn, ...] = ()  # one for each series that is known
     losses: tuple[tuple[float, float], ...] = ()  # step and loss, as given
-    # of RankMe (Li et al. 2025) whose ends a test shows, with intervals; empty where there are too few checkpoints
+    # of RankMe (Li et al. 2025) whose ends a test shows; empty where there are too few checkpoints
     phases: str = ""
     notes: tuple[str, ...] = ()  # heads that change shape, gaps, losses left out
     versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
@@ -124,15 +118,15 @@ class CheckpointTrace(Record):
     def __post_init__(self) -> None:
         steps = [checkpoint.step for checkpoint in self.checkpoints]
         expect(steps == sorted(set(steps)), "checkpoints of ascending steps, got others: the file was edited")
-        unknown = {name for one in self.checkpoints for name in one.values} - set(NAMED)
-        unknown |= {turn.name for turn in self.turns} - set(NAMED)
-        expect(not unknown, f"series that this version knows, got {sorted(unknown)[:1]}: written by another version")
+        names = {turn.name for turn in self.turns}.union(*(one.values for one in self.checkpoints))
+        unknown = sorted(names - NAMED.keys())[:1]
+        expect(not unknown, f"series that this version knows, got {unknown}: written by another version")
 
     def blocks(self) -> tuple[Block, ...]:
-        failed = [f"{one.name}: {one.failed}" for one in self.checkpoints if one.failed]
+        failed = tuple(f"{one.name}: {one.failed}" for one in self.checkpoints if one.failed)
         columns = ("series", "turned at", "interval", "p", "before the loss", "order")
         few = all(turn.turned is None for turn in self.turns)
-        turns = () if few else (Table(columns, tuple(map(_turn_row, self.turns)), columns[1:5]),)
+        turns = () if few else tuple(map(_turn_row, self.turns))
         profiles = self._profiles()
         charts = tuple(chart for group in _GROUPS[bool(profiles) :] if (chart := self._chart(*group)) is not None)
         pages = (
@@ -143,15 +137,14 @@ class CheckpointTrace(Record):
             Heading(self.verdict, 1),
             Text(self.phases),
             Bullets(self.notes),
-            section("Where each series turned", turns),
+            section("Where each series turned", Table(columns, turns, columns[1:5])),
             section("Over training", profiles, pages),
-            section("Not read", Bullets(tuple(failed))),
+            section("Not read", Bullets(failed)),
             Folded("Every checkpoint", (self._numbers(),), in_terminal=few),
             Text(made_with(self.versions), "quiet"),
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each checkpoint, with a column for each series."""
         return [
             {"step": one.step, "checkpoint": one.name, "failed": one.failed or None}
             | {series.name: one.values.get(series.name) for series in self._known()}
@@ -163,13 +156,13 @@ class CheckpointTrace(Record):
 
     @property
     def _is_log(self) -> bool:
+        """The last step is a hundred times the first, and most steps are early."""
         steps = [one.step for one in self.checkpoints]
         if len(steps) < 3 or steps[0] < 1:
             return False
-        return steps[-1] > _WIDE_STEPS * steps[0] and steps[len(steps) // 2] < 0.2 * steps[-1]
+        return steps[-1] > 100 * steps[0] and steps[len(steps) // 2] < 0.2 * steps[-1]
 
     def _profiles(self) -> tuple[Block, ...]:
-        """The heat map beside the loss; nothing where no head was read."""
         kept = [one for one in self.checkpoints if len(one.centered) > 1 and one.centered[0] > 0]
         if not kept:
             return ()
@@ -189,30 +182,28 @@ class CheckpointTrace(Record):
         turns = {turn.name: turn.ends for turn in self.turns}
         for member, style in zip(members, ("raw", "isotropic"), strict=False):
             if points := self._points(member):
-                curves.append(Curve(NAMED[member].title, *points, style, dots=len(points[0]) < 40))
+                x, y = zip(*points, strict=True)
+                curves.append(Curve(NAMED[member].title, x, y, style, dots=len(x) < 40))
                 if ends := turns.get(member):
                     marks.append(Mark(ends[0], label="" if marks else "turns"))
                     bands.append(ends[1:])
         if not curves:
             return None
-        title, unit, is_one = title or NAMED[members[0]].title, NAMED[members[0]].unit, len(curves) == 1
-        drawn = Chart(name, title, "step", unit, tuple(curves), marks=tuple(marks), bands=tuple(bands))
-        caption = "" if is_one else f"Dashed: {curves[1].name}."
-        return replace(drawn, log_x=self._is_log, caption=caption, spark=title.lower() if is_one else "")
+        first, others = NAMED[members[0]], [f"Dashed: {curve.name}." for curve in curves[1:]]
+        title = title or first.title
+        drawn = Chart(name, title, "step", first.unit, tuple(curves), marks=tuple(marks), bands=tuple(bands))
+        return replace(drawn, log_x=self._is_log, caption="".join(others), spark="" if others else title.lower())
 
-    def _points(self, name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    def _points(self, name: str) -> list[tuple[float, float]]:
         given = [(float(one.step), one.values[name]) for one in self.checkpoints if name in one.values]
         known = self.losses if name == "loss" and self.losses else given
-        if self._is_log:
-            known = tuple(point for point in known if point[0] >= 1)
-        return (tuple(x for x, _ in known), tuple(y for _, y in known)) if known else None
+        return [point for point in known if point[0] >= 1 or not self._is_log]
 
     def _numbers(self) -> Table:
         known = self._known()
         columns = ("step", *(series.title for series in known))
-        names = [series.name for series in known]
         rows = tuple(
-            (count(one.step), *(number(one.values[name]) if name in one.values else "-" for name in names))
+            (count(one.step), *(optional(one.values.get(series.name)) for series in known))
             for one in self.checkpoints
             if not one.failed
         )
@@ -235,11 +226,10 @@ _GROUPS = (
 
 
 def _turn_row(turn: SeriesTurn) -> tuple[str | Cell, ...]:
-    title = NAMED[turn.name].title
-    p, before = map(optional, (turn.p, turn.before_loss))
+    title, p = NAMED[turn.name].title, optional(turn.p)
     if turn.turned is None:
         return title, f"too few: {counted(turn.n, 'checkpoint')}", "", "-", "-", ""
     if turn.ends is None:
         return title, "shows no sure turn", "", p, "-", ""
     at, low, high = (number(round(end)) for end in turn.ends)
-    return title, at, f"{low} to {high}", p, before, turn.order
+    return title, at, f"{low} to {high}", p, optional(turn.before_loss), turn.order

@@ -1,7 +1,6 @@
-"""The spectrum of a head at one checkpoint, and of the logits that it makes of the last states of a text."""
-
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, SupportsFloat
 
@@ -17,13 +16,10 @@ MOST_VALUES = 100  # singular values that are kept of a matrix
 
 
 def entropy_to_uniform(squares: Array) -> float:
-    """How far a spectrum is from flat: KL(p || uniform) = ln d + sum p ln p in nats, from 0 to ln d.
+    """KL(p || uniform) = ln d + sum p ln p in nats, from 0 of a flat spectrum to ln d.
 
-    p are the squared singular values (D,) over their sum. Godey et al. (2024, section 4.2) call it singular entropy and
-    leave the normalisation open: that of squares gives the figures of the paper, that of the values does not.
-
-    Raises:
-        UndefinedMeasure: all are zero.
+    p are the squared singular values (D,) over their sum. Godey et al. (2024, section 4.2) leave the normalisation of
+    their singular entropy open: that of squares gives the figures of the paper, that of the values does not.
 
     >>> entropy_to_uniform(np.array([1.0, 1.0])), round(entropy_to_uniform(np.array([1.0, 0.0])), 4)  # ln 2
     (0.0, 0.6931)
@@ -36,7 +32,7 @@ def entropy_to_uniform(squares: Array) -> float:
 
 
 def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
-    """The numbers of a head by the names of `SERIES`, and its leading singular values, raw and centred."""
+    """By the names of their series; and the leading singular values, raw and centred."""
     raw, centered = m.spectrum(centered=False), m.spectrum(centered=True)
     values = _known(
         head_entropy=partial(entropy_to_uniform, raw),
@@ -54,10 +50,9 @@ def of_rows(m: Moments, kind: str) -> dict[str, float]:
 
 
 def of_states(states: Any, head: Moments) -> tuple[dict[str, float], tuple[float, ...]]:
-    """The numbers of the `States` of a text, whose head has these moments, and the spectrum of its logits."""
+    """The numbers of the `States` of a text, and the spectrum of the logits by a head of these moments."""
     m = Moments.of(states.states)
-    gram = head.covariance() * (head.weight - 1)
-    logits = abs(states.scale) * logit_spectrum(gram, m.second_moment())
+    logits = abs(states.scale) * logit_spectrum(head.covariance() * (head.weight - 1), m.second_moment())
     values = _known(
         text_loss=partial(_loss, states),
         logit_entropy=partial(entropy_to_uniform, np.square(logits)),
@@ -72,22 +67,21 @@ def _loss(states: Any) -> float:
     """The mean cross-entropy of the next token, in nats."""
     import torch
 
-    total = 0.0
     with torch.no_grad():
-        for part in states.chunks():
-            logits = states.logits(states.states[part])
-            total += float(torch.nn.functional.cross_entropy(logits, states.labels[part], reduction="sum"))
+        total = sum(
+            float(
+                torch.nn.functional.cross_entropy(
+                    states.logits(states.states[part]), states.labels[part], reduction="sum"
+                )
+            )
+            for part in states.chunks()
+        )
     return total / len(states.labels)
 
 
 def _known(**readings: Callable[[], SupportsFloat]) -> dict[str, float]:
-    """The readings that have a finite value."""
-    values = {}
+    values = dict[str, float]()
     for name, read in readings.items():
-        try:
-            value = float(read())
-        except UndefinedMeasure:
-            continue
-        if math.isfinite(value):
-            values[name] = value
-    return values
+        with suppress(UndefinedMeasure):
+            values[name] = float(read())
+    return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -1,14 +1,12 @@
-"""Checkpoints of one training: each read without building its model, kept line by line, and ordered in time."""
-
 import hashlib
 import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from uncone.atomic import write_text
 from uncone.errors import InputError, UnconeError, without_package
@@ -19,7 +17,7 @@ from uncone.records.text import counted
 from uncone.roles import Path_, Progress
 from uncone.saturation.checkpoints.record import Checkpoint
 from uncone.saturation.checkpoints.spectra import of_head, of_rows, of_states
-from uncone.saturation.curves.columns import number_of
+from uncone.saturation.tables.cells import number_of
 from uncone.saturation.tables.harness import read_json
 from uncone.saturation.tables.sources import open_table
 from uncone.saturation.tables.trainer_state import NAME
@@ -27,30 +25,26 @@ from uncone.sealed import sealed_line, sealed_records
 
 Losses = Path_ | Mapping[float, float] | Iterable[tuple[float, float]]
 MOST_TOKENS = 16_384  # of a text, that each checkpoint is run on
-_FORM = "uncone.checkpoint/2"  # of the keys of kept checkpoints: those that were read in another way are read again
+_FORM = "uncone.checkpoint/2"  # of the keys: what was read in another way is read again
 _STEP = re.compile(r"(?:step|checkpoint|iter|iteration)[-_=]?(\d+)|(\d+)$", re.IGNORECASE)
-_FAR = 3.0  # neighbours this many times as far apart as the checkpoints on both sides are a gap
+_FAR = 3.0  # a gap is so many times as wide as those beside it
+_NAME_STEPS = "name the steps (steps=, --steps)"
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     path: Path
     step: int
 
 
 def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) -> list[Place]:
-    """The checkpoints by step; of one directory its folders that name a step, if it is no model or they are several.
-
-    Raises:
-        InputError: no checkpoint, one that is not there, one without a step, or two of one step.
-    """
+    """By step; of one directory its folders that name a step, if it is no model or they are several."""
     paths = [Path(directory) for directory in directories]
     if len(paths) == 1 and paths[0].is_dir():
         inner = sorted(path for path in paths[0].iterdir() if path.is_dir() and _STEP.search(path.name))
         is_model = (paths[0] / "config.json").exists()
         if not (inner or is_model):
-            came = "got no folder that names a step, such as step1000: give their directories"
-            raise InputError(f"expected checkpoints in {paths[0]}, {came}")
+            how = "such as step1000: give their directories"
+            raise InputError(f"expected checkpoints in {paths[0]}, got no folder that names a step, {how}")
         paths = paths if is_model and len(inner) < 2 else inner
     if not paths:
         raise InputError("expected directories of checkpoints, got none: give one for each step")
@@ -59,28 +53,26 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
     for path in paths:
         if not path.exists():
             raise InputError(f"no checkpoint {path}: give directories that exist")
-    found = [Place(path, _step_of(path) if steps is None else int(steps[i])) for i, path in enumerate(paths)]
-    found.sort(key=lambda place: place.step)
+    numbers = map(_step_of, paths) if steps is None else map(int, steps)
+    found = sorted(map(Place, paths, numbers), key=lambda place: place.step)
     for first, second in pairwise(found):
         if first.step == second.step:
-            came = f"got {first.path} and {second.path} at step {first.step}"
-            raise InputError(
-                f"expected one checkpoint a step, {came}: leave one out, or name the steps (steps=, --steps)"
-            )
+            came = f"got {first.path} and {second.path} at step {first.step}: leave one out, or {_NAME_STEPS}"
+            raise InputError(f"expected one checkpoint a step, {came}")
     return found
 
 
 def left_out(directories: Sequence[Path_], places: Sequence[Place]) -> list[str]:
-    """A note on the models of the one directory given that are not read, since their names have no step."""
+    """A note on the models of the one directory given whose names have no step."""
     root, read = Path(directories[0]), {place.path for place in places}
     if len(directories) > 1 or root in read:
         return []
-    others = [path for path in (root, *sorted(root.iterdir())) if path not in read and (path / "config.json").is_file()]
-    return [f"Not read, as no step is in the name: {', '.join(path.name[:40] for path in others)}."] if others else []
+    others = (path for path in (root, *sorted(root.iterdir())) if path not in read and (path / "config.json").is_file())
+    names = ", ".join(path.name[:40] for path in others)
+    return [f"Not read, as no step is in the name: {names}."] if names else []
 
 
 def _step_of(path: Path) -> int:
-    """The step in a directory's name (step1000, checkpoint-1000), or in its trainer_state.json."""
     named = list(_STEP.finditer(path.resolve().name))
     if named:
         return int(named[-1][1] or named[-1][2])
@@ -88,25 +80,25 @@ def _step_of(path: Path) -> int:
     step = state.get("global_step") if isinstance(state, dict) else None
     if type(step) is int and step >= 0:
         return step
-    came = f"such as step1000, or a global_step in its {NAME}, got neither: name the steps (steps=, --steps)"
-    raise InputError(f"expected a step in the name of {path}, {came}")
+    what = f"a step in the name of {path}, such as step1000, or a global_step in its {NAME}"
+    raise InputError(f"expected {what}, got neither: {_NAME_STEPS}")
 
 
 def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tuple[float, float]], list[str]]:
-    """(step, loss) by step, and notes on those left out; by default those of the last trainer_state.json."""
-    notes = list[str]()
+    """(step, loss) by step, and notes; by default the losses of the last trainer_state.json."""
+    notes, pairs = list[str](), list[tuple[float, float]]()
     if losses is None:
         states = [place.path / NAME for place in reversed(places) if (place.path / NAME).is_file()]
         try:
             pairs = _read_losses(states[0]) if states else []
         except InputError as error:  # nobody asked for it
-            pairs, notes = [], [f"No losses were taken from {states[0].parent.name}/{NAME}: {error}"]
+            notes.append(f"No losses were taken from {states[0].parent.name}/{NAME}: {error}")
     elif isinstance(losses, str | os.PathLike):
         pairs = _read_losses(losses)
     else:
         given = losses.items() if isinstance(losses, Mapping) else losses
         pairs = [(float(step), float(loss)) for step, loss in given]
-    finite = [(step, loss) for step, loss in pairs if math.isfinite(step) and math.isfinite(loss)]
+    finite = [pair for pair in pairs if all(map(math.isfinite, pair))]
     kept = dict(finite)
     if unusable := len(pairs) - len(finite):
         notes.append(f"{unusable} of {len(pairs)} losses are not finite and were left out.")
@@ -116,7 +108,7 @@ def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tupl
 
 
 def _read_losses(path: Path_) -> list[tuple[float, float]]:
-    """Of a table with the columns step and loss, or of a trainer: those of its evaluations, else of its training."""
+    """Of a table with the columns step and loss, or of a trainer's evaluations, else of its training."""
     table = open_table(Path(path))
     columns = {name.strip().casefold(): cells for name, cells in table.columns.items()}
     names = ("task", "metric", "step", "value")
@@ -140,33 +132,26 @@ def _read_losses(path: Path_) -> list[tuple[float, float]]:
 def read_checkpoints(
     places: Sequence[Place], *, text: Path_ | None = None, out: Path_ | None = None, progress: Progress | None = None
 ) -> list[Checkpoint]:
-    """Each checkpoint, read once: `out` keeps a line of JSON for each, and those of unchanged files are taken from it.
-
-    A checkpoint that cannot be read has the reason in `failed`; it is tried again the next time.
-
-    Raises:
-        InputError: a line in `out` that this function did not write, or that was changed since.
-    """
-    kept = dict[str, Checkpoint]()
+    """`out` keeps a line of JSON for each, and those of unchanged files are taken from it. One that cannot be read has
+    the reason in `failed`, and is tried again the next time."""
+    told, kept = progress or (lambda *_: None), dict[str, Checkpoint]()
     if out is not None and os.path.lexists(out):
         how = "name a new file, in which the checkpoints are read again"
         for entry in sealed_records(out, _FORM, what="a checkpoint", how=how):
             kept[entry["key"]] = build_record(Checkpoint, entry["checkpoint"], "checkpoint")
     lines, read = dict[str, str](), list[Checkpoint]()
     for done, place in enumerate(places):
-        if progress is not None:
-            progress("reading checkpoints", done, len(places))
+        told("reading checkpoints", done, len(places))
         key = _key(place, text)
         checkpoint = kept.get(key)
         if checkpoint is None or checkpoint.failed:
             checkpoint = read_checkpoint(place, text)
         read.append(checkpoint)
         lines[key] = _line(key, checkpoint)
-        if out is not None and kept.get(key) != checkpoint:  # what else the file holds is kept after them
+        if out is not None and kept.get(key) != checkpoint:  # other lines of the file are kept
             others = (_line(k, one) for k, one in kept.items() if k not in lines)
             write_text(out, "".join(f"{line}\n" for line in (*lines.values(), *others)))
-    if progress is not None:
-        progress("reading checkpoints", len(places), len(places))
+    told("reading checkpoints", len(places), len(places))
     return read
 
 
@@ -196,30 +181,27 @@ def _key(place: Place, text: Path_ | None) -> str:
 
 
 def read_checkpoint(place: Place, text: Path_ | None = None) -> Checkpoint:
-    """The numbers of one checkpoint; the reason where there are none."""
     opened = open_spec(place.path)
-    name = opened.name
+    empty = Checkpoint(opened.name, place.step)
     try:
         if not opened.is_model:
             raise InputError(f"expected the directory of a model, got {place.path.name}: give directories")
         subjects = open_subjects(opened)
         rows = dict(subjects.rows)
         head, table = rows.get("head"), rows.get("input")
-        values, notes, shape = dict[str, float](), tuple[str, ...](), tuple[int, ...]()
-        raw, centered, logits = tuple[float, ...](), tuple[float, ...](), tuple[float, ...]()
         if head is None:
-            notes = (f"It has no head. {' '.join(subjects.notes)}".strip(),)
-        else:
-            m, shape = Moments.of(head), tuple(head.shape)
-            values, raw, centered = of_head(m)
-        if table is not None and (head is None or table.name != head.name):
+            of_table = {} if table is None else of_rows(Moments.of(table), "table")
+            return replace(empty, values=of_table, notes=(f"It has no head. {' '.join(subjects.notes)}".strip(),))
+        m, logits = Moments.of(head), tuple[float, ...]()
+        values, raw, centered = of_head(m)
+        if table is not None and table.name != head.name:
             values |= of_rows(Moments.of(table), "table")
-        if text is not None and head is not None:
+        if text is not None:
             more, logits = of_states(_states(opened, text), m)
             values |= more
     except UnconeError as error:
-        return Checkpoint(name, place.step, failed=str(error))
-    return Checkpoint(name, place.step, values, raw, centered, logits, shape, notes)
+        return replace(empty, failed=str(error))
+    return Checkpoint(opened.name, place.step, values, raw, centered, logits, tuple(head.shape))
 
 
 def _states(model: Opened, text: Path_) -> Any:
@@ -231,11 +213,10 @@ def _states(model: Opened, text: Path_) -> Any:
 
 
 def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
-    """What to know before any number is read: heads that change shape, no head, gaps."""
     notes, read = [], [one for one in checkpoints if not one.failed]
     if len(read) < len(checkpoints):
         notes.append(f"{len(checkpoints) - len(read)} of {len(checkpoints)} checkpoints could not be read.")
-    changed = [next(of_shape) for _, of_shape in groupby((one for one in read if one.shape), lambda one: one.shape)]
+    changed = [next(of) for _, of in groupby((one for one in read if one.shape), lambda one: one.shape)]
     if len(changed) > 1:
         shapes = ", ".join("{:,} x {:,} from step {:,}".format(*one.shape, one.step) for one in changed)
         notes.append(f"The head changes its shape: {shapes}. Entropies are shares of ln d, RankMe of d.")

@@ -1,5 +1,3 @@
-"""`trace_checkpoints`: from the checkpoints of a training to the order in which geometry and loss turned."""
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,17 +7,9 @@ import numpy as np
 
 from uncone.model.open import check_targets_apart
 from uncone.roles import Paths, Progress, Read, Role, Write
+from uncone.saturation.checkpoints import trace
 from uncone.saturation.checkpoints.order import LOSSES, find_turns, phases, sentence, series_of
 from uncone.saturation.checkpoints.record import CheckpointTrace
-from uncone.saturation.checkpoints.trace import (
-    Losses,
-    check_any_was_read,
-    left_out,
-    losses_of,
-    notes_on,
-    places_of,
-    read_checkpoints,
-)
 from uncone.version import versions
 
 
@@ -27,7 +17,7 @@ def trace_checkpoints(
     directories: Paths,
     *,
     text: Read = None,
-    losses: Annotated[Losses | None, Role.READ] = None,
+    losses: Annotated[trace.Losses | None, Role.READ] = None,
     steps: Sequence[int] | None = None,
     out: Write = None,
     seed: int = 0,
@@ -46,26 +36,22 @@ def trace_checkpoints(
         seed: of the bootstrap.
         progress: called with (the step, checkpoints done, checkpoints in all).
 
-    Returns:
-        A `CheckpointTrace`: the verdict in one sentence, each checkpoint's numbers, and where each series turned.
-
     Raises:
         InputError: no checkpoints, steps that are missing or double, losses that cannot be read, or not one checkpoint
             that can be read. A single checkpoint that cannot be read is in the record with its reason.
     """
     given = [directories] if isinstance(directories, str) or not isinstance(directories, Sequence) else directories
-    places = places_of(given, steps)
+    places = trace.places_of(given, steps)
     read = [text, losses if isinstance(losses, str | Path) else None]
     check_targets_apart([out], [place.path for place in places], read)
-    table, notes = losses_of(losses, places)
-    checkpoints = read_checkpoints(places, text=text, out=out, progress=progress)
-    check_any_was_read(checkpoints)
+    table, notes = trace.losses_of(losses, places)
+    checkpoints = trace.read_checkpoints(places, text=text, out=out, progress=progress)
+    trace.check_any_was_read(checkpoints)
     if table:
         x, y = np.array(table).T
         for i, one in enumerate(checkpoints):
             if not one.failed and x[0] <= one.step <= x[-1]:
-                values = {"loss": float(np.interp(one.step, x, y)), **one.values}
-                checkpoints[i] = replace(one, values=values)
+                checkpoints[i] = replace(one, values={"loss": float(np.interp(one.step, x, y)), **one.values})
     if progress is not None:
         progress("finding turns", 0, 0)
     series = series_of(checkpoints, table)
@@ -74,6 +60,6 @@ def trace_checkpoints(
         notes.append("No loss was given: name a table (losses=, --losses) or a text (text=, --text).")
     name = places[0].path.resolve().parent.name or places[0].path.name
     verdict = sentence(turns, sum(not one.failed for one in checkpoints))
-    notes = [*left_out(given, places), *notes_on(checkpoints), *notes]
+    known = (*trace.left_out(given, places), *trace.notes_on(checkpoints), *notes)
     numbers = (tuple(checkpoints), tuple(turns), tuple(table), phases(series, found, seed=seed))
-    return CheckpointTrace(name, verdict, *numbers, tuple(notes), versions("numpy"))
+    return CheckpointTrace(name, verdict, *numbers, known, versions("numpy"))

@@ -2,10 +2,9 @@
 
 A series that turns falls, then rises, and may recover at its end: it is fitted by isotonic parts. It turned only where
 they fit it better than a rise and a fall, either of which may lack, by more than a series without a turn would give by
-chance. The gain is divided by what is left of the fit, and so is that of each simulated series: wander that parts take
-for a shape is taken so in both. A little of the noise between neighbours is added to what is left, since parts that go
-through every point would make all gains alike. Noise between checkpoints may be autocorrelated: every draw has one of
-the correlations, as likely as they are on this series.
+chance. The gain is over what is left of the fit, since parts take wander for a shape in simulated series too, with a
+little of the noise between neighbours, since parts that go through every point would make all gains alike. Noise may be
+autocorrelated.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,36 +19,31 @@ from uncone.statistics.isotonic import rising
 
 FEWEST = 8  # checkpoints that a turn is sought in
 DRAWS = 1000
-LEVEL = 0.02  # a series turned where its p is at most this, after Holm's correction over its family of series
-SURE = 0.95  # how likely an order must be to be named; and the share of draws in an interval
+LEVEL = 0.02  # the most p of a turn, after Holm over its family of series
+SURE = 0.95  # of an order that is named; and the share of draws in an interval
 _WARM_UP, _GAIN = 3, 20.0
-"""A start that goes the other way is left out in the first third of a series, where that saves so many variances."""
-_TINY, _ROUNDING = 1e-300, 1e-9
-_EIGHTHS = (3, 4, 5, 6, 7)  # of a series, where a recovery may begin
+"""A start that goes the other way is left out of the first third, where that saves so many variances."""
 _AT_ONCE = 2**20  # numbers of the series that are fitted at once
 _TRIED, _HIGHEST = 24, 0.98
-_ROUGH = 0.02  # of the variance that second differences have, for each point: what a fit leaves at least
-_MAD = 1.4826  # from a median of sizes to a standard deviation
+_ROUGH = 0.02  # of the variance of second differences: what a fit leaves at least for each point
 
 _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """Where a series turned: `at` lies from `low` to `high` with probability `SURE`."""
-
     at: float
     low: float
     high: float
     p: float  # how often a series that never turns would look so
     correlation: float
-    start: int  # the place of the first checkpoint that was used: what lies before went the other way
+    start: int  # the first place that was used: before it the series went the other way
     draws: Array  # bootstrapped times
 
 
 @dataclass(frozen=True, eq=False)
 class _Noise:
-    """AR(1) noise: how likely each of `correlations` is, and for each a sum of squares with its degrees of freedom."""
+    """AR(1): how likely each of `correlations` is, and for each a sum of squares with its degrees of freedom."""
 
     weights: Array
     squares: Array
@@ -57,10 +51,10 @@ class _Noise:
     correlations: Array
 
     @property
-    def mean(self) -> tuple[float, float]:
+    def mean(self) -> Array:
         """The mean correlation as Fisher's z, which has no ends, and the logarithm of the mean variance."""
-        z = float(np.arctanh(self.weights @ self.correlations))
-        return z, float(np.log(self.weights @ self.squares / self.degrees))
+        correlation, square = self.weights @ self.correlations, self.weights @ self.squares
+        return np.array([np.arctanh(correlation), np.log(square / self.degrees)])
 
     def draw(self, normal: Array, generator: np.random.Generator) -> Array:
         """Noise of standard normal numbers (B, n), each row with a correlation and a variance of its own."""
@@ -70,15 +64,14 @@ class _Noise:
         noise[:, 0], fresh = normal[:, 0], np.sqrt(1 - phi**2)
         for i in range(1, normal.shape[1]):
             noise[:, i] = phi * noise[:, i - 1] + fresh * normal[:, i]
-        return np.asarray(noise * scale[:, None])
+        return noise * scale[:, None]
 
 
 def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator, *, peak: bool = False) -> Turn | None:
-    """The turn of a series, a valley unless `peak`; None of fewer than `FEWEST` checkpoints.
+    """The turn of a series `y` over ascending steps `x`, a valley unless `peak`; None of fewer than `FEWEST` points.
 
-    `x` are steps, ascending, and `y` values, float64 (n,). `normal` are standard normal numbers (2, B, n), for draws
-    without a turn and with it: series that share them have noise that goes together. The `generator` is for
-    correlations and variances.
+    `normal` are standard normal numbers (2, B, n), for draws without a turn and with it: series that share them have
+    noise that goes together.
     """
     y = -y if peak else y
     start = _warm_up(y)
@@ -93,7 +86,7 @@ def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator,
     wander = _noise_of(y, straight) if wander is None else noise
     chance = None if wander is None else _Parts(straight + wander.draw(normal[0], generator)).gain
     p = 1.0 if chance is None else (1 + int((chance >= observed.gain[0]).sum())) / (1 + len(chance))
-    # A turn may lie anywhere between its checkpoint and the middle to the next.
+    # a turn may lie anywhere up to the middle to the next checkpoint
     draws = np.interp(places + generator.uniform(-0.5, 0.5, len(places)), np.arange(len(x)), x)
     at, tail = float(np.interp(place, np.arange(len(x)), x)[0]), (1 - SURE) / 2
     low, high = np.quantile(draws, (tail, 1 - tail))
@@ -102,7 +95,7 @@ def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator,
 
 
 def probability_before(first: Turn, second: Turn) -> float:
-    """How likely `first` turned before `second`: the share of draws, one at the same time counted half."""
+    """The share of draws in which `first` turned before `second`, one at the same time counted half."""
     difference = second.draws - first.draws
     return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
 
@@ -110,30 +103,30 @@ def probability_before(first: Turn, second: Turn) -> float:
 class _Parts:
     """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
 
-    All are (B,): `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left` and
-    a little noise, and `place` the middle of the lowest block.
+    `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left` and a little
+    noise, and `place` the middle of the lowest block.
     """
 
     def __init__(self, y: Array) -> None:
         y = y - y.mean(axis=1, keepdims=True)
         b, n = y.shape
-        ends = [end for end in dict.fromkeys((n, *(n * part // 8 for part in _EIGHTHS))) if end > 2]
+        ends = [end for end in dict.fromkeys((n, *(n * part // 8 for part in range(3, 8)))) if end > 2]
         fits = _all_falling([y, -y, -y[:, ::-1], *(y[:, :end][:, ::-1] for end in ends)])
         falling, rises = next(fits), next(fits)[0]
-        recovery = next(fits)[0]  # of ends that fall, by their length less one
-        # Without a turn a series rises, then falls, and either may lack: k points rise.
-        straight = np.column_stack([np.zeros(b), rises]) + np.column_stack([np.zeros(b), recovery])[:, ::-1]
+        recovery = np.column_stack([np.zeros(b), next(fits)[0]])[:, ::-1]  # of the ends from each place on, that fall
+        # without a turn k points rise and the rest falls
+        straight = np.column_stack([np.zeros(b), rises]) + recovery
         self.straight, unturned = straight.argmin(axis=1), straight.min(axis=1)
         self.left = np.full(b, np.inf)
         self.place, self.split, self.end = np.empty(b), np.empty(b, np.int64), np.empty(b, np.int64)
         for end, risen in zip(ends, fits, strict=True):
-            self._take(end, falling, risen, recovery[:, n - end - 1] if end < n else np.zeros(b))
-        least = _ROUGH * n * _roughness(y) + _ROUNDING * unturned + _TINY
+            self._take(end, falling, risen, recovery[:, end])
+        least = _ROUGH * n * _roughness(y) + 1e-9 * unturned + 1e-300  # rounding
         self.gain = (unturned - self.left) / (self.left + least)
 
     def _take(self, end: int, falling: _Ends, rising: _Ends, recovery: Array) -> None:
         """The parts whose recovery begins at `end`, on the rows where they are better than those before."""
-        squares = falling[0][:, :end].copy()  # the fit rises after k; after the last it falls all the way
+        squares = falling[0][:, :end].copy()  # the fit rises after k
         squares[:, :-1] += rising[0][:, ::-1][:, 1:]
         rows, k = np.arange(len(squares)), squares.argmin(axis=1)
         following = np.minimum(k + 1, end - 1)
@@ -147,27 +140,24 @@ class _Parts:
             setattr(self, name, np.where(better, values, getattr(self, name)))
 
     def fit(self, y: Array, row: int = 0) -> Array:
-        """The parts of a row, which is y."""
+        """The fit of a row, which is y."""
         k, end = int(self.split[row]) + 1, int(self.end[row])
-        parts = (-rising(-y[:k]), rising(y[k:end]), -rising(-y[end:]))
-        return np.concatenate([part for part in parts if len(part)])
+        return np.concatenate([-rising(-y[:k]), rising(y[k:end]), -rising(-y[end:])])
 
     def straight_fit(self, y: Array) -> Array:
-        """The first row, which is y, without a turn."""
+        """The fit without a turn of the first row, which is y."""
         k = int(self.straight[0])
         return np.concatenate([rising(y[:k]), -rising(-y[k:])])
 
 
 def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
-    """`_falling` of each of (B, at most n), several at a time: what follows a beginning changes nothing of its fit."""
+    """`_falling` of each of (B, at most n), several at a time: what follows a beginning does not change its fit."""
     b, n = parts[0].shape
     together = max(1, _AT_ONCE // (b * n))
     for start in range(0, len(parts), together):
         some = parts[start : start + together]
-        padded = np.zeros((len(some), b, n))
-        for place, part in enumerate(some):
-            padded[place, :, : part.shape[1]] = part
-        squares, level, first = (ends.reshape(-1, b, n) for ends in _falling(padded.reshape(-1, n)))
+        padded = np.concatenate([np.pad(part, ((0, 0), (0, n - part.shape[1]))) for part in some])
+        squares, level, first = (ends.reshape(-1, b, n) for ends in _falling(padded))
         for place, part in enumerate(some):
             m = part.shape[1]
             yield squares[place, :, :m], level[place, :, :m], first[place, :, :m]
@@ -200,10 +190,9 @@ def _falling(y: Array) -> _Ends:
 
 
 def _noise_of(y: Array, fit: Array) -> _Noise | None:
-    """The noise about a fit: the restricted likelihood of each correlation, with a level of its own for each block.
+    """The restricted likelihood of each correlation of the noise about a fit, with a level for each block.
 
-    A block takes one degree of freedom, so that points of their own level say nothing. The inverse of an AR(1)
-    correlation is tridiagonal, and that of the levels too: all is a recursion over blocks.
+    The inverse of an AR(1) correlation is tridiagonal, and that of the levels too: all is a recursion over blocks.
     """
     starts = np.flatnonzero(np.append(True, np.diff(fit) != 0))
     y, n, phi = y - fit, len(y), CORRELATIONS
@@ -232,39 +221,35 @@ def _noise_of(y: Array, fit: Array) -> _Noise | None:
 
 def _roughness(y: Array) -> Array:
     """The variance of noise between neighbours in the rows of y (B, n), by second differences."""
-    scale = _MAD * np.median(np.abs(np.diff(y, 2, axis=1)), axis=1)
-    return np.asarray(scale**2 / 6)
+    return (1.4826 * np.median(np.abs(np.diff(y, 2, axis=1)), axis=1)) ** 2 / 6
 
 
 def _rough(y: Array) -> _Noise:
-    """The noise of a series that its parts go through: that of second differences, although some of it is shape."""
+    """By second differences, of a series that its parts go through, although some of these are shape."""
     degrees = len(y) - 2
     return _Noise(np.ones(1), _roughness(y[None]) * degrees, degrees, np.zeros(1))
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
-    """The noise less the bias of its estimate: halves that take wander for shape leave too little, hardly correlated.
-
-    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap).
-    """
+    """Less the bias of its estimate (a bootstrap): parts that take wander for shape leave too little of it, hardly
+    correlated."""
     simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
     parts = _Parts(simulated)
     estimates = (_noise_of(y, parts.fit(y, row)) for row, y in enumerate(simulated))
-    again = [one for one in estimates if one is not None]
+    again = [one.mean for one in estimates if one is not None]
     if not again:
         return noise
-    (z, size), (z_again, size_again) = noise.mean, np.mean([one.mean for one in again], axis=0)
-    shift, wider = max(0.0, z - float(z_again)), max(0.0, size - float(size_again))
+    shift, wider = np.maximum(noise.mean - np.mean(again, axis=0), 0.0)
     correlations = np.minimum(np.tanh(np.arctanh(noise.correlations) + shift), _HIGHEST)
     return replace(noise, squares=noise.squares * np.exp(wider), correlations=correlations)
 
 
 def _warm_up(y: Array) -> int:
-    """How many checkpoints at the start rise before the fall to the valley: one at initialisation is often lowest."""
+    """How many checkpoints rise before the fall to the valley: the first is often the lowest."""
     most = min(len(y) // _WARM_UP, len(y) - FEWEST)
     if most < 1:
         return 0
-    # Row s has a steep fall in the place of its first s points, which any fit passes through.
+    # in row s a steep fall, through which any fit passes, replaces the first s points
     places, top = np.arange(len(y)), float(y.max()) + float(np.ptp(y)) * np.arange(len(y), 0, -1)
     rows = np.where(places < np.arange(most + 1)[:, None], top, y)
     left = _Parts(rows).left
@@ -272,5 +257,5 @@ def _warm_up(y: Array) -> int:
     best = int(left.argmin())
     rest = y[best:]
     noise = _noise_of(rest, _Parts(rest[None]).fit(rest))
-    least = 0.0 if noise is None else _GAIN * float(noise.weights @ noise.squares) / noise.degrees
+    least = 0.0 if noise is None else _GAIN * (noise.weights @ noise.squares) / noise.degrees
     return best if left[best] < left[0] - least else 0

@@ -1,5 +1,3 @@
-"""Of how many dimensions are a text's contexts, and how many do its shuffled tokens take?"""
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +11,7 @@ from uncone.model.hugging_face import attempt, open_tokenizer, tokenizer_class
 from uncone.model.open import split
 from uncone.model.text_sources import read_texts
 from uncone.roles import Path_, Progress, Source
-from uncone.saturation.contexts.curves import context_rank as measured
-from uncone.saturation.contexts.curves import token_arrays
+from uncone.saturation.contexts import curves
 from uncone.saturation.contexts.record import ContextRank
 
 MOST_CHARACTERS = 2**28  # of a text file that is read
@@ -44,26 +41,20 @@ def context_rank(
         seed: of the shuffled tokens and of the intervals.
         progress: called with (the step, done, in all).
 
-    Returns:
-        `ContextRank`: curves of W-error of the text and of both nulls, their differences with intervals, and the
-        verdict, which rests on the difference from shuffled tokens.
-
     Raises:
         InputError: no such file or tokenizer, fewer than `order` tokens, no scipy.
     """
-    is_path = isinstance(source, str | os.PathLike)
-    name, told = Path(source).name if is_path else "", ""
+    is_path, told = isinstance(source, str | os.PathLike), ""
     arrays = None if is_path else _ids(source)
     if arrays is None:
-        read, told = None, "words between white space"
-        if tokenizer is not None:
-            is_named = isinstance(tokenizer, str | os.PathLike)
-            told = f"tokenizer of {Path(tokenizer).name}" if is_named else "a tokenizer"
-            read = _tokenizer(tokenizer) if is_named else tokenizer
-        arrays = token_arrays(read, read_texts(source, MOST_CHARACTERS) if is_path else list(source))
+        read, told = tokenizer, "words between white space" if tokenizer is None else "a tokenizer"
+        if isinstance(tokenizer, str | os.PathLike):
+            read, told = _tokenizer(tokenizer), f"tokenizer of {Path(tokenizer).name}"
+        arrays = curves.token_arrays(read, read_texts(source, MOST_CHARACTERS) if is_path else list(source))
     elif tokenizer is not None:
         raise InputError("expected texts with a tokenizer, got token ids: leave the tokenizer out")
-    return measured(arrays, order=order, dimensions=dimensions, name=name, tokenizer=told, seed=seed, progress=progress)
+    name = Path(source).name if is_path else ""
+    return curves.context_rank(arrays, order, dimensions, name, told, seed, progress)
 
 
 def _ids(source: Any) -> Sequence[Any] | None:
@@ -77,13 +68,12 @@ def _ids(source: Any) -> Sequence[Any] | None:
 
 def _tokenizer(given: Path_) -> Any:
     path, _ = split(given)
-    if path.is_file():
-        of_json = tokenizer_class()
-        found, error = attempt(lambda: of_json.from_file(str(path)))
-        if error is not None:
-            raise InputError(f"expected a tokenizer.json, got {path}: save the tokenizer in that form") from error
+    if not path.is_file():
+        if (found := open_tokenizer(path)) is None:
+            raise InputError(f"expected a tokenizer in {path}, got none: add tokenizer.json")
         return found
-    found = open_tokenizer(path)
-    if found is None:
-        raise InputError(f"expected a tokenizer in {path}, got none: add tokenizer.json")
+    of_json = tokenizer_class()
+    found, error = attempt(lambda: of_json.from_file(str(path)))
+    if error is not None:
+        raise InputError(f"expected a tokenizer.json, got {path}: save the tokenizer in that form") from error
     return found

@@ -1,5 +1,3 @@
-"""The record of the rank of a text's contexts, beside that of shuffled tokens."""
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,6 +9,7 @@ from uncone.records.record import Record
 from uncone.records.text import count, number, optional, percent, signed
 from uncone.records.tokens import Estimate
 
+Kind = Literal["all", "seen", "weighted"]
 _KINDS = {"all": "all contexts", "seen": "contexts seen {seen} times or more"}
 _KINDS |= {"weighted": "rows times the root of their count"}
 _STYLES = {"text": "raw", "shuffled": "isotropic", "next shuffled": "centred"}
@@ -18,15 +17,13 @@ _STYLES = {"text": "raw", "shuffled": "isotropic", "next shuffled": "centred"}
 
 @part
 class ContextCurve:
-    """The W-error of one matrix at some dimensions, from 0 on."""
-
-    kind: Literal["all", "seen", "weighted"]  # `all`, `seen` or `weighted` rows
+    kind: Kind  # `all`, `seen` or `weighted` rows
     source: str  # `text`, `shuffled` or `next shuffled`
     contexts: int  # rows of the matrix
     single: int  # of them with one follower
     dimensions: tuple[int, ...]  # from 0 on, at most 121 of them
     errors: tuple[float, ...]  # W-error at each
-    half: Estimate  # the least dimension with a W-error of at most one half; no value where it is beyond those computed
+    half: Estimate  # the least dimension with a W-error of at most one half; no value beyond those computed
 
     def __post_init__(self) -> None:
         came = f"{len(self.errors)} for {len(self.dimensions)}: the file was cut"
@@ -35,9 +32,7 @@ class ContextCurve:
 
 @part
 class ContextDifference:
-    """The W-error of the text less that of a null, at one dimension, and the dimensions of one half of both."""
-
-    kind: Literal["all", "seen", "weighted"]  # as of `ContextCurve`
+    kind: Kind  # as of `ContextCurve`
     source: str  # the null
     dimension: int  # where the null is at one half, and the last one
     text: float  # W-error of the text
@@ -49,7 +44,7 @@ class ContextDifference:
 
 @dataclass(frozen=True)
 class ContextRank(Record):
-    """The result of `context_rank`: curves of W-error and their differences from those of shuffled tokens."""
+    """The result of `context_rank`."""
 
     READING: ClassVar[str] = (
         "W-error(d) is the least relative error of a matrix of rank d for the distributions of the next token. It is 1 "
@@ -65,7 +60,7 @@ class ContextRank(Record):
     vocabulary: int  # different tokens in it
     order: int  # tokens of context and the one after them
     dimensions: int  # singular values asked for
-    seen: int  # occurrences from which on a context counts as seen often
+    seen: int  # occurrences of a context that is seen often
     seed: int  # of the nulls
     curves: tuple[ContextCurve, ...]  # three matrices of the text and of each null
     differences: tuple[ContextDifference, ...]  # the text less each null
@@ -88,7 +83,6 @@ class ContextRank(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each curve and dimension."""
         return [
             {"kind": curve.kind, "source": curve.source, "dimension": d, "error": error}
             for curve in self.curves
@@ -96,25 +90,21 @@ class ContextRank(Record):
         ]
 
     def _row(self, curve: ContextCurve) -> tuple[str | Cell, ...]:
-        half, ends, last = curve.half.value, curve.half.interval, curve.dimensions[-1]
-        reach = "" if ends is None else f"{count(round(ends[0]))} to {count(round(ends[1]))}"
+        half, last = curve.half.value, curve.dimensions[-1]
+        reach = " to ".join(count(round(end)) for end in curve.half.interval or ())
         half_at = Cell(f"> {count(last)}" if half is None else count(round(half)), reach)
         single = percent(curve.single / curve.contexts) if curve.contexts else "-"
         error = Cell(number(curve.errors[-1], limits=(0, 1)), "" if last == self.dimensions else f"at {count(last)}")
-        return (
-            f"{_KINDS[curve.kind].format(seen=self.seen)}, {curve.source}",
-            count(curve.contexts),
-            single,
-            half_at,
-            error,
-        )
+        return f"{self._kind(curve.kind)}, {curve.source}", count(curve.contexts), single, half_at, error
 
     def _difference(self, one: ContextDifference) -> tuple[str | Cell, ...]:
-        ends = one.difference.interval
-        reach = "" if ends is None else f"{signed(ends[0])} to {signed(ends[1])}"
+        reach = " to ".join(map(signed, one.difference.interval or ()))
         difference = Cell(optional(one.difference.value, shown=signed), reach, "strong")
         errors = (number(error, limits=(0, 1)) for error in (one.text, one.null))
-        return _KINDS[one.kind].format(seen=self.seen), one.source, count(one.dimension), *errors, difference
+        return self._kind(one.kind), one.source, count(one.dimension), *errors, difference
+
+    def _kind(self, kind: str) -> str:
+        return _KINDS[kind].format(seen=self.seen)
 
     def _chart(self, kind: str) -> Chart | None:
         curves = tuple(
@@ -124,5 +114,5 @@ class ContextRank(Record):
         )
         if not curves:
             return None
-        title, marks = _KINDS[kind].format(seen=self.seen).capitalize(), (Mark(0.5, "y", "half"),)
-        return Chart(f"context rank {kind}", title, "dimensions", "W-error", curves, marks=marks, log_x=True)
+        axes, marks = (self._kind(kind).capitalize(), "dimensions", "W-error"), (Mark(0.5, "y", "half"),)
+        return Chart(f"context rank {kind}", *axes, curves, marks=marks, log_x=True)

@@ -1,5 +1,3 @@
-"""From a table to curves: which column is the step, which the value, which tell curves apart; where less is better."""
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -14,7 +12,6 @@ from uncone.rows import Array
 from uncone.saturation.curves.decline import START, Curve
 from uncone.saturation.curves.direction import is_lower_better
 from uncone.saturation.tables.cells import Cells, text_of
-from uncone.saturation.tables.cells import number_of as number_of
 from uncone.saturation.tables.tables import Table
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -29,61 +26,51 @@ ROLES: dict[str, tuple[str, ...]] = {
     "batch_size": ("batch_size", "train_batch_size", "global_batch_size"),
     "weight_decay": ("weight_decay", "wd"),
 }
-"""What a column may be for, and the names that are known for it."""
+"""What a column may be for, and its known names."""
 Codes = npt.NDArray[Any]  # (n,): whole numbers that are equal where the rows' names are
 _OF_FAMILY = ("task", "metric", "suite", "shots")
-_SETTINGS = ("batch_size", "weight_decay")
-_PERPLEXITIES = ("ppl", "perp")
 _ROWS_A_CURVE = 3
-"""A further column tells curves apart only where each keeps so many rows: a time of day would make each row a curve."""
+"""A further column tells curves apart only where each keeps so many rows: else a time makes each row a curve."""
 
 
 def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The column of each role: the `wanted` one, else the first of its known names that is there.
-
-    Raises:
-        InputError: no column for the step or the value, or a role or column that does not exist.
-    """
     wanted = dict(wanted or {})
-    have = ", ".join(name[:40] for name in list(table.columns)[:30]) or "none"
+    have = f"in {table.name}, got columns {', '.join(name[:40] for name in list(table.columns)[:30]) or 'none'}"
     for role, name in wanted.items():
         if role not in ROLES:
             advice = nearest(role, ROLES, "choose among these")
             raise InputError(f"expected roles out of {', '.join(ROLES)}, got {role!r}: {advice}")
         if name not in table.columns:
             advice = nearest(name, table.columns, "name one of these")
-            raise InputError(f"expected a column {name!r} for the {role} in {table.name}, got columns {have}: {advice}")
+            raise InputError(f"expected a column {name!r} for the {role} {have}: {advice}")
     folded = {name.strip().casefold(): name for name in reversed(list(table.columns)) if name not in wanted.values()}
     known = {role: next((folded[one] for one in names if one in folded), "") for role, names in ROLES.items()}
     found = known | wanted
     for role in ("step", "value"):
         if not found[role]:
             how = f"name it (columns={{{role!r}: ...}}, --columns {role}=...)"
-            raise InputError(f"expected a column for the {role} in {table.name}, got columns {have}: {how}")
+            raise InputError(f"expected a column for the {role} {have}: {how}")
     return {role: name for role, name in found.items() if name}
 
 
 def curves_of(
-    table: Table,
-    columns: Mapping[str, str] | None = None,
-    lower: Sequence[str] | None = None,
-    higher: Sequence[str] = (),
+    table: Table, columns: Mapping[str, str] | None = None, lower: Sequence[str] = (), higher: Sequence[str] = ()
 ) -> tuple[list[Curve], tuple[str, ...], tuple[str, ...]]:
     """The curves in a table, the columns that tell them apart, and notes.
 
-    Of the metrics `lower` less is better, of `higher` more; others are judged by the source or by their name.
+    Less of the metrics `lower` is better, more of `higher`; others are judged by the source or by their name.
     """
     if not len(table):
         raise InputError(f"expected rows in {table.name}, got none: give a table with at least one curve")
     roles = roles_of(table, columns)
     if "metric" not in roles and roles["value"].casefold() not in ROLES["value"]:
-        # a column of values called eval_loss says what they are
-        named = replace(table, columns={**table.columns, "": Cells(repeat(roles["value"], len(table)))})
-        table, roles = named, roles | {"metric": ""}
-    _check_metrics(table, roles, [*(lower or ()), *higher])
+        # such as eval_loss
+        table = replace(table, columns={**table.columns, "": Cells(repeat(roles["value"], len(table)))})
+        roles["metric"] = ""
+    _check_metrics(table, roles, [*lower, *higher])
     cells = {name: column if isinstance(column, Cells) else Cells(column) for name, column in table.columns.items()}
     extra = [name for name in table.columns if name not in roles.values()]
-    settings = [roles[role] for role in _SETTINGS if role in roles]
+    settings = [roles[role] for role in ("batch_size", "weight_decay") if role in roles]
     apart, key = _told_apart(cells, roles, [*settings, *extra])
     numbers = {role: cells[roles[role]].numbers() for role in ("step", "value", "stderr") if role in roles}
     curves = []
@@ -96,17 +83,16 @@ def curves_of(
         unread = {role: numbers[role][2][rows] for role in ("step", "value")}
         wrong = {role: cells[roles[role]][rows[of.argmax()]] for role, of in unread.items() if of.any()}
         metric, task = of["metric"], of["task"]
-        names = tuple(filter(None, (metric, task))) or (roles["value"],)
+        names = list(filter(None, (metric, task))) or [roles["value"]]
         less = table.lower.get((task, metric))
-        if {*names} & {*higher, *(lower or ())}:
-            less = not {*names} & {*higher}
+        if not {*lower, *higher}.isdisjoint(names):
+            less = {*higher}.isdisjoint(names)
         if less is None:
             less = is_lower_better(metric, task)
-        is_logarithm = bool(less) and any(one in metric.casefold() for one in _PERPLEXITIES)
+        of["logarithm"] = bool(less) and any(one in metric.casefold() for one in ("ppl", "perp"))
         curve = _curve([[part[rows] for part in numbers[role]] for role in numbers], wrong)
         guessed = names[0] if less is None else ""
-        said: dict[str, Any] = {"lower": bool(less), "guessed": guessed, "logarithm": is_logarithm}
-        curves.append(replace(curve, model=model, **of, **said, settings=beside))
+        curves.append(replace(curve, model=model, **of, lower=bool(less), guessed=guessed, settings=beside))
     return curves, tuple(apart), (*table.notes, *_notes(curves))
 
 
@@ -117,25 +103,23 @@ def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str])
     known = {text for column in columns for text in map(text_of, column)} - {""} or {roles["value"]}
     for name in named:
         if name not in known:
-            have = listing([repr(one[:40]) for one in sorted(known)[:20]] or ["none"])
+            have = listing([repr(one[:40]) for one in sorted(known)[:20]])
             advice = nearest(name, known, "name one of these")
             raise InputError(f"expected metrics of {table.name}, which has {have}, got {name!r}: {advice}")
 
 
 def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Sequence[str]) -> tuple[list[str], Codes]:
-    """The columns of model and family, and of the others those that leave fewer rows of the same step, the best first.
-
-    With them the number of each row's curve.
-    """
+    """The columns of model and family, and of the others those that leave fewer rows of the same step; and the number
+    of each row's curve."""
     steps = cells[roles["step"]].codes()
 
     def again(key: Codes) -> tuple[int, int]:
         return len(steps) - 1 - int(_joined(key, steps).max()), int(key.max()) + 1  # they are numbers from 0 on
 
-    kept, left, key = list[str](), list(others), np.zeros(len(steps), np.int64)
-    for name in (roles[role] for role in ("model", *_OF_FAMILY) if role in roles):
+    key, left = np.zeros(len(steps), np.int64), list(others)
+    kept = [roles[role] for role in ("model", *_OF_FAMILY) if role in roles]
+    for name in kept:
         key = _joined(key, cells[name].codes())
-        kept.append(name)
     now, _ = again(key)
     while now and left:
         tried = [again(_joined(key, cells[name].codes())) for name in left]
@@ -149,7 +133,7 @@ def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Se
 
 
 def _joined(key: Codes, more: Codes) -> Codes:
-    """A number for each pair, from 0 on: small enough to be joined with another column."""
+    """A number for each pair, from 0 on: small enough to be joined again."""
     pairs = key * (int(more.max()) + 1) + more
     return np.unique(pairs, return_inverse=True)[1].astype(np.int64, copy=False)
 
@@ -162,17 +146,15 @@ def _rows_of(key: Codes) -> list[Codes]:
 
 
 def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
-    """The curve of its rows' steps, values and standard errors, each with what is empty and what is no number.
-
-    `wrong` is the first cell of step and of value that is no number.
-    """
+    """Of each column the numbers, what is empty and what is no number; `wrong` is the first step or value that is no
+    number."""
     (steps, _, _), (values, empty, unread), *errors = read
     with np.errstate(invalid="ignore"):
         judged = ~(steps < START * steps.max())
-    unreadable = "step" if "step" in wrong else "value" if (unread & judged).any() else ""
-    if unreadable:
-        fault = f"a {unreadable} that is no number: {str(wrong[unreadable])[:40]!r}"
-        return Curve("", "", "", np.empty(0), np.empty(0), fault=fault)
+    for role, is_wrong in (("step", "step" in wrong), ("value", (unread & judged).any())):
+        if is_wrong:
+            fault = f"a {role} that is no number: {str(wrong[role])[:40]!r}"
+            return Curve("", "", "", np.empty(0), np.empty(0), fault=fault)
     notes = [f"{counted(int(empty.sum()), 'checkpoint')} without a value"] if empty.any() else []
     order = np.flatnonzero(~empty)[np.argsort(steps[~empty], kind="stable")]
     same = np.zeros(len(order), bool)
@@ -186,7 +168,8 @@ def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
 
 def _notes(curves: Sequence[Curve]) -> list[str]:
     without = sum(curve.errors is None and not curve.fault for curve in curves)
-    has = plural(without, "has", "have")
-    whose = "No curve has" if without == len(curves) else f"{counted(without, 'curve')} {has} no"
-    note = f"{whose} standard errors: the jitter between checkpoints alone is their noise, which finds less."
-    return [note] if without else []
+    if not without:
+        return []
+    whose = f"{counted(without, 'curve')} {plural(without, 'has', 'have')} no"
+    whose = "No curve has" if without == len(curves) else whose
+    return [f"{whose} standard errors: the jitter between checkpoints alone is their noise, which finds less."]

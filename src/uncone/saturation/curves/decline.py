@@ -1,72 +1,67 @@
 """Does a curve over checkpoints decline late? Two windows against its jitter, and its peak against chance.
 
-A curve declined only where both tests say so: the mean of the last quarter lies below that of the middle, and the final
-value further below the peak than a curve that never declines would end by chance. Families of curves are corrected
-after Holm, and share what is known of their jitter: its correlation, and its size over the standard errors.
+Families of curves are corrected after Holm, and share what is known of their jitter: its correlation, and its size over
+the standard errors.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from uncone.records.text import count, counted, listing, plural
 from uncone.roles import Progress
 from uncone.rows import Array
-from uncone.saturation.curves.contrast import (
-    Contrasts,
-    Design,
-    change_points,
-    contrasts,
-    design,
-    p_of,
-    posteriors,
-    shortcoming,
-)
+from uncone.saturation.curves import contrast
 from uncone.saturation.curves.peak import Noise, p_of_peak
 from uncone.saturation.curves.record import MOST_DRAWN, CurveFamily, CurveVerdict
 from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.holm import holm
 from uncone.statistics.tails import NORMAL
 
-START = 0.005  # share of the training whose checkpoints are passed over: before, a model knows nothing
+START = 0.005  # of the training: before, a model knows nothing
 STURDY = 0.025  # the level of the contrast, one-sided
-MOST_CHECKPOINTS = 128  # a longer curve is averaged to so many: a log of the loss at every step is one curve
+MOST_CHECKPOINTS = 128  # a longer curve is averaged to so many
 
 _MOST_NAMED = 4
 _ODD, _FEW_ITEMS = 20.0, 30
-"""Standard errors so many times the jitter, or as of a test of fewer items, are those of another unit."""
+"""Standard errors of another unit: so many times the jitter, or as of a test of fewer items."""
 
 Family = tuple[str, str, str, str]
-Chance = Callable[[Array, Noise, Design, Array], Array]
 Ratios = Mapping[Family, tuple[Array, int]]
-"""How many times their errors values of a family deviate, (K,), and its degrees of freedom."""
+"""Deviation of a family's values over their errors, (K,), and its degrees of freedom."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """One number of one model over its checkpoints."""
-
     model: str
     task: str
     metric: str
     steps: Array  # ascending, float64 (n,)
     values: Array  # (n,)
-    errors: Array | None = None  # standard errors of the values, (n,)
+    errors: Array | None = None  # standard errors, (n,)
     lower: bool = False  # less is better
-    guessed: str = ""  # the name of a metric of which nobody said which way is better
-    logarithm: bool = False  # ln(value) is judged: of a perplexity, whose jitter grows with it
+    guessed: str = ""  # the metric, where nobody said which way is better
+    logarithm: bool = False  # ln(value) is judged: the jitter of a perplexity grows with it
     suite: str = ""
     shots: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)  # beside the verdict, such as the batch size
+    settings: Mapping[str, str] = field(default_factory=dict)  # such as the batch size
     fault: str = ""  # why it is undecided
     notes: tuple[str, ...] = ()
 
     @property
     def family(self) -> Family:
         return self.task, self.metric, self.suite, self.shots
+
+    @property
+    def as_given(self) -> Array:
+        return np.exp(self.values) if self.logarithm else self.values
+
+    def noted(self, note: str, **changes: Any) -> "Curve":
+        return replace(self, notes=(*self.notes, note), **changes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,19 +71,14 @@ class _Group:
     at: list[int]
     y: Array  # (m, n)
     errors: Array | None
-    of: Design
-    found: Contrasts
+    of: contrast.Design
+    found: contrast.Contrasts
     unit: Array  # (m,): what 1 is in the curve's own unit
 
 
 def judge(
     curves: Sequence[Curve], *, alpha: float = 0.05, seed: int = 0, progress: Progress | None = None
 ) -> tuple[tuple[CurveVerdict, ...], tuple[CurveFamily, ...]]:
-    """The verdict on each curve, in their order, and on their families.
-
-    `alpha` is the level of the peak's test within each family, after Holm, and `seed` of the draws for the peak.
-    `progress` is called with ("curves", done, in all).
-    """
     prepared = [_prepared(curve) for curve in curves]
     verdicts = [_undecided(curve) for curve in prepared]
     groups = _groups(prepared)
@@ -97,94 +87,78 @@ def judge(
 
     def tick(more: int) -> None:
         nonlocal done
-        with lock:  # blocks of curves are judged on several threads
+        with lock:  # several threads judge curves
             done += more
             if progress is not None:
                 progress("curves", done, len(curves))
 
     for group in groups:
-        families = [prepared[i].family for i in group.at]
-        weights = likely[group.at]
-        p_contrast = p_of(group.found, group.errors, group.of, weights)
-        p_peak = _peaks(group, families, weights, ratios, partial(p_of_peak, seed=seed, tick=tick))
-        bends = _bends(prepared[group.at[0]].steps, group, weights)
+        of, weights = [prepared[i] for i in group.at], likely[group.at]
+        p_contrast = contrast.p_of(group.found, group.errors, group.of, weights).tolist()
+        chance = partial(p_of_peak, seed=seed, tick=tick)
+        p_peak = _peaks(group, [curve.family for curve in of], weights, ratios, chance).tolist()
+        bends = _bends(of[0].steps, group, weights)
         for row, i in enumerate(group.at):
-            verdicts[i] = _evidence(prepared[i], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row])
+            verdicts[i] = _evidence(of[row], group, row, p_contrast[row], p_peak[row], bends[row])
     verdicts = _decided(verdicts, alpha)
     fell = [i for i, verdict in enumerate(verdicts) if verdict.declined]
     for i in sorted(fell, key=lambda i: verdicts[i].p_holm or 0.0)[:MOST_DRAWN]:
-        values = _as_given(prepared[i])
-        verdicts[i] = replace(verdicts[i], steps=tuple(prepared[i].steps.tolist()), values=tuple(values.tolist()))
+        steps, values = (tuple(of.tolist()) for of in (prepared[i].steps, prepared[i].as_given))
+        verdicts[i] = replace(verdicts[i], steps=steps, values=values)
     return tuple(verdicts), tuple(_families(prepared, verdicts, likely, ratios))
 
 
-def _as_given(curve: Curve) -> Array:
-    return np.exp(curve.values) if curve.logarithm else curve.values
-
-
 def _prepared(curve: Curve) -> Curve:
-    fault = curve.fault or _fault_of_steps(curve.steps)
-    if fault:
-        return replace(curve, fault=fault)
-    kept = curve.steps >= START * curve.steps[-1]
+    if curve.fault:
+        return curve
+    if len(steps := curve.steps) < 2:
+        few = f"{len(steps)} checkpoint: a curve has more" if len(steps) else "no checkpoint has a value"
+        return replace(curve, fault=few)
+    if not np.isfinite(steps).all() or steps[0] < 0 or not steps[-1] > 0:
+        return replace(curve, fault="steps that are not numbers from 0 up")
+    kept = steps >= START * steps[-1]
     if early := int((~np.isfinite(curve.values[~kept])).sum()):
         are = plural(early, "is no number", "are no numbers")
-        first = f"{counted(early, 'value')} before step {curve.steps[kept][0]:g} {are}"
-        curve = replace(curve, notes=(*curve.notes, f"{first}: so early nothing is judged"))
+        first = f"{counted(early, 'value')} before step {steps[kept][0]:g} {are}"
+        curve = curve.noted(f"{first}: so early nothing is judged")
     errors = None if curve.errors is None else curve.errors[kept]
-    curve = replace(curve, steps=curve.steps[kept], values=curve.values[kept], errors=errors)
+    curve = replace(curve, steps=steps[kept], values=curve.values[kept], errors=errors)
     return replace(curve, fault=fault) if (fault := _fault(curve)) else _as_judged(curve)
 
 
 def _as_judged(curve: Curve) -> Curve:
     """Values averaged where they are many, with standard errors that are known everywhere or unused."""
-    errors = curve.errors
-    if errors is not None and not (np.isfinite(errors).all() and (errors > 0).all()):
-        note = "standard errors are missing or 0 at some checkpoints: none was used"
-        curve, errors = replace(curve, notes=(*curve.notes, note)), None
-    values = curve.values
+    if curve.errors is not None and not (np.isfinite(curve.errors) & (curve.errors > 0)).all():
+        curve = curve.noted("standard errors are missing or 0 at some checkpoints: none was used", errors=None)
     if curve.logarithm:
-        errors, values = None if errors is None else errors / values, np.log(values)
-    curve = replace(curve, values=values, errors=errors)
+        errors = None if curve.errors is None else curve.errors / curve.values
+        curve = replace(curve, values=np.log(curve.values), errors=errors)
     curve = _averaged(curve) if len(curve.steps) > MOST_CHECKPOINTS else curve
-    return replace(curve, fault=shortcoming(curve.steps))
-
-
-def _fault_of_steps(steps: Array) -> str:
-    if len(steps) < 2:
-        return f"{len(steps)} checkpoint: a curve has more" if len(steps) else "no checkpoint has a value"
-    if not np.isfinite(steps).all() or steps[0] < 0 or not steps[-1] > 0:
-        return "steps that are not numbers from 0 up"
-    return ""
+    return replace(curve, fault=contrast.shortcoming(curve.steps))
 
 
 def _fault(curve: Curve) -> str:
     steps, values = curve.steps, curve.values
-    again = np.flatnonzero(np.diff(steps) <= 0)
-    if len(again):
-        how = "give one a checkpoint, or name the column that tells the curves apart"
-        return f"two values at step {steps[again[0] + 1]:g}: {how}"
-    wrong = np.flatnonzero(~np.isfinite(values))
-    if len(wrong):
-        at = f"{steps[wrong[0]]:g} is {values[wrong[0]]:g}"
-        return f"the value at step {at}: leave that checkpoint out if it was not measured"
+    for step in steps[1:][np.diff(steps) <= 0]:
+        return f"two values at step {step:g}: give one a checkpoint, or name the column that tells the curves apart"
+    for i in np.flatnonzero(~np.isfinite(values)):
+        how = "leave that checkpoint out if it was not measured"
+        return f"the value at step {steps[i]:g} is {values[i]:g}: {how}"
     if curve.logarithm and not (values > 0).all():
         return f"a perplexity of {values.min():g}: expected values above 0"
     return "values of over 1e150" if np.abs(values).max() > 1e150 else ""
 
 
 def _averaged(curve: Curve) -> Curve:
-    """Means over `MOST_CHECKPOINTS` equal spans of the training; spans without a checkpoint are gaps."""
     span = np.minimum((curve.steps / curve.steps[-1] * MOST_CHECKPOINTS).astype(int), MOST_CHECKPOINTS - 1)
     kept, of, held = np.unique(span, return_inverse=True, return_counts=True)
 
     def total(values: Array) -> Array:
-        return np.asarray(np.bincount(of, values, len(kept)))
+        return np.bincount(of, values, len(kept))
 
     errors = None if curve.errors is None else np.sqrt(total(curve.errors**2)) / held
-    notes = (*curve.notes, f"{len(curve.steps):,} checkpoints were averaged to {len(kept)}")
-    steps, values = total(curve.steps) / held, total(curve.values) / held
-    return replace(curve, steps=steps, values=values, errors=errors, notes=notes)
+    note = f"{len(curve.steps):,} checkpoints were averaged to {len(kept)}"
+    return curve.noted(note, steps=total(curve.steps) / held, values=total(curve.values) / held, errors=errors)
 
 
 def _groups(curves: Sequence[Curve]) -> list[_Group]:
@@ -196,86 +170,81 @@ def _groups(curves: Sequence[Curve]) -> list[_Group]:
     for at in alike.values():
         y = np.stack([-curves[i].values if curves[i].lower else curves[i].values for i in at])
         y = y - np.median(y, axis=1, keepdims=True)
-        unit = np.abs(y).max(1)
+        unit = np.abs(y).max(1, keepdims=True)
         unit[unit == 0] = 1.0
         errors = [errors for i in at if (errors := curves[i].errors) is not None]
-        scaled = np.stack(errors) / unit[:, None] if errors else None
-        of = design(curves[at[0]].steps)
-        y = y / unit[:, None]
-        groups.append(_Group(at, y, scaled, of, contrasts(y, scaled, of), unit))
+        scaled = np.stack(errors) / unit if errors else None
+        of = contrast.design(curves[at[0]].steps)
+        y = y / unit
+        groups.append(_Group(at, y, scaled, of, contrast.contrasts(y, scaled, of), unit[:, 0]))
     return groups
 
 
 def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, Ratios]:
-    """How likely each correlation is for each curve; of each family its deviation over its errors.
-
-    The deviation is the median over its curves, at least 1: a few curves of much jitter do not speak for all.
-    """
+    """How likely each correlation is for each curve; of each family its deviation over its errors: the median over its
+    curves, at least 1, since a few curves of much jitter do not speak for all."""
     likelihood = np.zeros((len(curves), len(CORRELATIONS)))
     members, over = dict[Family, list[int]](), dict[Family, list[tuple[Array, int]]]()
     for group in groups:
         likelihood[group.at] = group.found.likelihood
         for row, i in enumerate(group.at):
-            family = curves[i].family
-            members.setdefault(family, []).append(i)
+            members.setdefault(curves[i].family, []).append(i)
             if group.errors is not None:
                 ratio = np.sqrt(group.found.variances[row]) / group.errors[row][group.of.body].mean()
-                over.setdefault(family, []).append((ratio, group.of.degrees))
+                over.setdefault(curves[i].family, []).append((ratio, group.of.degrees))
     likely = np.zeros_like(likelihood)
     for at in members.values():
-        likely[at] = posteriors(likelihood[at])
+        likely[at] = contrast.posteriors(likelihood[at])
     ratios = dict[Family, tuple[Array, int]]()
     for family, each in over.items():
-        median = np.median([ratio for ratio, _ in each], axis=0)
-        ratios[family] = np.maximum(median, 1.0), sum(degrees for _, degrees in each)
+        ratio, degrees = zip(*each, strict=True)
+        ratios[family] = np.maximum(np.median(ratio, axis=0), 1.0), sum(degrees)
     return likely, ratios
 
 
-def _peaks(group: _Group, families: Sequence[Family], weights: Array, ratios: Ratios, chance: Chance) -> Array:
+def _peaks(
+    group: _Group, families: Sequence[Family], weights: Array, ratios: Ratios, chance: Callable[..., Array]
+) -> Array:
     """The chance of each peak, by the standard errors times the family's ratio, or by the curve's own jitter."""
     if group.errors is None:
         noise = Noise(np.ones_like(group.y), np.sqrt(group.found.variances), group.of.degrees)
         return chance(group.y, noise, group.of, weights)
-    p = np.empty(len(families))
-    degrees = [min(ratios[family][1], NORMAL) for family in families]
-    for one in sorted(set(degrees)):
-        rows = np.flatnonzero(np.array(degrees) == one)
-        noise = Noise(group.errors[rows], np.stack([ratios[families[row]][0] for row in rows.tolist()]), one)
-        p[rows] = chance(group.y[rows], noise, group.of, weights[rows])
+    p, scale = np.empty(len(families)), np.stack([ratios[family][0] for family in families])
+    degrees = np.array([min(ratios[family][1], NORMAL) for family in families])
+    for one in np.unique(degrees).tolist():
+        rows = degrees == one
+        p[rows] = chance(group.y[rows], Noise(group.errors[rows], scale[rows], one), group.of, weights[rows])
     return p
 
 
 def _bends(steps: Array, group: _Group, weights: Array) -> Array:
-    """The bend of each curve and the ends of its interval, as steps, (m, 3)."""
     nearest = np.abs(CORRELATIONS - (weights @ CORRELATIONS)[:, None]).argmin(1)
     bends = np.empty((len(group.at), 3))
     for k in np.unique(nearest):
         rows = nearest == k
-        bends[rows] = steps[change_points(group.y[rows], steps, group.of.correlation[k])]
+        bends[rows] = steps[contrast.change_points(group.y[rows], steps, group.of.correlation[k])]
     return bends
 
 
 def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: float, bend: Array) -> CurveVerdict:
     y, unit, found = group.y[row], float(group.unit[row]), group.found
-    peak, (step, low, high) = int(y.argmax()), map(float, bend)
-    contrast, error, jitter = (float(of[row]) * unit for of in (found.value, found.error, found.jitter))
-    contrast, decline = -contrast if curve.lower else contrast, float(y[peak] - y[-1]) * unit
+    peak, (step, low, high) = int(y.argmax()), bend.tolist()
+    late, error, jitter = (float(of[row]) * unit for of in (found.value, found.error, found.jitter))
+    late, decline = -late if curve.lower else late, float(y[peak] - y[-1]) * unit
     both = None if curve.errors is None else float(np.hypot(curve.errors[peak], curve.errors[-1]))
-    best, final = ((float(_as_given(curve)[at]), float(curve.steps[at])) for at in (peak, -1))
+    best, final = ((float(curve.as_given[at]), float(curve.steps[at])) for at in (peak, -1))
     noise = "jitter" if curve.errors is None else "standard errors"
     notes = (*curve.notes, *_odd_errors(curve, jitter))
     of = replace(_undecided(curve), declined=False, reason="", p_contrast=p_contrast, p_peak=p_peak, notes=notes)
     of = replace(of, peak=best[0], peak_step=best[1], final=final[0], final_step=final[1])
     of = replace(of, decline=decline, decline_error=both, decline_z=decline / both if both else None)
-    of = replace(of, contrast=contrast, contrast_error=error, contrast_z=contrast / error if error > 0 else None)
+    of = replace(of, contrast=late, contrast_error=error, contrast_z=late / error if error > 0 else None)
     return replace(of, jitter=jitter, noise=noise, change_step=step, change_low=low, change_high=high)
 
 
 def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
-    """A note where the standard errors have another unit than the values, as percents beside fractions.
-
-    Too large are errors that neither the jitter bears out nor the range of the curve, or of shares a test of few items.
-    """
+    """A note where the standard errors have another unit than the values, as percents beside fractions: neither the
+    jitter nor the range of the curve, or of shares a test of few items, bears them out."""
     if curve.errors is None or not jitter > 0:
         return
     error, values = float(np.median(curve.errors)), curve.values
@@ -296,24 +265,26 @@ def _undecided(curve: Curve) -> CurveVerdict:
 
 
 def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdict]:
-    decided, of_family = list(verdicts), dict[Family, list[int]]()
-    for i, verdict in enumerate(verdicts):
-        if verdict.p_peak is not None:
-            of_family.setdefault(verdict.family, []).append(i)
-    for at in of_family.values():
-        for i, corrected in zip(at, holm([verdicts[i].p_peak or 0.0 for i in at]), strict=True):
+    decided = list(verdicts)
+    for at in _members(verdicts).values():
+        judged = [i for i in at if verdicts[i].p_peak is not None]
+        for i, corrected in zip(judged, holm([verdicts[i].p_peak or 0.0 for i in judged]), strict=True):
             sturdy = (verdicts[i].p_contrast or 0.0) <= STURDY
             decided[i] = replace(verdicts[i], p_holm=corrected, declined=sturdy and corrected <= alpha)
     return decided
 
 
-def _families(
-    curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], likely: Array, ratios: Ratios
-) -> Iterable[CurveFamily]:
+def _members(curves: Iterable[Curve | CurveVerdict]) -> dict[Family, list[int]]:
     members = dict[Family, list[int]]()
     for i, curve in enumerate(curves):
         members.setdefault(curve.family, []).append(i)
-    for family, at in members.items():
+    return members
+
+
+def _families(
+    curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], likely: Array, ratios: Ratios
+) -> Iterable[CurveFamily]:
+    for family, at in _members(curves).items():
         judged = likely[at][likely[at].any(1)]  # an undecided curve has no correlation
         said = [verdicts[i].declined for i in at]
         counts = len(at), said.count(True), said.count(None)
@@ -321,37 +292,36 @@ def _families(
         if len(judged):
             weights = judged.mean(0)
             correlation = float(weights @ CORRELATIONS)
-            # the weights sum to 1 within rounding, and no ratio is below 1
+            # the weights sum to 1 but for rounding
             ratio = 1 + float(weights @ (ratios[family][0] - 1)) if family in ratios else None
         yield CurveFamily(*family, curves[at[0]].lower, *counts, correlation, ratio)
 
 
 def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) -> str:
     fell = [curve.model for curve in curves if curve.declined]
-    undecided = sum(family.undecided for family in families)
+    undecided, of = sum(family.undecided for family in families), counted(len(curves), "curve")
     open_ones = f"{count(undecided)} {plural(undecided, 'is', 'are')} undecided."
     if undecided == len(curves):
         return f"No curve could be judged: {open_ones}"
     if len(families) == 1:
-        where, names = f"of {families[0].title}" if families[0].title else "of the table", fell
+        where, names = f"of {families[0].title}", fell
     else:
         where = f"in {counted(len(families), 'family', 'families')}"
         falling = sorted((one for one in families if one.declined), key=lambda one: -one.declined)
         names = [f"{one.declined} of {one.title}" for one in falling]
-    told = f"No late decline is shown {where}, in {counted(len(curves), 'curve')}"
+    told = f"No late decline is shown {where}, in {of}"
     if names:
         more = f" and {count(len(names) - _MOST_NAMED)} more" if len(names) > _MOST_NAMED else ""
-        head = f"{count(len(fell))} of {counted(len(curves), 'curve')} {where} declined late"
-        told = f"{head}: {', '.join(names[:_MOST_NAMED])}{more}"
+        told = f"{count(len(fell))} of {of} {where} declined late: {', '.join(names[:_MOST_NAMED])}{more}"
     return f"{told}; {open_ones}" if undecided else f"{told}."
 
 
 def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -> str:
-    """Which way was taken as better where nobody said so; a sentence after the verdict, or nothing."""
     judged = zip(curves, verdicts, strict=True)
     names = list(dict.fromkeys(one.guessed for one, verdict in judged if one.guessed and not verdict.reason))
     if not names:
         return ""
     shown = [repr(name[:40]) for name in names[:_MOST_NAMED]]
-    more = [f"{count(len(names) - _MOST_NAMED)} more"] if len(names) > _MOST_NAMED else []
-    return f" Higher was taken as better for {listing(shown + more)}, whose direction is not known (lower=, --lower)."
+    if len(names) > _MOST_NAMED:
+        shown.append(f"{count(len(names) - _MOST_NAMED)} more")
+    return f" Higher was taken as better for {listing(shown)}, whose direction is not known (lower=, --lower)."

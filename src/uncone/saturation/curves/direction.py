@@ -1,5 +1,3 @@
-"""Whether less of a metric is better, by the words of its name."""
-
 import re
 from itertools import pairwise
 
@@ -22,11 +20,11 @@ _HIGHER = _LIKELIHOODS | _set(
     "success solved correct sensitivity specificity kappa jaccard nmi ari improvement gain truthfulness"
 )
 _SPLITS = _set("train training val valid validation test eval dev mean avg average total step epoch")
-"""Words that say nothing of what is measured: the task's name says it, as in the tag loss/val."""
+"""With such words alone the task says what is measured, as in the tag loss/val."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHARES = "(?:acc|accuracy|f1|auc|auroc|iou|precision|recall|bleu)(?![a-z])"
 _TURNED = re.compile(rf"(?:one[\W_])?minus[\W_]|no[nt][\W_]|[-\u2212]|1\s*[-\u2212]\s*(?={_SHARES})")
-"""A name that begins so says the opposite of the rest."""
+"""Such a beginning turns the rest of a name."""
 
 
 def is_lower_better(metric: str, task: str = "") -> bool | None:
@@ -51,9 +49,9 @@ def _words(name: str) -> list[str]:
 def _of(name: str) -> bool | None:
     turned = _TURNED.match(name)
     words = _words(name[turned.end() :] if turned else name)
-    negative = bool(words) and words[0] in ("neg", "negative")
-    pairs = {"_".join(pair): at + 1 for at, pair in enumerate(pairwise(words))}
-    known = {word: at for at, word in enumerate(words)} | pairs
+    negative = words[:1] in (["neg"], ["negative"])
+    known = {word: at for at, word in enumerate(words)}
+    known |= {"_".join(pair): at for at, pair in enumerate(pairwise(words), 1)}
     last = max((word for word in known if word in _LOWER | _HIGHER), key=known.__getitem__, default="")
     if not last or (negative and last in _HIGHER - _LIKELIHOODS):  # negative_recall is that of a class
         return None

@@ -1,5 +1,3 @@
-"""`judge_curves`: which curves over checkpoints decline late."""
-
 from collections.abc import Mapping, Sequence
 
 from uncone.arguments import check_seed
@@ -52,9 +50,9 @@ def judge_curves(
     check_seed(seed)
     table = open_table(source)
     name = table.short_name
-    curves, apart, notes = curves_of(table, columns, lower, higher or ())
+    curves, apart, notes = curves_of(table, columns, lower or (), higher or ())
     del table  # what it takes is free for the curves
     verdicts, families = judge(curves, alpha=alpha, seed=seed, progress=progress)
-    verdict = verdict_of(families, verdicts) + direction_taken(curves, verdicts)
-    made = {"seed": seed, "versions": versions("numpy")}
+    verdict, made = verdict_of(families, verdicts), {"seed": seed, "versions": versions("numpy")}
+    verdict += direction_taken(curves, verdicts)
     return CurveVerdicts(verdict, name, alpha, verdicts, families, apart, notes, made)

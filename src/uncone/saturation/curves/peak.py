@@ -1,9 +1,7 @@
 """How far does a curve that never declines end below its highest value, by chance?
 
-The chance that the highest of n noisy values lies as far above the last one. It is what a bootstrap from the isotonic
-fit of the curve estimates by counting; here each draw is made to reach that far and is weighted by how likely it was
-(Adler, Blanchet and Liu 2012), so that a chance of 1e-9 takes as few draws as one of 0.1. Correction for hundreds of
-curves needs such chances.
+Each draw is made to reach that far and is weighted by how likely it was (Adler, Blanchet and Liu 2012), so that a
+chance of 1e-9, as correction for hundreds of curves needs, takes as few draws as one of 0.1.
 """
 
 from collections.abc import Callable
@@ -19,14 +17,13 @@ from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.isotonic import isotonic
 from uncone.statistics.tails import NORMAL, log_tail, point_of
 
-DRAWS = 400  # draws of each curve; the chance is then known to a few percent of itself
-_LEAST = 1e-300
+DRAWS = 400  # of each curve; the chance is then known to a few percent of itself
 _BLOCK = 2**20  # numbers in the largest array of a block of curves
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Of m curves, Student's t: a value's deviation is its `shape` times `scale`, if its correlation is the k-th."""
+    """Student's t: a value's deviation is its `shape` times `scale`, if its correlation is the k-th."""
 
     shape: Array  # (m, n)
     scale: Array  # (m, K)
@@ -34,10 +31,7 @@ class Noise:
 
 
 def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, tick: Callable[[int], None]) -> Array:
-    """P(the highest value as far above the last one | the curve never declines), (m,), of curves `y` (m, n).
-
-    `weights` are of each correlation, (m, K); `tick` is called with the number of curves done.
-    """
+    """P(the highest value as far above the last one | the curve never declines), (m,), of curves `y` (m, n)."""
     p = np.ones(len(y))
     fallen = np.flatnonzero(y.max(1) > y[:, -1])
     size = max(1, _BLOCK // (len(CORRELATIONS) * y.shape[1]))
@@ -56,8 +50,6 @@ def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, 
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """The same chance for every curve: values of each correlation, evenly spaced and random numbers, and scales."""
-
     values: Array  # (K, B, n)
     even: Array  # (B,)
     uniform: Array
@@ -69,8 +61,7 @@ class _Drawn:
         random = np.random.default_rng([seed, n])
         values = random.standard_normal((DRAWS, n)) @ np.swapaxes(design.root, 1, 2)
         uniform = random.permutation((np.arange(DRAWS) + random.random(DRAWS)) / DRAWS)
-        is_normal = degrees >= NORMAL
-        scale = np.ones(DRAWS) if is_normal else 1 / np.sqrt(random.chisquare(degrees + 1, DRAWS))
+        scale = np.ones(DRAWS) if degrees >= NORMAL else 1 / np.sqrt(random.chisquare(degrees + 1, DRAWS))
         return cls(values, (np.arange(DRAWS) + 0.5) / DRAWS, uniform, scale)
 
 
@@ -87,10 +78,8 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
     draws = np.arange(DRAWS)
 
     def overlap(i: int) -> float:
-        """The mean of 1 / (how many values reach so far), over draws in which a value that was drawn beforehand does.
-
-        The sum of the chances (K, n - 1) counts a draw once for each value that reaches so far; times this mean, once.
-        """
+        """The mean of 1 / (how many values reach so far) where a value drawn beforehand does: the sum of the chances
+        (K, n - 1) counts a draw once for each value that reaches so far."""
         shape, spread, logs, chances = noise.shape[i], spreads[i], logs_of[i], chances_of[i]
         cumulative = np.cumsum(chances)
         chosen = np.searchsorted(cumulative, drawn.even * cumulative[-1], side="right")
@@ -100,7 +89,7 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
         slope = shape * (of.correlation[k, j] * shape[j, None] - of.correlation[k, -1] * shape[-1])
         slope /= deviation[:, None] ** 2
         rest = drawn.values[k, draws] * shape
-        rest -= slope * (rest[draws, j] - rest[:, -1])[:, None]  # what is independent of (value j) - (last value)
+        rest -= slope * (rest[draws, j] - rest[:, -1])[:, None]  # independent of (value j) - (last value)
         wide = drawn.scale if noise.degrees >= NORMAL else drawn.scale * np.sqrt(noise.degrees + t**2)
         values = mean[i] + noise.scale[i][k][:, None] * (slope * (t * deviation)[:, None] + rest * wide[:, None])
         reached = values[:, :-1] - values[:, [-1]] >= reach[i]
@@ -108,4 +97,4 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
         return float(np.mean(1.0 / reached.sum(1)))
 
     each = [overlap(i) for i in range(len(y))]
-    return np.asarray(np.clip(chances_of.sum((1, 2)) * each, _LEAST, 1.0))
+    return np.asarray(np.clip(chances_of.sum((1, 2)) * each, 1e-300, 1.0))

@@ -1,5 +1,3 @@
-"""The record of `judge_curves`: which curves over checkpoints decline late, and the evidence for each."""
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -14,23 +12,21 @@ from uncone.records.text import count, counted, number, optional
 
 MOST_DRAWN = 12  # declined curves that keep their points, to be drawn
 _MOST_ROWS, _FEW = 300, 24
-"""Curves of a table; and curves or families that a terminal shows although none of them declined."""
+"""Curves of a table; and curves or families without a decline that a terminal shows."""
 _COLUMNS = ("peak", "final", "decline", "late - middle", "P", "bends at")
 
 
 @part
 class CurveVerdict:
-    """One curve: whether it declined, and the evidence."""
-
-    model: str  # the model, with further columns that tell curves apart
+    model: str  # with further columns that tell curves apart
     task: str
     metric: str
     declined: bool | None  # `null` where it is undecided
     suite: str = ""
     shots: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)  # batch size and weight decay, where the source has them
+    settings: Mapping[str, str] = field(default_factory=dict)  # batch size and weight decay
     lower: bool = False  # less is better
-    logarithm: bool = False  # ln(value) was judged: `decline`, `contrast`, their errors and `jitter` are of it
+    logarithm: bool = False  # `decline`, `contrast`, their errors and `jitter` are of ln(value)
     reason: str = ""  # why it is undecided
     checkpoints: int = 0  # how many were judged
     peak: float | None = None  # the best value
@@ -41,10 +37,10 @@ class CurveVerdict:
     decline_error: float | None = None  # from the standard errors of the two
     decline_z: float | None = None  # their ratio
     contrast: float | None = None  # the late mean less the middle mean
-    contrast_error: float | None = None  # its standard error: jitter, or the mean standard error where that is larger
+    contrast_error: float | None = None  # its error: of jitter, or the mean standard error where that is larger
     contrast_z: float | None = None  # their ratio
-    p_contrast: float | None = None  # chance of a contrast as bad without a decline, over all correlations
-    p_peak: float | None = None  # chance that a curve that never declines ends so far below its peak
+    p_contrast: float | None = None  # chance of a contrast as bad without a decline
+    p_peak: float | None = None  # chance to end so far below the peak without a decline
     p_holm: float | None = None  # the same after Holm
     jitter: float | None = None  # deviation between checkpoints, from second differences
     noise: str = ""  # `standard errors` or `jitter`: what `p_peak` rests on
@@ -61,14 +57,11 @@ class CurveVerdict:
 
     @property
     def family(self) -> tuple[str, str, str, str]:
-        """What the curves that it is corrected with have too."""
-        return self.task, self.metric, self.suite, self.shots
+        return _family(self)
 
 
 @part
 class CurveFamily:
-    """The curves of one task, metric, suite and number of shots, which are corrected together."""
-
     task: str
     metric: str
     suite: str
@@ -77,8 +70,8 @@ class CurveFamily:
     curves: int  # how many
     declined: int  # how many declined
     undecided: int  # how many could not be judged
-    correlation: float | None = None  # of the jitter of neighbouring checkpoints, from all its curves
-    # the deviation about the trend over the standard errors: the median over its curves, at least 1
+    correlation: float | None = None  # of the jitter of neighbouring checkpoints
+    # deviation about the trend over the standard errors, at least 1: the median over its curves
     error_ratio: float | None = None
 
     @property
@@ -91,7 +84,7 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveVerdicts(Record):
-    """The result of `judge_curves`: the verdict on each curve, and on each family."""
+    """The result of `judge_curves`."""
 
     READING: ClassVar[str] = (
         "P: of the late mean less the middle mean; below it, of the peak, after Holm. "
@@ -106,16 +99,17 @@ class CurveVerdicts(Record):
     alpha: float  # the level within each family
     curves: tuple[CurveVerdict, ...]  # every curve
     families: tuple[CurveFamily, ...]  # every family
-    told_apart_by: tuple[str, ...] = ()  # the columns that make one curve different from another
+    told_apart_by: tuple[str, ...] = ()  # columns
     notes: tuple[str, ...] = ()  # what is missing or was left out
     provenance: Mapping[str, Any] = field(default_factory=dict)  # the seed and the versions
 
     def blocks(self) -> tuple[Block, ...]:
         fell = any(family.declined for family in self.families)
         undecided = all(curve.declined is None for curve in self.curves)
-        titles, noted = self._titles(), [curve for curve in self.curves if curve.notes][:_FEW]
-        names = (", ".join(filter(None, (curve.model, titles.get(curve.family)))) for curve in noted)
-        own = [f"{name}: {'; '.join(curve.notes)}." for name, curve in zip(names, noted, strict=True)]
+        titles, own = self._titles(), list[str]()
+        for curve in [curve for curve in self.curves if curve.notes][:_FEW]:
+            name = ", ".join(filter(None, (curve.model, titles.get(curve.family))))
+            own.append(f"{name}: {'; '.join(curve.notes)}.")
         apart = f"Curves are told apart by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
         corrected = "Each family (one task, metric, suite and shots) is corrected by itself"
         label = "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN"
@@ -129,12 +123,11 @@ class CurveVerdicts(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each curve; its settings are columns of their own."""
         out = ("settings", "steps", "values", "notes")
-        named = {name for curve in self.curves for name in curve.settings}
+        named = sorted({name for curve in self.curves for name in curve.settings})
         return [
             {key: value for key, value in vars(curve).items() if key not in out}
-            | {name: curve.settings.get(name, "") for name in sorted(named)}
+            | {name: curve.settings.get(name, "") for name in named}
             for curve in self.curves
         ]
 
@@ -148,11 +141,10 @@ class CurveVerdicts(Record):
             yield Folded(title, (_families(others),), in_terminal=len(self.families) <= _FEW)
 
     def _figures(self) -> Iterator[Figure]:
-        """The declined curves that kept their points, a figure for each family."""
         titles = self._titles()
         caption = "In another colour: the peak. Dashed: where the curve bends, with its interval shaded."
-        drawn = sorted((curve for curve in self.curves if curve.steps), key=lambda curve: curve.family)
-        for family, curves in groupby(drawn, key=lambda curve: curve.family):
+        drawn = sorted((curve for curve in self.curves if curve.steps), key=_family)
+        for family, curves in groupby(drawn, key=_family):
             charts = tuple(_chart(curve) for curve in curves if max(map(abs, curve.values)) < LARGEST_DRAWN)
             yield Figure(titles.get(family, ""), charts, caption)
 
@@ -168,20 +160,23 @@ class CurveVerdicts(Record):
             yield Folded(title, (table,), in_terminal=len(self.curves) <= _FEW)
 
     def _table(self, chosen: list[CurveVerdict], *, grouped: bool) -> Table:
-        """The curves by family, which is a title above its rows or a column."""
         titles = self._titles()
         order = {family: at for at, family in enumerate(titles)}
         chosen = sorted(chosen, key=lambda curve: order.get(curve.family, 0))
         settings = list(dict.fromkeys(name for curve in chosen for name in curve.settings))
         family = () if grouped or len(titles) < 2 else ("family",)
         rows = tuple(_row(curve, [titles.get(curve.family, "")] * len(family), settings) for curve in chosen)
-        runs = groupby(chosen, key=lambda curve: curve.family) if grouped else ()
+        runs = groupby(chosen, key=_family) if grouped else ()
         groups = tuple((titles.get(key, ""), len(list(curves))) for key, curves in runs)
         columns = ("curve", *family, *settings, *_COLUMNS)
         return Table(columns, rows, columns[1 + len(family) :], groups=groups, grouped_by="family" if groups else "")
 
     def _titles(self) -> dict[tuple[str, str, str, str], str]:
-        return {(one.task, one.metric, one.suite, one.shots): one.title for one in self.families}
+        return {_family(one): one.title for one in self.families}
+
+
+def _family(one: CurveVerdict | CurveFamily) -> tuple[str, str, str, str]:
+    return one.task, one.metric, one.suite, one.shots
 
 
 def _families(chosen: list[CurveFamily]) -> Table:
@@ -189,8 +184,9 @@ def _families(chosen: list[CurveFamily]) -> Table:
     rows = list[tuple[str | Cell, ...]]()
     for one in chosen[:_MOST_ROWS]:
         declined = Cell(count(one.declined), tone="worse" if one.declined else "")
-        better, ratios = "lower" if one.lower else "higher", map(optional, (one.correlation, one.error_ratio))
-        rows.append((one.title, better, count(one.curves), declined, count(one.undecided), *ratios))
+        ratios = map(optional, (one.correlation, one.error_ratio))
+        counts = count(one.curves), declined, count(one.undecided)
+        rows.append((one.title, "lower" if one.lower else "higher", *counts, *ratios))
     return Table(columns, tuple(rows), columns[2:])
 
 
@@ -198,16 +194,17 @@ def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> tuple[s
     beside = [*family, *(curve.settings.get(name, "") for name in settings)]
     if curve.declined is None:
         return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)
-    cells: tuple[str | Cell, ...] = (
+    bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
+    return (
+        Cell(curve.model, "declined", "worse") if curve.declined else Cell(curve.model, "not shown"),
+        *beside,
         Cell(optional(curve.peak), f"at {_step(curve.peak_step)}"),
         optional(curve.final),
         Cell(optional(curve.decline), _z(curve.decline_z)),
         Cell(optional(curve.contrast), _z(curve.contrast_z)),
         Cell(_chance(curve.p_contrast), f"peak {_chance(curve.p_holm)}"),
+        bend if curve.declined else "-",
     )
-    bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
-    name = Cell(curve.model, "declined", "worse") if curve.declined else Cell(curve.model, "not shown")
-    return name, *beside, *cells, bend if curve.declined else "-"
 
 
 def _chart(curve: CurveVerdict) -> Chart:

@@ -1,5 +1,3 @@
-"""`examine_head`: what the rank of a language model's head costs on a text."""
-
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +13,10 @@ from uncone.saturation.head.record import HeadExamination
 from uncone.version import versions
 
 MOST_TOKENS = 200_000
-_DIMENSIONS = 200
 _CAUSES = {
-    "harmless drift": "the dominant directions of its states are harmless drift",
-    "information": "the dominant directions of its states carry information",
-    "none": "the dominant directions of its states are neither shown to hide nor to carry anything",
+    "harmless drift": "are harmless drift",
+    "information": "carry information",
+    "none": "are neither shown to hide nor to carry anything",
 }
 
 
@@ -51,9 +48,6 @@ def examine_head(
         seed: of random starts, random directions, shuffled tokens and resampled blocks.
         progress: called with (the step, done, in all).
 
-    Returns:
-        A `HeadExamination` with a part for each question.
-
     Raises:
         InputError: no such model or text, too few tokens, or ranks beyond the head's.
         UnsupportedModel: no causal model with one linear head.
@@ -72,17 +66,16 @@ def examine_head(
     if find_spec("scipy") is None:
         notes = ("The text's contexts were left out: they need scipy (pip install 'uncone[cluster]').",)
     else:
-        contexts = context_rank(text, tokenizer=model, dimensions=_DIMENSIONS, seed=seed, progress=progress)
+        contexts = context_rank(text, tokenizer=model, dimensions=200, seed=seed, progress=progress)
     verdict, made = _verdict(rank, gradient, excision), versions("torch", "transformers")
-    of = "texts" if not isinstance(text, str | Path) else Path(text).name
+    of = Path(text).name if isinstance(text, str | Path) else "texts"
     return HeadExamination(verdict, states.name, of, rank, gradient, excision, contexts, notes, made)
 
 
 def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> str:
-    found = [line.smallest.rank for line in rank.lines if line.smallest.rank is not None]
-    least = min(found, default=rank.d)
+    least = min((line.smallest.rank for line in rank.lines if line.smallest.rank is not None), default=rank.d)
     within = f"within {number(rank.margin_nats)} nats of the full rank's loss"
     size = f"No head of a lower rank than {rank.d}" if least == rank.d else f"A head of rank {least} of {rank.d}"
     times = gradient.times_chance
     back = "" if times is None else f", it passes back {number(times)} times the gradient of a random subspace"
-    return f"{size} stays {within}{back}, and {_CAUSES[excision.cause]}."
+    return f"{size} stays {within}{back}, and the dominant directions of its states {_CAUSES[excision.cause]}."

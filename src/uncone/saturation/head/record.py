@@ -1,5 +1,3 @@
-"""The record of `examine_head`: what the rank of a head costs, what it passes back, and what its states carry."""
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,12 +13,11 @@ from uncone.saturation.head.rank.record import RankCurve
 
 @dataclass(frozen=True)
 class HeadExamination(Record):
-    """The result of `examine_head`, a part for each question; `contexts` is None where scipy is not installed."""
+    """The result of `examine_head`, a part for each question."""
 
     READING: ClassVar[str] = (
-        "Losses are those of this model on this text. A head that may be smaller here need not be on another text, "
-        "and a "
-        "loss that a low rank costs the trained head may be less for one that was trained with it."
+        "Losses are those of this model on this text. A head that may be smaller here need not be on another text, and "
+        "a loss that a low rank costs the trained head may be less for one that was trained with it."
     )
 
     verdict: str  # one sentence of the three parts
@@ -44,7 +41,6 @@ class HeadExamination(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each method and rank."""
         return [
             {"method": line.method, "rank": rank, "loss": loss, "excess": excess, "error": error}
             for line in self.rank.lines
@@ -52,7 +48,5 @@ class HeadExamination(Record):
         ]
 
     def _contexts(self) -> Iterator[Block]:
-        """The blocks of that record, its verdict as a text."""
         for block in () if self.contexts is None else self.contexts.blocks():
-            is_verdict = isinstance(block, Heading) and block.level == 1
-            yield Bullets((block.text,), "lead") if is_verdict and isinstance(block, Heading) else block
+            yield Bullets((block.text,), "lead") if isinstance(block, Heading) and block.level == 1 else block

@@ -8,12 +8,12 @@ from uncone.rows import Array
 from uncone.threads import share
 
 _TERMS = (slice(0, 2), slice(2, 4), slice(4, 5))  # the constants of each term: a and alpha, b and beta, e
-_AT_ONCE = 32_768  # numbers of an array of one piece, so that those of a step stay in a core's cache
+_AT_ONCE = 32_768  # numbers in an array: those of a step stay in a core's cache
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
-"""The least damping is above the rounding of the sums, so that every step can be solved for."""
+"""The least is above the rounding of the sums, so that every step can be solved for."""
 _LEAST, _TINY = 1e-20, 1e-300
-"""A term that is no part of L has squares below the range of float32: it is kept small beside others."""
-_TURN = 1e-2  # at more damping than this, steps are of reweighted squares; at less they go over to Newton's
+"""A term that is no part of L has squares below the range of float32."""
+_TURN = 1e-2  # steps are of reweighted squares at more damping, and near Newton's at less
 
 
 def descend(
@@ -21,38 +21,34 @@ def descend(
     free: Array,
     x: Array,
     y: Array,
-    *,
+    box: Array,
     delta: float,
     steps: int,
     done: float = 1e-13,
     dtype: type = np.float64,
-    box: Array | None = None,
 ) -> tuple[Array, Array]:
     """Where each of S descents ends, (S, 5), and the sums of Huber's losses there, (S,).
 
     Args:
-        theta: where they start, (S, 5): a, alpha, b, beta, e, of ln L = ln(exp(a - alpha x0) + exp(b - beta x1) +
-            exp(e)).
+        theta: where they start, (S, 5): a = ln A, alpha, b = ln B, beta, e = ln E.
         free: which of the five move, (5,) or of each descent (S, 5).
         x: ln N and ln T of the runs, (2, R).
         y: ln L, (R,) or of each descent (S, R).
+        box: the least and the greatest value of each constant that moves, (2, 5).
         delta: where Huber's loss turns from squares to sizes.
         done: a descent ends once a step lowers the sum by no more than this share.
         dtype: of the sums over the runs. float32 is for a first choice among many starts.
-        box: the least and the greatest value of each constant that moves, (2, 5), without limits by default.
     """
     runs = x.shape[1]
     size = max(1, _AT_ONCE // runs)
     y, free = np.broadcast_to(y, (len(theta), runs)), np.broadcast_to(free, theta.shape)
-    box = np.array([[-np.inf], [np.inf]]).repeat(5, 1) if box is None else box
     cuts = [slice(start, start + size) for start in range(0, len(theta), size)]
     ends = share(partial(_piece, theta[cut], free[cut], x, y[cut], box, delta, steps, done, dtype) for cut in cuts)
-    return np.concatenate([end for end, _ in ends]), np.concatenate([total for _, total in ends])
+    end, total = map(np.concatenate, zip(*ends, strict=True))
+    return end, total
 
 
 class _Sums:
-    """The sums over the runs that a step needs, of descents of one piece."""
-
     def __init__(self, x: Array, delta: float, dtype: type) -> None:
         self.x: Array = x.astype(dtype)
         self.delta = dtype(delta)
@@ -84,8 +80,8 @@ class _Sums:
     def normal(self, shares: Array, residuals: Array, damping: Array) -> tuple[Array, Array]:
         """The matrix of the step (S, 5, 5), and the gradient (S, 5).
 
-        Runs within delta have weight 1, and those beyond delta / size, as reweighted squares do. The true second
-        derivative there is 0: near the end, where damping is low, their weight goes to it, so that few steps are left.
+        Runs within delta have weight 1, those beyond delta / size, as reweighted squares do. The true second derivative
+        there is 0: their weight goes to it where damping is low.
         """
         size = np.maximum(np.abs(residuals), self.delta)
         weights = self.delta / size
@@ -98,7 +94,7 @@ class _Sums:
             for j in range(i, 3):
                 columns = _TERMS[j]
                 products = self.products[rows, columns]
-                sums = (weighted * shares[j]) @ products.reshape(-1, products.shape[-1]).T
+                sums = (weighted * shares[j]) @ products.reshape(-1, len(self.x[0])).T
                 normal[:, rows, columns] = sums.reshape(-1, *products.shape[:2])
                 normal[:, columns, rows] = normal[:, rows, columns].swapaxes(1, 2)
         return normal, slope
@@ -119,9 +115,9 @@ def _piece(
     eye, least = np.eye(int(used.sum())), max(_LEAST_DAMPING, 50 * float(np.finfo(dtype).eps))
     for _ in range(steps if used.any() else 0):
         normal, slope = sums.normal(shares, residuals, damping)
-        # A constant that is held, or pushed against its limit, takes no part in the step.
+        # a constant that is held, or pushed against its limit, takes no step
         moves = np.where(slope > 0, theta > low, theta < high)[:, used]
-        normal, slope = (normal[:, used][:, :, used] * (moves[:, :, None] & moves[:, None]), slope[:, used] * moves)
+        normal, slope = normal[:, used][:, :, used] * (moves[:, :, None] & moves[:, None]), slope[:, used] * moves
         size = np.einsum("spp->sp", normal)
         scale = np.sqrt(np.maximum(size, _LEAST * size.max(1, keepdims=True)) + _TINY)
         damped = normal / (scale[:, :, None] * scale[:, None]) + damping[:, None, None] * eye
@@ -140,10 +136,9 @@ def _piece(
         np.copyto(residuals, new_residuals, where=better[:, None])
         if ended.any():
             ends[running], totals[running] = theta, current
-            kept = ~ended
-            running, theta, damping, current = running[kept], theta[kept], damping[kept], current[kept]
-            low, high = low[kept], high[kept]
-            shares, residuals, y = shares[:, kept], residuals[kept], y[kept]
+            shares = shares[:, ~ended]
+            state: tuple[Array, ...] = (running, theta, damping, current, low, high, residuals, y)
+            running, theta, damping, current, low, high, residuals, y = (part[~ended] for part in state)
         if not len(running):
             break
     ends[running], totals[running] = theta, current

@@ -1,5 +1,3 @@
-"""`fit_scaling_law`: the law of loss by parameters and tokens, with intervals, and the gap of each run."""
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,16 +6,15 @@ import numpy as np
 from uncone.errors import InputError
 from uncone.roles import Progress, Source
 from uncone.rows import Array
-from uncone.saturation.curves.columns import number_of
 from uncone.saturation.law.fit import CONSTANTS, DELTA, Law, Problem, checked, fitted, problem_of
 from uncone.saturation.law.intervals import Uncertainty, uncertainty
 from uncone.saturation.law.record import Gap, LawConstant, LawLine, LawRun, Parameters, ScalingLaw
 from uncone.saturation.law.verdict import notes, verdict
+from uncone.saturation.tables.cells import is_empty, number_of
 from uncone.saturation.tables.sources import open_table
 from uncone.version import versions
 
-COLUMNS = ("model", "n", "t", "loss")
-_POINTS = 48
+COLUMNS = ("n", "t", "loss")
 
 
 def fit_scaling_law(
@@ -51,9 +48,6 @@ def fit_scaling_law(
         resamples: how many for the intervals; 0 leaves them out.
         progress: called with (the step, done, in all).
 
-    Returns:
-        Constants with intervals, runs with their gaps (loss / prediction - 1), and the mean gap of the runs held out.
-
     Raises:
         InputError: columns that are missing, numbers that are not above 0, fewer runs than constants, or runs that do
             not tell the constants apart.
@@ -75,19 +69,18 @@ def fit_scaling_law(
     if not is_fitted.any():
         raise InputError(f"expected runs of at least {smallest:g} parameters, got at most {n.max():g}: lower smallest")
     problem = problem_of(n[is_fitted], t[is_fitted], losses[is_fitted], fixed=fixed, delta=delta)
-    law = fitted(problem)
-    known = None
+    law, known = fitted(problem), None
     if problem.spare > 0 and resamples:
-        known = uncertainty(problem, law, resamples=resamples, seed=seed, progress=progress)
+        known = uncertainty(problem, law, resamples, seed, progress)
     constants = _constants(law, problem, fixed or {}, known)
     rows = zip(models, n.tolist(), t.tolist(), losses.tolist(), is_fitted.tolist(), strict=True)
     runs = tuple(_run(model, *run, law=law, known=known) for model, *run in rows)
     held = ~is_fitted
-    found = known.mean_gap(n[held], t[held], losses[held]) if known is not None and held.any() else None
-    gap = None if found is None else Gap(*found)
-    said, limits = verdict(runs, constants, gap, parameters, smallest), problem.at_limit(law.theta)
-    told = tuple(notes(runs, constants, gap, limits, parameters, delta))
-    noise, used = (None, 0) if known is None else (known.noise, resamples)
+    found = known.mean_gap(n[held], t[held], losses[held]) if known and held.any() else None
+    gap = found and Gap(*found)
+    said = verdict(runs, constants, gap, parameters, smallest)
+    told = tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta))
+    noise, used = (known.noise, resamples) if known else (None, 0)
     fit = (law.objective, delta, noise, gap, _line(n, t, law, known), used, seed)
     return ScalingLaw(said, name, parameters, constants, runs, *fit, told, versions("numpy"))
 
@@ -95,51 +88,46 @@ def fit_scaling_law(
 def _constants(
     law: Law, problem: Problem, fixed: Mapping[str, float], known: Uncertainty | None
 ) -> tuple[LawConstant, ...]:
-    profiles, bootstrap = ({}, {}) if known is None else (known.profiles(), known.constants())
-    found, gone = list[LawConstant](), problem.missing(law.theta)
-    for place, name in enumerate(CONSTANTS):
-        value = 0.0 if name in gone else float(fixed.get(name, getattr(law, name)))
-        found.append(LawConstant(name, value, name in fixed, profiles.get(place), bootstrap.get(place)))
-    return tuple(found)
+    profiles, bootstrap = (known.profiles(), known.constants()) if known else ({}, {})
+    values = vars(law) | dict(fixed) | dict.fromkeys(problem.missing(law.theta), 0.0)
+    return tuple(
+        LawConstant(name, float(values[name]), name in fixed, profiles.get(place), bootstrap.get(place))
+        for place, name in enumerate(CONSTANTS)
+    )
 
 
 def _run(
     model: str, n: float, t: float, loss: float, is_fitted: bool, *, law: Law, known: Uncertainty | None
 ) -> LawRun:
-    interval = None
-    if known is not None and not is_fitted:
-        found = known.mean_gap(*(np.array([value]) for value in (n, t, loss)))
-        interval = found and found[1:]
+    held = known.mean_gap(*(np.array([value]) for value in (n, t, loss))) if known and not is_fitted else None
     predicted = float(law.predict(n, t))
-    return LawRun(model, n, t, loss, predicted, loss / predicted - 1, is_fitted, interval)
+    return LawRun(model, n, t, loss, predicted, loss / predicted - 1, is_fitted, held and held[1:])
 
 
 def _line(n: Array, t: Array, law: Law, known: Uncertainty | None) -> LawLine:
     """The law over the sizes of the runs, at the tokens that most runs have."""
     lengths, counts = np.unique(t, return_counts=True)
     at = float(lengths[len(counts) - 1 - np.argmax(counts[::-1])])
-    sizes = np.geomspace(n.min() / 1.2, n.max() * 1.2, _POINTS)
-    band = () if known is None else known.band(sizes, np.full(_POINTS, at))
-    low, high = (tuple(ends.tolist()) for ends in band) if band else ((), ())
+    sizes = np.geomspace(n.min() / 1.2, n.max() * 1.2, 48)
+    band = known and known.band(sizes, np.full(len(sizes), at))
+    low, high = (tuple(ends.tolist()) for ends in band or np.empty((2, 0)))
     return LawLine(at, tuple(sizes.tolist()), tuple(law.predict(sizes, at).tolist()), low, high)
 
 
 def _runs(source: Any, columns: Mapping[str, str] | None) -> tuple[str, list[str], Array, Array, Array]:
-    """The name of the source, the models, and n, t and loss of each run."""
-    called = {name: name for name in COLUMNS} | dict(columns or {})
-    table = open_table(source)
-    missing = [called[name] for name in COLUMNS[1:] if called[name] not in table.columns]
-    if missing or set(called) - set(COLUMNS):
-        wrong = ", ".join(missing or sorted(set(called) - set(COLUMNS)))
-        first = next((name for name in COLUMNS[1:] if called[name] in missing), COLUMNS[1])
+    usual = {name: name for name in ("model", *COLUMNS)}
+    called, table = usual | dict(columns or {}), open_table(source)
+    missing = [name for name in COLUMNS if called[name] not in table.columns]
+    if missing or len(called) > len(usual):
+        wrong = ", ".join([called[name] for name in missing] or sorted(called.keys() - usual))
+        first = (*missing, "n")[0]
         have = f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong})"
         raise InputError(f'{have}: name them by columns={{"{first}": ...}} (--columns {first}=...)')
-    for name in COLUMNS[1:]:
+    for name in COLUMNS:
         for row, cell in enumerate(table.columns[called[name]], 1):
-            if number_of(cell) is None or (isinstance(cell, str) and not cell.strip()):
+            if is_empty(cell) or number_of(cell) is None:
                 came = f"got {str(cell)[:40]!r}: correct it or leave the run out"
                 raise InputError(f"expected a number for {called[name]} in run {row}, {came}")
-    n, t, losses = (np.array(list(map(float, table.columns[called[name]]))) for name in COLUMNS[1:])
-    checked(n, t, losses)
-    models = [str(model) for model in table.columns.get(called["model"], range(len(n)))]
+    n, t, losses = checked(*(list(map(float, table.columns[called[name]])) for name in COLUMNS))
+    models = list(map(str, table.columns.get(called["model"], range(len(n)))))
     return table.short_name, models, n, t, losses

@@ -1,5 +1,3 @@
-"""The values of each constant that the runs of a scaling law allow: where the sum, all else refitted, is low."""
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,27 +14,27 @@ _E = 4
 
 @dataclass(frozen=True)
 class Profile:
-    """The search for both ends of the interval of each constant, all constants at once.
+    """The search for both ends of the interval of each constant, all at once, up to `Problem.limits`.
 
-    The sum has several valleys, so that each value is refitted from many starts: the law, the law without one of its
-    terms, the simulated fits nearest to the value, and the fits at its neighbours. The values reach to the
-    `Problem.limits`. E is searched as E and not as its logarithm, since the runs often allow an E of 0.
+    The sum has several valleys. So each value is refitted from many starts: the law, the law without one of its terms,
+    the simulated fits nearest to the value, and the fits at its neighbours. E is searched as E, since runs often allow
+    an E of 0.
     """
 
     problem: Problem
-    law: Array  # a, alpha, b, beta, e of the runs, (5,)
-    least: float  # their sum
-    drawn: Array  # of simulated fits, (B, 5)
+    law: Array  # `theta`, (5,)
+    least: float  # its sum
+    drawn: Array  # `theta` of simulated fits, (B, 5)
     rises: Mapping[int, float]  # of each free constant: how far the sum may rise within its interval
 
     def ends(self) -> dict[int, Ends]:
-        """Of a, alpha, b, beta and E, those that are free; None for an end beyond all values that were tried."""
+        """Of the free constants; None for an end beyond all values that were tried."""
         if not self.rises:
             return {}
         places = np.repeat([*self.rises], 2)
         values = np.stack([self._ladder(place, side) for place in self.rises for side in (-1, 1)])
-        best, sums = self._refit(places, values, self._bases(places, values))
-        best, sums = self._swept(places, values, best, sums)
+        fits = self._refit(places, values, self._bases(places, values))
+        best, sums = self._swept(places, values, *fits)
         least = min(self.least, float(sums.min()))
         rises = np.repeat([*self.rises.values()], 2)
         last = _last(sums - least, rises)
@@ -49,7 +47,6 @@ class Profile:
         return {place: (ends[2 * i], ends[2 * i + 1]) for i, place in enumerate(self.rises)}
 
     def _ladder(self, place: int, side: int) -> Array:
-        """Values from that of the law, in growing steps, to the last one that a fit may have."""
         start, drawn = searched(self.law)[place], searched(self.drawn)[:, place]
         limit = searched(self.problem.limits)[int(side > 0), place]
         farthest = max(side * float(limit - start), 0.0)
@@ -59,25 +56,24 @@ class Profile:
         return np.asarray(start + side * np.concatenate([[0.0], steps]))
 
     def _bases(self, places: Array, values: Array) -> Array:
-        """Where the refits at each value start, (K, M, S, 5): the value itself is not yet in it."""
+        """Where the refits at each value start, (K, M, S, 5), without the value itself."""
         without = np.repeat(self.law[None], 4, 0)
         for term, level in enumerate((0, 2, _E)):
             if self.problem.free[level]:
                 without[1 + term, level] = self.problem.box[0, level]
-        among = searched(self.drawn)
-        away = (np.abs(among[:, place] - value[:, None]) for place, value in zip(places, values, strict=True))
-        drawn = [self.drawn[np.argsort(one, kind="stable")[:, :_NEAR]] for one in away]
-        return np.concatenate([np.broadcast_to(without, (*values.shape, 4, 5)), np.stack(drawn)], axis=2)
+        away = np.abs(searched(self.drawn).T[places][:, None] - values[..., None])
+        drawn = self.drawn[np.argsort(away, kind="stable")[..., :_NEAR]]
+        return np.concatenate([np.broadcast_to(without, (*values.shape, 4, 5)), drawn], axis=2)
 
     def _refit(self, places: Array, values: Array, bases: Array) -> tuple[Array, Array]:
         """The best fit from the `bases` (K, M, S, 5) at each value (K, M), and its sum."""
-        starts = self._at(places[:, None, None], values[:, :, None], bases)
-        held = np.broadcast_to(places[:, None, None], starts.shape[:3]).ravel()
+        places = places[:, None, None]
+        starts = self._at(places, values[:, :, None], bases)
+        held = np.broadcast_to(places, starts.shape[:3]).ravel()
         ends, sums = self.problem.descend(starts.reshape(-1, 5), held=held, steps=_STEPS, done=ENOUGH)
         ends, sums = ends.reshape(starts.shape), sums.reshape(starts.shape[:3])
-        chosen = sums.argmin(2)[..., None]
-        best = np.take_along_axis(ends, chosen[..., None], 2)[:, :, 0]
-        return best, np.take_along_axis(sums, chosen, 2)[..., 0]
+        best = np.take_along_axis(ends, sums.argmin(2)[..., None, None], 2)[:, :, 0]
+        return best, sums.min(2)
 
     def _at(self, places: Array, values: Array, bases: Array) -> Array:
         """The bases moved to the values; a term keeps its size at the mean of ln N or ln T, to start near the runs."""
@@ -85,15 +81,12 @@ class Profile:
         for place in self.rises:
             inner = np.log(np.maximum(values, 1e-300)) if place == _E else values
             inner = np.maximum(inner, self.problem.box[0, place])
-            here = np.broadcast_to(places == place, bases.shape[:-1])
-            moved = inner - bases[..., place]
+            here, moved = places == place, inner - bases[..., place]
             starts[..., place] = np.where(here, inner, starts[..., place])
-            if place == _E:
-                continue
-            mean, other = self.problem.x[place // 2].mean(), place ^ 1
-            change = moved * mean if place % 2 else moved / (mean or np.inf)
-            if self.problem.free[other]:
-                starts[..., other] += np.where(here, change, 0.0)
+            other = place ^ 1
+            if place != _E and self.problem.free[other]:
+                mean = self.problem.x[place // 2].mean()
+                starts[..., other] += np.where(here, moved * mean if place % 2 else moved / (mean or np.inf), 0.0)
         return starts
 
     def _swept(self, places: Array, values: Array, best: Array, sums: Array) -> tuple[Array, Array]:
@@ -117,12 +110,11 @@ class Profile:
 
 
 def searched(theta: Array) -> Array:
-    """Constants as they are searched, of (..., 5): E and not e."""
+    """Constants (..., 5) with E in the place of e."""
     return np.concatenate([theta[..., :_E], np.exp(theta[..., _E:])], axis=-1)
 
 
 def _last(above: Array, rises: Array) -> Array:
-    """The last value of each row whose sum is at most `rises` above the least: the hull of all that are allowed."""
     allowed = above <= rises[:, None]
     allowed[:, 0] = True
     return np.asarray(above.shape[1] - 1 - allowed[:, ::-1].argmax(1))

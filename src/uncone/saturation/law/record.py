@@ -1,5 +1,3 @@
-"""The record of a scaling law: its constants with their intervals, and how far each run lies from it."""
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,30 +14,24 @@ Parameters = Literal["total", "non-embedding"]
 COUNTED: dict[str, str] = {"total": "N counts all parameters"}
 COUNTED |= {"non-embedding": "N counts the parameters outside the embeddings"}
 _INTERVAL = "95% interval"
-_MOST_GAP = 1e6  # beyond, digits of a per cent say nothing
 
 
 @part
 class LawConstant:
-    """A constant of the law, with the interval by its likelihood and the interval by simulated runs.
-
-    Both are None of a constant that was given and where there were no more runs than constants. `bootstrap` is None
-    too where there were fewer than three runs for each fitted constant.
-    """
+    """It has no interval where it was given or where there were no more runs than constants, and no bootstrap interval
+    where there were fewer than three runs for each fitted constant."""
 
     name: str  # `A`, `alpha`, `B`, `beta` or `E`
-    value: float  # fitted or given; 0 for A, B or E where the best fit has no such term
+    value: float  # 0 for A, B or E where the best fit has no such term
     given: bool = False  # it was not fitted
-    # ends of the profile interval; `null` for an end that the runs do not bound
+    # ends of the profile interval; `null` where the runs do not bound it
     profile: tuple[float | None, float | None] | None = None
-    # ends of the bootstrap interval, `null` for an open end; none where the fit ended at a limit, such as E = 0
+    # ends of the bootstrap interval; none where the fit ended at a limit, such as E = 0
     bootstrap: tuple[float | None, float | None] | None = None
 
 
 @part
 class Gap:
-    """loss / prediction - 1, and the ends of its interval."""
-
     value: float  # mean of loss / predicted - 1
     low: float  # lower limit
     high: float  # upper limit
@@ -47,8 +39,6 @@ class Gap:
 
 @part
 class LawRun:
-    """A run and what the law says of it."""
-
     model: str  # its name
     n: float  # parameters
     t: float  # tokens
@@ -64,8 +54,6 @@ class LawRun:
 
 @part
 class LawLine:
-    """The law over `n` at `t` tokens, and where 95% of new runs lie."""
-
     t: float  # tokens that most runs have
     n: tuple[float, ...]  # parameters
     loss: tuple[float, ...]  # by the law
@@ -73,8 +61,8 @@ class LawLine:
     high: tuple[float, ...] = ()  # upper end
 
     def __post_init__(self) -> None:
-        n, whole = len(self.n), (0, len(self.n))
-        fits = len(self.loss) == n and len(self.low) == len(self.high) and len(self.low) in whole
+        n, ends = len(self.n), (len(self.low), len(self.high))
+        fits = len(self.loss) == n and ends in ((0, 0), (n, n))
         expect(fits, f"a loss of the law for each of {n} sizes, got another number: the file was cut or edited")
         expect(all(loss > 0 for loss in self.loss), "losses of the law above 0, got others: the file was edited")
 
@@ -84,9 +72,9 @@ class ScalingLaw(Record):
     """The result of `fit_scaling_law`: L = A / N^alpha + B / T^beta + E."""
 
     READING: ClassVar[str] = (
-        "The profile intervals hold the constant in about 95 of 100 simulations, and in more of them where few runs "
-        "are noisy. The simulated law is right, and its noise is log-normal, of one size for all runs. The intervals "
-        "say nothing about a law of another form. The profile interval is the one to quote."
+        "The profile interval is the one to quote. It holds the constant in about 95 of 100 simulations of a law of "
+        "this form with log-normal noise of one size, and in more of them where few runs are noisy. The intervals say "
+        "nothing about a law of another form."
     )
 
     verdict: str  # the mean gap of the runs held out, or how fast loss falls, and what N counts
@@ -96,7 +84,7 @@ class ScalingLaw(Record):
     runs: tuple[LawRun, ...]  # in the order of the table
     objective: float  # sum of Huber's losses of ln L at the fit
     delta: float  # where Huber's loss turns from squares to sizes
-    # standard deviation of ln L about the law; none where no run is left beyond the constants
+    # standard deviation of ln L about the law; none where there are no more runs than constants
     noise: float | None = None
     gap: Gap | None = None  # mean over the runs held out
     line: LawLine | None = None  # the law over N, for the charts
@@ -110,18 +98,16 @@ class ScalingLaw(Record):
         expect(names == "A, alpha, B, beta, E", f"the constants A, alpha, B, beta, E, got {names}: the file was edited")
 
     def blocks(self) -> tuple[Block, ...]:
-        columns, rows = (
-            ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap"),
-            list[tuple[str, ...]](),
+        columns = ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap")
+        rows = tuple(
+            (c.name, number(c.value, digits=4), "given" if c.given else ends(c.profile), ends(c.bootstrap))
+            for c in self.constants
         )
-        for c in self.constants:
-            intervals = ("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))
-            rows.append((c.name, number(c.value, digits=4), *intervals))
         return shown(
             Heading(self.verdict, 1),
             Text(f"L = A / N^alpha + B / T^beta + E. {COUNTED[self.parameters]}; T counts tokens.", "quiet"),
             Text(self._noise(), "quiet"),
-            Table(columns, tuple(rows), columns[1:]),
+            Table(columns, rows, columns[1:]),
             self._figure(),
             Bullets(self.notes),
             section("Runs", self._runs(), level=2),
@@ -129,18 +115,15 @@ class ScalingLaw(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each run."""
-        names = ("model", "n", "t", "loss", "predicted", "gap")
-        rows = list[dict[str, Any]]()
-        for run in self.runs:
-            low, high = run.interval or (None, None)
-            known = {name: getattr(run, name) for name in names}
-            rows.append(known | {"gap_low": low, "gap_high": high, "fitted": run.fitted})
-        return rows
+        return [
+            {name: getattr(run, name) for name in ("model", "n", "t", "loss", "predicted", "gap")}
+            | dict(zip(("gap_low", "gap_high"), run.interval or (None, None), strict=True))
+            | {"fitted": run.fitted}
+            for run in self.runs
+        ]
 
     def _noise(self) -> str:
-        fitted = sum(run.fitted for run in self.runs)
-        told = f"{counted(fitted, 'run')} fitted"
+        told = f"{counted(sum(run.fitted for run in self.runs), 'run')} fitted"
         if self.noise is None:
             return f"{told}: no more than constants, so that there are no intervals."
         return f"{told}; they scatter about the law by {percent(self.noise, precise=True)}."
@@ -150,26 +133,25 @@ class ScalingLaw(Record):
         rows = list[tuple[str, ...]]()
         for run in sorted(self.runs, key=lambda run: (run.fitted, run.n, run.t)):
             losses = (number(loss, digits=4) for loss in (run.loss, run.predicted))
-            ends = "" if run.interval is None else between(*run.interval)
-            rows.append((run.model, short(run.n), short(run.t), *losses, share(run.gap), ends))
+            interval = " to ".join(map(share, run.interval or ()))
+            rows.append((run.model, short(run.n), short(run.t), *losses, share(run.gap), interval))
         held = sum(not run.fitted for run in self.runs)
         titles = (("held out", held), ("fitted", len(self.runs) - held))
         return Table(columns, tuple(rows), columns[1:], groups=tuple(title for title in titles if title[1]))
 
     def _figure(self) -> Figure:
-        line = self.line
+        title, line = "The law and the runs", self.line
         if line is None:
-            return Figure("The law and the runs", ())
+            return Figure(title, ())
         law = self._chart(line, "law", "Loss over N", "loss", lambda gap, law: (1 + gap) * law)
         charts = (law, self._chart(line, "gaps", "Gap over N", "loss / law - 1, %", lambda gap, law: 100 * gap))
-        legend = tuple((curve.style, curve.name) for curve in charts[0].curves)
         shaded = "Shaded: where 95% of new runs lie if the law holds for them." if line.low else ""
-        return Figure("The law and the runs", charts, shaded, legend)
+        return Figure(title, charts, shaded, tuple((curve.style, curve.name) for curve in law.curves))
 
     def _chart(
         self, line: LawLine, name: str, title: str, y_label: str, height: Callable[[float, float], float]
     ) -> Chart:
-        """The law, its band and the runs by N; `height` is that of a gap where the law says so much."""
+        """By N; `height` is that of a gap where the law says so much."""
 
         def at(losses: tuple[float, ...]) -> tuple[float, ...]:
             return tuple(height(loss / law - 1, law) for loss, law in zip(losses, line.loss, strict=True))
@@ -178,8 +160,7 @@ class ScalingLaw(Record):
         curves = [Curve("law", line.n, at(line.loss), "centred")]
         for called, style, is_fitted in (("fitted", "bins", True), ("held out", "raw", False)):
             runs = [run for run in self.runs if run.fitted is is_fitted]
-            laws = [_law(a, run.n, alpha) + _law(b, line.t, beta) + e for run in runs]
-            heights = tuple(height(run.gap, law) for run, law in zip(runs, laws, strict=True))
+            heights = tuple(height(run.gap, _law(a, run.n, alpha) + _law(b, line.t, beta) + e) for run in runs)
             if runs:
                 sizes = tuple(run.n for run in runs)
                 tips = tuple(f"{run.model}: {number(run.loss, digits=4)}, {share(run.gap)}" for run in runs)
@@ -192,7 +173,7 @@ class ScalingLaw(Record):
 
 
 def _law(constant: float, size: float, exponent: float) -> float:
-    """A term of the law, without a number where that leaves the range of a float: a chart leaves such a run out."""
+    """NaN where it leaves the range of a float, so that a chart leaves the run out."""
     try:
         return constant / math.pow(size, exponent)
     except (OverflowError, ValueError, ZeroDivisionError):
@@ -200,7 +181,7 @@ def _law(constant: float, size: float, exponent: float) -> float:
 
 
 def short(n: float) -> str:
-    """A number of parameters as models are called: 410M, 1.4B."""
+    """As models are called: 410M, 1.4B."""
     for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if n >= unit:
             return f"{n / unit:.3g}{letter}"
@@ -208,16 +189,10 @@ def short(n: float) -> str:
 
 
 def share(gap: float) -> str:
-    """A gap with its sign, to a tenth of a per cent."""
-    return f"{gap:+.1%}" if abs(gap) < _MOST_GAP else f"{signed(gap)} times"
-
-
-def between(low: float, high: float) -> str:
-    return f"{share(low)} to {share(high)}"
+    return f"{gap:+.1%}" if abs(gap) < 1e6 else f"{signed(gap)} times"  # digits of a per cent say nothing there
 
 
 def ends(interval: tuple[float | None, float | None] | None, digits: int = 4) -> str:
-    """An interval in words, where an end may be open."""
     if interval is None:
         return ""
     low, high = (None if end is None else number(end, digits=digits) for end in interval)

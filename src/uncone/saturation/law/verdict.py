@@ -1,15 +1,13 @@
-"""A scaling law in one sentence, and what a reader must know beside it."""
-
 import math
 from collections.abc import Sequence
 
 from uncone.records.text import count, counted, listing, number, plural
-from uncone.saturation.law.fit import CONSTANTS, GRID
+from uncone.saturation.law.fit import GRID
 from uncone.saturation.law.intervals import RUNS_A_CONSTANT
-from uncone.saturation.law.record import COUNTED, Gap, LawConstant, LawRun, between, ends, short
+from uncone.saturation.law.record import COUNTED, Gap, LawConstant, LawRun, ends, share, short
 
-FEW_SPARE = 3  # runs beyond the constants below which the noise is hardly known
-FAR = 4.0  # how many times smaller or larger than all fitted runs a run is that the law says little of
+FEW_SPARE = 3  # runs beyond the constants: with fewer the noise is hardly known
+FAR = 4.0  # times smaller or larger than all fitted runs: the law says little there
 
 _TERMS = {
     "A": "the loss of these runs does not depend on N, and alpha means nothing",
@@ -21,15 +19,15 @@ _TERMS = {
 def verdict(
     runs: Sequence[LawRun], constants: Sequence[LawConstant], gap: Gap | None, parameters: str, smallest: float | None
 ) -> str:
-    """The mean gap of the runs held out, or without them how fast loss falls."""
     held = [run for run in runs if not run.fitted]
     fitted, end = len(runs) - len(held), f"{COUNTED[parameters]}."
     if not held or smallest is None:
         far = max(abs(run.gap) for run in runs)
         law = "the given law" if all(constant.given for constant in constants) else "the law fitted to them"
-        spans = {c.name: f" ({ends(c.profile, 3)})" if c.profile else "" for c in constants}
-        powers = [f"{c.name} {number(c.value)}{spans[c.name]}" for c in constants if c.name in ("alpha", "beta")]
-        return f"The {counted(fitted, 'run')} lie within {far:.1%} of {law}, with {' and '.join(powers)}; {end}"
+        _, alpha, _, beta, _ = (
+            f"{c.name} {number(c.value)}{f' ({ends(c.profile, 3)})' if c.profile else ''}" for c in constants
+        )
+        return f"The {counted(fitted, 'run')} lie within {far:.1%} of {law}, with {alpha} and {beta}; {end}"
     mean = sum(run.gap for run in held) / len(held)
     size, side = f"{abs(mean):.1%}", "above" if mean > 0 else "below"
     told = f"The {counted(len(held), 'run')} below {short(smallest)} {plural(len(held), 'lies', 'lie')}"
@@ -37,7 +35,7 @@ def verdict(
     if gap is None:
         return f"{told} {size} {side} {law}, which has no interval; {end}"
     if gap.low <= 0 <= gap.high:
-        why = f"than its error and noise explain: {mean:+.1%} ({between(gap.low, gap.high)})"
+        why = f"than its error and noise explain: {mean:+.1%} ({share(gap.low)} to {share(gap.high)})"
         return f"{told} no farther from {law} {why}; {end}"
     low, high = sorted((abs(gap.low), abs(gap.high)))
     return f"{told} {size} ({low:.1%} to {high:.1%}) {side} {law}; {end}"
@@ -53,10 +51,9 @@ def notes(
 ) -> list[str]:
     """What the numbers rest on. `at_limit` are powers that ended at the largest value that is tried."""
     fitted = [run.n for run in runs if run.fitted]
-    free = [constant.name for constant in constants if not constant.given]
+    free = [len(starts) for constant, starts in zip(constants, GRID, strict=True) if not constant.given]
     spare = len(fitted) - len(free)
-    starts = math.prod(len(GRID[CONSTANTS.index(name)]) for name in free)
-    what = f"The best of {count(starts)} starts" if free else "Every constant is given, so nothing was fitted"
+    what = f"The best of {count(math.prod(free))} starts" if free else "Every constant is given, so nothing was fitted"
     told = [f"{what}; Huber's loss of ln L, squares up to {delta:g}, summed over the runs."]
     if 0 < spare < FEW_SPARE:
         few = counted(spare, "run")
@@ -80,9 +77,8 @@ def notes(
 
 
 def _limits(constants: Sequence[LawConstant], at_limit: Sequence[str]) -> list[str]:
-    """Where the fit has lost a term or a power ended at its limit, and what follows for the intervals."""
-    gone = [c.name for c in constants if c.value == 0 and c.name in _TERMS]
-    found = [f"The best fit has {c} = 0: {_TERMS[c]}." for c in gone]
+    gone = (c.name for c in constants if c.value == 0 and c.name in _TERMS)
+    found = [f"The best fit has {name} = 0: {_TERMS[name]}." for name in gone]
     if at_limit:
         ended = f"The fit of {listing(at_limit)} ended at the largest power that is tried"
         found.append(f"{ended}: one run alone sets that term of the law.")

@@ -1,5 +1,3 @@
-"""A column of a table in little memory: a cell that comes again is kept once, and many different numbers as float64."""
-
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +10,7 @@ from uncone.records.text import cut_label
 from uncone.rows import Array
 
 MOST_AS_GIVEN, MOST_TEXTS = 2**16, 2**18
-"""Different cells that are kept as they came; beyond these numbers are float64, and further texts become None."""
+"""Different cells that are kept; beyond, numbers become float64, and texts None."""
 
 
 def number_of(cell: Any) -> float | None:
@@ -39,7 +37,7 @@ def text_of(cell: Any) -> str:
 
 
 class Cells(Sequence[Any]):
-    """The cells of a column, in their order: 4 bytes each, and 8 more for each of many different numbers."""
+    """4 bytes a cell, and 8 more for each of many different numbers."""
 
     def __init__(self, cells: Iterable[Any] = ()) -> None:
         self._place: dict[Any, int] = {}
@@ -76,11 +74,10 @@ class Cells(Sequence[Any]):
 
     def numbers(self) -> tuple[Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """(n,): each cell as a number, NaN where it has none; whether it is empty; and whether it is no number."""
-        read = [number_of(cell) for cell in self._given]
-        known = np.array([math.nan if one is None else one for one in read], float)
-        empty, wrong = ([is_empty(cell) for cell in self._given], [one is None for one in read])
-        of_given = [self._spread(np.array(of, bool), np.zeros(len(self._numbers), bool)) for of in (empty, wrong)]
-        return self._spread(known, np.frombuffer(self._numbers)), of_given[0], of_given[1]
+        read, none = [number_of(cell) for cell in self._given], np.zeros(len(self._numbers), bool)
+        empty = self._spread(np.array(list(map(is_empty, self._given)), bool), none)
+        wrong = self._spread(np.array([one is None for one in read], bool), none)
+        return self._spread(np.array(read, float), np.frombuffer(self._numbers)), empty, wrong
 
     def codes(self) -> npt.NDArray[np.int32]:
         """(n,): numbers from 0 on that are equal where the cells' texts are."""

@@ -1,6 +1,5 @@
-"""Results of lm-evaluation-harness over checkpoints: one results_*.json each, in folders."""
+"""Results of lm-evaluation-harness: one results_*.json for each checkpoint, in folders."""
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,14 +14,12 @@ HOW = "give the folder that lm_eval wrote with --output_path, one result for eac
 _STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|iteration)[-_]?(\d{1,15})(?!\d)", re.IGNORECASE)
 
 
-def results_in(folder: Path) -> list[Path]:
-    """The files of results in the folder and below, by path, so that of one checkpoint's the newest is last."""
-    files = (Path(root, name) for root, _, names in os.walk(folder) for name in names)
-    return sorted(file for file in files if file.name.startswith("results") and file.name.endswith(".json"))
+def is_results(name: str) -> bool:
+    return name.startswith("results") and name.endswith(".json")
 
 
-def read_results(files: list[Path], name: str) -> Table:
-    """One row for each task and metric of each file. A file without a step is left out, and said."""
+def read_results(files: list[Path], source: Path) -> Table:
+    """The newest of a checkpoint counts. A note names files without a step."""
     rows, unread, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
     lower = dict[tuple[str, str], bool]()
     for file in files:
@@ -42,16 +39,15 @@ def read_results(files: list[Path], name: str) -> Table:
             again += key in rows
             rows[key] = {"model": model, "step": step} | row
     if not rows:
-        raise InputError(f"expected results with steps in {name}, got {'; '.join(unread[:3]) or 'no files'}: {HOW}")
+        raise InputError(f"expected results with steps in {source}, got {'; '.join(unread[:3])}: {HOW}")
     notes = [f"Left out: {one}." for one in unread[:20]]
     if again:
         came = f"{counted(again, 'result')} of one checkpoint, task and metric came again"
         notes.append(f"{came}: the file that sorts last was taken.")
-    return of_rows(rows.values(), name, notes, lower=lower)
+    return of_rows(rows.values(), str(source), notes, lower=lower)
 
 
 def read_json(file: Path) -> Any:
-    """What a file of JSON says, of at most 256 MiB."""
     with open_regular(file, how=HOW) as opened:
         content = opened.read(LARGEST_JSON + 1)
     if len(content) > LARGEST_JSON:
@@ -63,33 +59,30 @@ def read_json(file: Path) -> Any:
 
 
 def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = content.get(name)
-    return part if isinstance(part, dict) else {}
+    return part if isinstance(part := content.get(name), dict) else {}
 
 
 def _rows(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Keys are `acc,none` and `acc_stderr,none`, or before version 0.4 `acc` and `acc_stderr`."""
-    shots, everywhere = _part(content, "n-shot"), _part(content, "config").get("num_fewshot")
-    for task, numbers in content["results"].items():
-        shot = shots.get(task, everywhere)
-        shot = "" if shot is None else str(shot)
-        for key, value in numbers.items() if isinstance(numbers, dict) else ():
+    everywhere = _part(content, "config").get("num_fewshot")
+    for task in content["results"]:
+        numbers, shot = _part(content["results"], task), _part(content, "n-shot").get(task, everywhere)
+        for key, value in numbers.items():
             name, comma, which = key.partition(",")
             if name.endswith("_stderr") or isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            metric = name if which in ("", "none") else key
-            error = numbers.get(f"{name}_stderr{comma}{which}")
-            error = error if isinstance(error, int | float) else None
-            yield {"task": task, "metric": metric, "value": value, "stderr": error, "shots": shot}
+            metric, error = name if which in ("", "none") else key, numbers.get(f"{name}_stderr{comma}{which}")
+            row = {"task": task, "metric": metric, "value": value}
+            row["stderr"] = error if isinstance(error, int | float) else None
+            yield row | {"shots": "" if shot is None else str(shot)}
 
 
 def _checkpoint(content: Mapping[str, Any], file: Path) -> tuple[str, int | None]:
-    """The model's name and its step: of the revision, of the model's path, or of the nearest folder that names one."""
+    """The model's name, and the step in the revision, in the model's path, or in the nearest folder that names one."""
     config = _part(content, "config")
-    arguments = config.get("model_args")
-    if isinstance(arguments, str):
-        arguments = dict(pair.split("=", 1) for pair in arguments.split(",") if "=" in pair)
-    arguments = arguments if isinstance(arguments, dict) else {}
+    arguments, given = _part(config, "model_args"), config.get("model_args")
+    if isinstance(given, str):
+        arguments = dict(pair.split("=", 1) for pair in given.split(",") if "=" in pair)
     model = str(arguments.get("pretrained") or content.get("model_name") or "")
     for text in (str(arguments.get("revision", "")), model, file.name, *reversed(file.parent.parts)):
         if found := _STEP.search(text):

@@ -1,5 +1,3 @@
-"""A tidy table read whole into columns: CSV or TSV, JSON lines or an array of objects, Parquet, or pandas."""
-
 import csv
 import json
 import os
@@ -18,14 +16,14 @@ from uncone.saturation.tables.cells import Cells
 
 HOW = "give a table with a header in CSV, TSV, JSON lines or Parquet"
 LARGEST_JSON = 256 * 2**20
-_MOST_COLUMNS, _ROWS = 1000, 4096
+_MOST_COLUMNS = 1000
 _TAKEN, _TAKEN_WHOLE, _UNPACKED = 8, 30, 5
-"""Bytes of memory for a byte of a table, of an array of JSON, which is parsed whole, and of a packed file."""
+"""Bytes of memory for a byte of a table, of an array of JSON, and of a packed file."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of equal length; a cell is a text, a number or None. `notes` say what a reader left out."""
+    """Columns of equal length, of texts, numbers and None."""
 
     name: str
     columns: Mapping[str, Sequence[Any]]
@@ -59,13 +57,12 @@ def of_rows(rows: Iterable[Mapping[str, Any]], name: str, notes: Sequence[str] =
 
 
 def check_size(path: Path, taken: int = _TAKEN) -> None:
-    """Refuse a file that takes more memory than there is before it is read."""
     size = os.path.getsize(path) * (_UNPACKED if path.suffix.lower() in PACKED else 1)
     check_memory(taken * size, f"a table of {size / 1e9:.1f} GB", "leave columns or runs out")
 
 
 def read_delimited(path: Path) -> Table:
-    """A table with a header; tabs, semicolons or commas between columns, as the first line has them."""
+    """Between columns stand tabs, semicolons or commas, as in the first line."""
     check_size(path)
     lines = lines_of(path, how=HOW)
     first = next((line for _, line in lines if line.strip()), "")
@@ -76,16 +73,16 @@ def read_delimited(path: Path) -> Table:
         raise InputError(f"expected a header with different names {came}: {HOW}")
     columns = [Cells() for _ in header]
     rows = _checked(_cells((f"{line}\n" for _, line in lines), delimiter, path), len(header), path)
-    while block := list(islice(rows, _ROWS)):
+    while block := list(islice(rows, 4096)):
         for column, cells in zip(columns, zip(*block, strict=True), strict=True):
             column.extend(cells)
-    return Table(str(path), dict(zip((name.strip() for name in header), columns, strict=True)))
+    return Table(str(path), dict(zip(map(str.strip, header), columns, strict=True)))
 
 
 def _checked(rows: Iterable[list[str]], width: int, path: Path) -> Iterator[list[str]]:
     """The rows that are not empty, each of so many cells."""
     for at, cells in enumerate(rows, 1):
-        if cells and len(cells) != width:
+        if len(cells) not in (0, width):
             came = f"row {at} below the header of {path}, got {len(cells)}"
             raise InputError(f"expected {width} columns in {came}: mend that row")
         if cells:
@@ -119,7 +116,7 @@ def _plain(entry: Any, path: Path) -> dict[str, Any]:
 
 
 def parsed(text: str, where: str) -> Any:
-    """What a JSON text says. NaN is read: a loss may be."""
+    """NaN is read: a loss may be."""
     try:
         return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 19 else float(digits))
     except (ValueError, RecursionError) as error:
@@ -127,7 +124,7 @@ def parsed(text: str, where: str) -> Any:
 
 
 def read_parquet(path: Path) -> Table:
-    """The columns of numbers, texts and truth values of a Parquet file (extra `[parquet]`)."""
+    """The columns of numbers, texts and truth values (extra `[parquet]`)."""
     needed("pyarrow.parquet", f"expected pyarrow for reading {path}, got none: pip install 'uncone[parquet]'")
     from uncone.rows.parquet import guarded, open_part
 
@@ -147,14 +144,13 @@ def read_parquet(path: Path) -> Table:
 
 
 def of_memory(source: Any) -> Table:
-    """The table of a pandas DataFrame, of columns by name, or of a list of rows."""
+    """Of a pandas DataFrame, of columns by name, or of a list of rows."""
     if hasattr(source, "to_dict") and hasattr(source, "columns"):
         source = {str(name): source[name].tolist() for name in source.columns}
     if isinstance(source, Mapping):
-        columns = {
-            str(name): list(column) for name, column in source.items() if isinstance(column, Sequence | np.ndarray)
-        }
-        if len({len(column) for column in columns.values()}) > 1:
+        of = ((str(name), column) for name, column in source.items() if isinstance(column, Sequence | np.ndarray))
+        columns = {name: list(column) for name, column in of}
+        if len({*map(len, columns.values())}) > 1:
             raise InputError("expected columns of one length, got others: pass as many cells of each")
         return Table("the table", columns)
     if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in source):

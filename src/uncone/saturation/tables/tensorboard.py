@@ -15,9 +15,7 @@ from uncone.records.text import counted
 from uncone.rows.bytes import LocalFile
 from uncone.saturation.tables.tables import Table, of_rows
 
-_LARGEST_SCALAR = 2**16
-"""Bytes. Larger records are pictures or graphs, and are passed over."""
-_TAKEN = 15  # bytes of memory for a byte of a file of scalars
+_LARGEST_SCALAR = 2**16  # bytes: larger records are pictures or graphs
 _CUT = "is cut or still being written"
 
 
@@ -39,19 +37,15 @@ def checksum(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def events_in(folder: Path) -> list[Path]:
-    """The event files in the folder and below, by path: the older of a run first."""
-    return sorted(Path(root, name) for root, _, names in os.walk(folder) for name in names if is_events(name))
-
-
 def is_events(name: str) -> bool:
     return "tfevents" in name
 
 
 def read_events(files: list[Path], folder: Path) -> Table:
-    """A row for each scalar; a folder of event files is one run. What was written last of a step counts."""
-    size = sum(os.path.getsize(file) for file in files)
-    check_memory(_TAKEN * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
+    """A folder of event files, the older first, is one run. The last value of a step counts."""
+    size = sum(map(os.path.getsize, files))
+    # a scalar takes 15 bytes of memory for a byte of its file
+    check_memory(15 * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
     rows, notes, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
     for file in files:
         run = os.path.relpath(file.parent, folder)
@@ -59,8 +53,7 @@ def read_events(files: list[Path], folder: Path) -> Table:
         try:
             for tag, step, value in _scalars(LocalFile(file)):
                 task, _, metric = tag.rpartition("/")
-                key = (model, tag, step)
-                again += key in rows
+                again += (key := (model, tag, step)) in rows
                 rows[key] = {"model": model, "task": task, "metric": metric, "step": step, "value": value}
         except _DamagedError as error:
             notes.append(f"{file.name} {error}: what stands before was read.")
@@ -78,7 +71,7 @@ class _DamagedError(Exception):
 
 
 def _records(file: LocalFile) -> Iterator[bytes]:
-    """The contents of small records; of each the length is checked against its checksum and the size of the file."""
+    """The contents of small records, checked against their checksums and the size of the file."""
     at = 0
     while at < file.size:
         if file.size - at < 12:
@@ -110,20 +103,18 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """(number, content) of each field of a message: whole numbers, or bytes."""
+    """The number and the content of each field of a message."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(data, at)
-            yield key >> 3, value
-            continue
-        if kind not in (1, 2, 5):
+        kind, length = key & 7, {1: 8, 5: 4}.get(key & 7, 0)
+        if kind not in (0, 1, 2, 5):
             raise _DamagedError(f"holds a field of the unknown kind {kind}")
-        length = {1: 8, 5: 4}.get(kind, 0)
-        if kind == 2:
+        if kind in (0, 2):
             length, at = _varint(data, at)
+        if kind == 0:
+            yield key >> 3, length
+            continue
         if length > len(data) - at:
             raise _DamagedError("holds a field that is longer than its record")
         yield key >> 3, data[at : at + length]
@@ -145,12 +136,13 @@ def _scalar(data: bytes) -> tuple[str, float] | None:
     """(tag, value) of a Summary.Value: its `simple_value`, or its tensor of one float or double."""
     tag, value = "", None
     for number, content in _fields(data):
-        if number == 1 and isinstance(content, bytes):
-            tag = content.decode("utf-8", "replace")
-        elif number == 2 and isinstance(content, bytes) and len(content) == 4:
-            value = struct.unpack("<f", content)[0]
-        elif number == 8 and isinstance(content, bytes):
-            value = _of_tensor(content)
+        if isinstance(content, bytes):
+            if number == 1:
+                tag = content.decode("utf-8", "replace")
+            elif number == 2 and len(content) == 4:
+                value = struct.unpack("<f", content)[0]
+            elif number == 8:
+                value = _of_tensor(content)
     return None if value is None else (tag, value)
 
 

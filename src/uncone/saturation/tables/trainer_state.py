@@ -1,6 +1,3 @@
-"""`trainer_state.json` of transformers: the losses that its trainer logged, by step."""
-
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +10,8 @@ NAME = "trainer_state.json"
 _PASSED_OVER = ("_runtime", "_per_second", "_time", "_total_flos")
 
 
-def states_in(folder: Path) -> list[Path]:
-    return sorted(Path(root, NAME) for root, _, names in os.walk(folder) if NAME in names)
-
-
-def read_states(files: list[Path], name: str) -> Table:
-    """`loss` and every `eval_...` of the longest history of each run; a later checkpoint repeats the earlier ones'."""
+def read_states(files: list[Path], source: Path) -> Table:
+    """`loss` and every `eval_...` of the longest history of each run: a later checkpoint repeats the earlier ones'."""
     runs = dict[Path, Mapping[str, Any]]()
     for file in files:
         state = read_json(file)
@@ -29,9 +22,9 @@ def read_states(files: list[Path], name: str) -> Table:
             runs[run] = state
     rows = [row for run, state in runs.items() for row in _rows(state, run.resolve().name)]
     if not rows:
-        what = f"expected losses in the log_history of {name}, got none"
-        raise InputError(f"{what}: train with logging_steps or eval_steps")
-    return of_rows(rows, name)
+        how = "train with logging_steps or eval_steps"
+        raise InputError(f"expected losses in the log_history of {source}, got none: {how}")
+    return of_rows(rows, str(source))
 
 
 def _rows(state: Mapping[str, Any], model: str) -> Iterator[dict[str, Any]]:

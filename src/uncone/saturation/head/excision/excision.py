@@ -1,5 +1,3 @@
-"""Do the dominant directions of a head's states carry what the head reads, or only hide it?"""
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,13 +10,11 @@ from uncone.records.tokens import Estimate
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.excision.record import Cause, Excised, Excision, Kind
-from uncone.saturation.head.rank.truncation import gauge
-from uncone.statistics.blocks import block_interval, block_sums
+from uncone.saturation.head.rank.truncation import Tensor, descending, gauge
+from uncone.statistics.blocks import block_sums, ratio_interval
 
-Tensor = torch.Tensor
-RANDOM_DRAWS = 3
 SPARED = 0.01  # a rise of the loss by at most this share of it is none
-FEW = 0.125  # drift is looked for in at most this share of all directions: more are no "few dominant" ones
+FEW = 0.125  # of all directions: more are no "few dominant" ones
 GAIN = 0.1  # alignment is back where it rises by this much of the way from chance to 1
 
 
@@ -27,27 +23,24 @@ def excise(
 ) -> Excision:
     """Take dominant directions out of the states: do the loss and the alignment with the head change?
 
-    With V_k the k leading eigenvectors of the states' second moment E[h h'], states become h - V_k V_k' h ("raw").
-    With those of their covariance they become h - V_k V_k' (h - mean h) ("centred"): the mean stays. Random
-    orthonormal directions stand beside them, taken out as raw ones are.
+    With V_k the k leading eigenvectors of the states' second moment E[h h'], states become h - V_k V_k' h ("raw"). With
+    those of their covariance they become h - V_k V_k' (h - mean h) ("centred"). Random orthonormal directions are taken
+    out as raw ones are.
 
-    The alignment is the cosine of the matrices S, the second moment (covariance) of the states, and G, the products
-    W'W of the head without its mean row (of the head as stored, where logits are capped),
+    The alignment is the cosine of the matrices S, the second moment (covariance) of the states, and G, the products W'W
+    of the head without its mean row (of the head as stored, where logits are capped),
 
         tr(S G) / (||S||_F ||G||_F)
 
     (kernel alignment, Cristianini et al. 2001; linear CKA of the feature spaces, Kornblith et al. 2019). A random
-    rotation of S leaves tr S tr G / (D ||S||_F ||G||_F) of it in expectation. The overlap is the mean squared cosine
-    of the principal angles between the m leading eigenvectors of S and of G, m / D for random ones, with m = D / 8.
+    rotation of S leaves tr S tr G / (D ||S||_F ||G||_F) of it in expectation. The overlap is the mean squared cosine of
+    the principal angles between the m leading eigenvectors of S and of G, m / D for random ones, with m = D / 8.
 
-    Where few directions hide an alignment that comes back without them and the loss stays, the drift is harmless
-    (2605.17084 finds such in late layers of small models). Where the loss rises by more than without random
-    directions, they carry what the head reads.
+    Where an alignment comes back without few directions and the loss stays, the drift is harmless (2605.17084 finds
+    such in late layers of small models). Where the loss rises by more than without random ones, they carry what the
+    head reads.
 
-    `ks` are numbers of directions, ascending; by default 0, 1, 2, 4, 8, ... to half of the columns.
-
-    Raises:
-        InputError: numbers of directions below 0 or above the columns.
+    `ks` are numbers of directions; by default 0, 1, 2, 4, 8, ... to half of the columns.
     """
     d = states.states.shape[1]
     usual = [0, *(2**i for i in range(max(1, (d // 2).bit_length())))]
@@ -57,25 +50,24 @@ def excise(
     mean, moment, covariance = _moments(states.states)
     head = gauge(states.head, states.cap)
     gram, leading = head.T @ head, max(1, d // 8)
-    of_head = _descending(gram)[:, :leading]
+    of_head = descending(gram)[:, :leading]
     generator = torch.Generator().manual_seed(seed)
-    normal = (torch.randn(d, d, generator=generator, dtype=torch.float64) for _ in range(RANDOM_DRAWS))
-    random = [torch.linalg.qr(drawn)[0] for drawn in normal]
-    before, windows = _losses(states, None, None), states.windows.numpy()
+    normal = (torch.randn(d, d, generator=generator, dtype=torch.float64) for _ in range(3))
+    nothing = torch.zeros(d, dtype=torch.float64)
+    before, windows = _losses(states, None, nothing), states.windows.numpy()
     rows = list[Excised]()
-    kinds: dict[Kind, tuple[list[Tensor], Tensor, Tensor | None]] = {
-        "raw": ([_descending(moment)], moment, None),
-        "centred": ([_descending(covariance)], covariance, mean),
-        "random": (random, moment, None),
+    kinds: dict[Kind, tuple[list[Tensor], Tensor, Tensor]] = {
+        "raw": ([descending(moment)], moment, nothing),
+        "centred": ([descending(covariance)], covariance, mean),
+        "random": ([torch.linalg.qr(drawn)[0] for drawn in normal], moment, nothing),
     }
     for kind, (every, about, stays) in kinds.items():
         for k in ks:
             bases = [basis[:, :k] for basis in every]
             changes = np.mean([_losses(states, basis, stays) - before for basis in bases], axis=0)
             sums = block_sums(np.stack([np.ones(len(changes)), changes], axis=1), windows)
-            ends = block_interval(sums, lambda drawn: drawn[:, 1] / drawn[:, 0], seed=seed)
             value = float(changes.mean())
-            change = Estimate(value, None if ends is None else (min(ends[0], value), max(ends[1], value)))
+            change = Estimate(value, ratio_interval(sums, 1, 0, value, seed))
             read = np.mean([_alignment(about, gram, of_head, basis) for basis in bases], axis=0)
             energy, alignment, chance, overlap = map(float, read)
             rows.append(Excised(kind, k, energy, change, alignment, chance, overlap, leading / d))
@@ -99,14 +91,8 @@ def _moments(states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, moment, moment - torch.outer(mean, mean)
 
 
-def _descending(symmetric: Tensor) -> Tensor:
-    """Eigenvectors (D, D) as columns, the largest eigenvalue first."""
-    vectors: Tensor = torch.linalg.eigh(symmetric)[1]
-    return vectors.flip(1)
-
-
 def _alignment(about: Tensor, gram: Tensor, of_head: Tensor, basis: Tensor) -> list[float]:
-    """(the share of the energy taken out, alignment, its chance, overlap) of the rest with the head."""
+    """The share of the energy taken out, the alignment of the rest with the head, its chance, and the overlap."""
     d, leading = of_head.shape
     keep = torch.eye(d, dtype=torch.float64) - basis @ basis.T
     rest = keep @ about @ keep
@@ -114,51 +100,47 @@ def _alignment(about: Tensor, gram: Tensor, of_head: Tensor, basis: Tensor) -> l
     sizes = float(rest.norm() * gram.norm())
     if not sizes > 0 or not trace > 1e-12 * whole:
         return [1.0, 0.0, 0.0, 0.0]
-    overlap = float((_descending(rest)[:, :leading].T @ of_head).square().sum()) / leading
+    overlap = float((descending(rest)[:, :leading].T @ of_head).square().sum()) / leading
     cosine, chance = float((rest * gram).sum()) / sizes, trace * float(gram.trace()) / d / sizes
     return [1 - trace / whole, cosine, chance, overlap]
 
 
-def _losses(states: States, basis: Tensor | None, mean: Tensor | None) -> Array:
-    """(N,) float64: the loss at each token with the directions (D, k) taken out."""
+def _losses(states: States, basis: Tensor | None, mean: Tensor) -> Array:
+    """The loss at each token with the directions (D, k) taken out."""
     losses = np.empty(len(states.states))
     for part in states.chunks():
         own = states.states[part]
         if basis is not None and basis.shape[1]:
             narrow = basis.float()
-            apart = own if mean is None else own - mean.float()
-            own = own - (apart @ narrow) @ narrow.T
+            own = own - ((own - mean.float()) @ narrow) @ narrow.T
         found = torch.nn.functional.cross_entropy(states.logits(own), states.labels[part], reduction="none")
         losses[part] = found.double().numpy()
     return losses
 
 
 def _judged(rows: Sequence[Excised], loss: float, d: int) -> tuple[Cause, str]:
-    """What the changes say; the directions are those of the second moment, and the few of them."""
     of = {(row.directions, row.k): row for row in rows}
-    few = [k for kind, k in of if kind == "raw" and 0 < k <= max(1, FEW * d)]
-    start = of["raw", 0]
-    for k in few:
-        row = of["raw", k]
+    few = [row for row in rows if row.directions == "raw" and 0 < row.k <= max(1, FEW * d)]
+    start, nats = of["raw", 0], f"of {number(loss)} nats"
+    for row in few:
         back = row.alignment - row.chance - (start.alignment - start.chance)
-        if _end(row.change, 1) <= SPARED * loss and back >= GAIN * (1 - start.chance):
-            loss_change = f"{signed(row.change.value or 0)} of {number(loss)} nats"
-            aligned = f"comes back from {number(start.alignment)} to {number(row.alignment)}"
-            without = f"without {counted(k, 'dominant direction')} the loss changes by {loss_change}"
-            return "harmless drift", f"The drift is harmless: {without}, and the alignment with the head {aligned}."
-    for k in few:
-        row, null = of["raw", k], of["random", k]
-        if _end(row.change, 0) > max(_end(null.change, 1), SPARED * loss):
-            rise, by_chance = number(row.change.value or 0), number(null.change.value or 0)
-            without = f"without {counted(k, 'direction')} the loss rises by {rise} of {number(loss)} nats"
+        if _ends(row)[1] <= SPARED * loss and back >= GAIN * (1 - start.chance):
+            without = f"without {counted(row.k, 'dominant direction')} the loss changes by"
+            aligned = (
+                f"the alignment with the head comes back from {number(start.alignment)} to {number(row.alignment)}"
+            )
+            change = f"{signed(row.change.value or 0)} {nats}"
+            return "harmless drift", f"The drift is harmless: {without} {change}, and {aligned}."
+    for row in few:
+        null = of["random", row.k]
+        if _ends(row)[0] > max(_ends(null)[1], SPARED * loss):
+            rise, by_chance = (number(one.change.value or 0) for one in (row, null))
+            without = f"without {counted(row.k, 'direction')} the loss rises by {rise} {nats}"
             what = "The dominant directions carry what the head reads"
             return "information", f"{what}: {without}, without as many random ones by {by_chance}."
-    return "none", (
-        "No dominant drift is shown: a few dominant directions neither hide the alignment with the head nor cost more "
-        "than random ones."
-    )
+    what = "a few dominant directions neither hide the alignment with the head nor cost more than random ones"
+    return "none", f"No dominant drift is shown: {what}."
 
 
-def _end(estimate: Estimate, which: int) -> float:
-    """An end of the interval, or the value where there is none."""
-    return float((estimate.value or 0.0) if estimate.interval is None else estimate.interval[which])
+def _ends(row: Excised) -> tuple[float, float]:
+    return row.change.interval or (row.change.value or 0.0,) * 2

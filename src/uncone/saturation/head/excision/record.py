@@ -1,5 +1,3 @@
-"""The part of a head's record on states without their dominant directions."""
-
 from typing import Literal
 
 from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Mark, Table, Text
@@ -16,8 +14,6 @@ _STYLES = {"raw": "raw", "centred": "centred", "random": "isotropic"}
 
 @part
 class Excised:
-    """The states without `k` directions: those of the second moment, of the covariance, or random ones."""
-
     directions: Kind  # `raw`, `centred` or `random`
     k: int  # how many were taken out
     energy: float  # share of the states' squared norms in them (about the mean for `centred`)
@@ -30,8 +26,6 @@ class Excised:
 
 @part
 class Excision:
-    """The loss and the alignment with the head as dominant directions are taken out of the states."""
-
     verdict: str
     cause: Cause  # `harmless drift`, `information` or `none`
     loss: float  # nats a token, nothing taken out
@@ -43,8 +37,8 @@ class Excision:
     def blocks(self) -> tuple[Block, ...]:
         columns = ("directions", "taken out", "energy", "change of loss", "alignment", "overlap")
         drawn = tuple(curve for curve in map(self._curve, _DIRECTIONS) if len(curve.x) > 1)
-        axes, mark = ("directions taken out", "nats a token"), (Mark(0.0, "y"),)
-        chart = Chart("excision", "Change of loss", *axes, drawn, marks=mark, log_x=True)
+        words, mark = ("excision", "Change of loss", "directions taken out", "nats a token"), (Mark(0.0, "y"),)
+        chart = Chart(*words, drawn, marks=mark, log_x=True)
         return section(
             "States without their dominant directions",
             Text(self.verdict, "lead"),
@@ -68,8 +62,7 @@ class Excision:
 
 
 def _row(row: Excised) -> tuple[str | Cell, ...]:
-    ends = row.change.interval
-    change = Cell(signed(row.change.value or 0.0), "" if ends is None else f"{signed(ends[0])} to {signed(ends[1])}")
+    change = Cell(signed(row.change.value or 0.0), " to ".join(map(signed, row.change.interval or ())))
     aligned = ((row.alignment, row.chance), (row.overlap, row.overlap_chance))
     cells = (Cell(number(value, limits=(0, 1)), f"chance {number(chance)}") for value, chance in aligned)
     return _DIRECTIONS[row.directions], count(row.k), percent(row.energy, precise=True), change, *cells

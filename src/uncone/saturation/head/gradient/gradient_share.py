@@ -1,5 +1,3 @@
-"""How much of the gradient by the logits does a head pass back to the states, and how much would counting predict?"""
-
 import math
 
 import numpy as np
@@ -13,12 +11,11 @@ from uncone.records.tokens import Estimate
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.gradient.record import GradientShare, KeptShare
-from uncone.saturation.head.rank.truncation import gauge
-from uncone.statistics.blocks import block_interval, block_sums
+from uncone.saturation.head.rank.truncation import Tensor, gauge
+from uncone.statistics.blocks import block_sums, ratio_interval
 
-Tensor = torch.Tensor
-NEAR = 2.0  # kept within this factor of what a random subspace keeps is what counting dimensions predicts
-_RANK = 1e-6  # directions of the head below this share of its largest singular value pass nothing back
+NEAR = 2.0  # within this factor of a random subspace, counting dimensions predicts what is kept
+_RANK = 1e-6  # of the largest singular value: smaller directions pass nothing back
 
 
 def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | None = None) -> GradientShare:
@@ -26,21 +23,16 @@ def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | N
 
         share of squared norms = ||P g||^2 / ||g||^2,  g = softmax(z) - onehot(y)
 
-    P is the orthogonal projector on the columns of the head W (V, D), whose product with a change of a state is all
-    that the state can do to the logits (Godey and Artzi 2026). As g sums to 0 and a constant changes no
-    probability, W is centred first: its mean row is taken from every row. Logits that are capped have no such gauge:
-    then g is taken at the head's product, through the cap, and W as it is stored.
+    P is the orthogonal projector on the columns of the head W (V, D): a change of a state can do no more to the logits
+    (Godey and Artzi 2026). As g sums to 0 and a constant changes no probability, the mean row of W is first taken from
+    every row. With capped logits g is taken at the head's product, through the cap, and W as it is stored.
 
     A random subspace of r dimensions keeps r / (V - 1) of the squared norm of any sum-zero g in expectation (r / V of
     any g). Of the norm it keeps the mean of the root of a Beta((r / 2), (V - 1 - r) / 2) variable,
 
         Gamma((r + 1) / 2) Gamma(n / 2) / (Gamma(r / 2) Gamma((n + 1) / 2)),  n = V - 1
 
-    so shares of norms are about the root of those of squares, and the two must not be mixed. Intervals draw windows of
-    text.
-
-    Raises:
-        UndefinedMeasure: a head whose centred rows are all zero, or gradients that are all zero.
+    so shares of norms are about the root of those of squares, and the two must not be mixed.
     """
     basis = column_space(states.head, states.cap)
     kept, whole = np.empty((2, len(states.states)))
@@ -60,13 +52,13 @@ def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | N
 
 
 def column_space(head: Tensor, cap: float | None) -> Tensor:
-    """Orthonormal columns (V, r), float32, that span those of the head (V, D); r is its numerical rank."""
+    """Orthonormal columns (V, r), float32, that span those of the head (V, D) of numerical rank r."""
     wide = gauge(head, cap)
     values, vectors = torch.linalg.eigh(wide.T @ wide)
     keep = values > max(float(values[-1]), 0) * _RANK**2 + torch.finfo(torch.float64).tiny
     if not bool(keep.any()):
         raise UndefinedMeasure("the head's rows are all the same: it passes no gradient back")
-    # the second QR leaves no error of the eigenvectors of close values
+    # QR leaves no error of the eigenvectors of close values
     orthonormal: Tensor = torch.linalg.qr(wide @ (vectors[:, keep] / values[keep].sqrt()))[0]
     return orthonormal.float()
 
@@ -88,14 +80,10 @@ def chance_of_norms(rank: int, n: int) -> float:
 
 
 def _groups(states: States, kept: Array, whole: Array, seed: int) -> tuple[tuple[KeptShare, ...], str]:
-    """All targets, then the frequent, medium and rare ones, and how they were cut."""
     labels, windows = states.labels.numpy(), states.windows.numpy()
-    counts = np.bincount(labels, minlength=len(states.head))
-    seen = np.flatnonzero(counts)
-    membership = frequency_membership(len(seen), counts=counts[seen])
-    group_of = np.full(len(counts), -1)
-    group_of[seen] = membership.groups
-    masks = {"all": np.ones(len(labels), bool)} | {NAMES[g]: group_of[labels] == g for g in range(3)}
+    seen, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    membership = frequency_membership(len(seen), counts=counts)
+    masks = {"all": np.ones(len(labels), bool)} | {NAMES[g]: membership.groups[place] == g for g in range(3)}
     found = [_share(name, mask, labels, kept, whole, windows, seed) for name, mask in masks.items() if mask.any()]
     return tuple(found), f"Groups of the targets' ids: {membership.definition} in this text."
 
@@ -103,12 +91,10 @@ def _groups(states: States, kept: Array, whole: Array, seed: int) -> tuple[tuple
 def _share(name: str, mask: Array, labels: Array, kept: Array, whole: Array, windows: Array, seed: int) -> KeptShare:
     mask = mask & (whole > 0)
     k, w = kept[mask], whole[mask]
-    n = len(k)
-    columns = np.stack([np.ones(n), np.sqrt(k / w), k / w, np.sqrt(k), np.sqrt(w), k, w], axis=1)
-    blocks = np.unique(windows[mask], return_inverse=True)[1]
-    sums = block_sums(columns, blocks) if n else np.zeros((0, 7))
+    columns = np.stack([np.ones_like(k), np.sqrt(k / w), k / w, np.sqrt(k), np.sqrt(w), k, w], axis=1)
+    sums = block_sums(columns, np.unique(windows[mask], return_inverse=True)[1]) if len(k) else np.zeros((0, 7))
     estimates = [_estimate(sums, over, under, seed) for over, under in ((1, 0), (3, 4), (2, 0), (5, 6))]
-    return KeptShare(name, n, len(np.unique(labels[mask])), *estimates)
+    return KeptShare(name, len(k), len(np.unique(labels[mask])), *estimates)
 
 
 def _estimate(sums: Array, over: int, under: int, seed: int) -> Estimate:
@@ -116,21 +102,19 @@ def _estimate(sums: Array, over: int, under: int, seed: int) -> Estimate:
     if not total[under] > 0:
         return Estimate(None)
     value = float(total[over] / total[under])
-    ends = block_interval(sums, lambda drawn: drawn[:, over] / drawn[:, under], seed=seed)
-    return Estimate(value, None if ends is None else (min(ends[0], value), max(ends[1], value)))
+    return Estimate(value, ratio_interval(sums, over, under, value, seed))
 
 
 def _verdict(share: KeptShare, chance: float, rank: int, v: int) -> str:
     value = share.sum_squares.value or 0.0
-    ends = share.sum_squares.interval or (value, value)
-    lost = (
-        f"The head loses {percent(1 - value, precise=True)} of the squared norm of the gradient by its logits. "
-        f"{rank} random directions of {v} would lose {percent(1 - chance, precise=True)}"
-    )
-    times = number(value / chance)
-    if ends[0] > NEAR * chance:
-        return f"{lost}: it keeps {times} times what counting dimensions predicts."
-    if ends[1] < chance / NEAR:
-        more = "so more is lost than counting dimensions predicts"
-        return f"{lost}: it keeps {times} times what those would keep, {more}."
-    return f"{lost}: nearly all of the loss is counting of dimensions, as it keeps {times} times chance."
+    low, high = share.sum_squares.interval or (value, value)
+    lost, by_chance = (percent(1 - kept, precise=True) for kept in (value, chance))
+    times = f"keeps {number(value / chance)} times"
+    if low > NEAR * chance:
+        why = f"it {times} what counting dimensions predicts"
+    elif high < chance / NEAR:
+        why = f"it {times} what those would keep, so more is lost than counting dimensions predicts"
+    else:
+        why = f"nearly all of the loss is counting of dimensions, as it {times} chance"
+    lost = f"The head loses {lost} of the squared norm of the gradient by its logits"
+    return f"{lost}. {rank} random directions of {v} would lose {by_chance}: {why}."

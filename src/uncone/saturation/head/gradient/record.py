@@ -1,29 +1,23 @@
-"""The part of a head's record on the gradient that it passes back."""
-
 from uncone.records.blocks import Block, Cell, Figure, Intervals, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section
-from uncone.records.text import count, number, percent
+from uncone.records.text import count, optional, percent
 from uncone.records.tokens import Estimate
 
 
 @part
 class KeptShare:
-    """The shares of the gradients that are kept, of one group of targets by frequency."""
-
     name: str  # `all`, `frequent`, `medium` or `rare`
     tokens: int  # targets
     ids: int  # different ones
     mean_norms: Estimate  # mean over tokens of the ratio of norms
     sum_norms: Estimate  # sum of kept norms over the sum of norms
     mean_squares: Estimate  # mean over tokens of the ratio of squared norms
-    sum_squares: Estimate  # of the whole batch: the ratio of squared Frobenius norms
+    sum_squares: Estimate  # ratio of squared Frobenius norms of the whole batch
 
 
 @part
 class GradientShare:
-    """What a head passes back of the gradient by its logits, beside a random subspace of its rank."""
-
     verdict: str  # whether what is lost is counting of dimensions
     vocabulary: int  # rows of the head
     dimensions: int  # its columns
@@ -50,12 +44,12 @@ class GradientShare:
         rows, drawn = list[tuple[str | Cell, ...]](), list[tuple[str, float, float, float]]()
         for group in self.groups:
             value, ends, by = group.sum_squares.value, group.sum_squares.interval, self.chance_squares
-            times = "-" if value is None or not by else number(value / by)
-            if value is not None and ends is not None and by:
-                drawn.append((group.name, value / by, ends[0] / by, ends[1] / by))
-            cells = map(_cell, (group.mean_squares, group.sum_norms, group.mean_norms))
+            times = None if value is None or not by else value / by
+            if times is not None and ends is not None:
+                drawn.append((group.name, times, ends[0] / by, ends[1] / by))
+            squares, *others = map(_cell, (group.sum_squares, group.mean_squares, group.sum_norms, group.mean_norms))
             name = f"{group.name} ({count(group.ids)} ids)"
-            rows.append((name, count(group.tokens), _cell(group.sum_squares), times, *cells))
+            rows.append((name, count(group.tokens), squares, optional(times), *others))
         words = ("gradient share", "Kept share of the gradient", "times a random subspace")
         return section(
             "What the head passes back",
@@ -76,5 +70,5 @@ class GradientShare:
 def _cell(estimate: Estimate) -> str | Cell:
     if estimate.value is None:
         return "-"
-    ends = "" if estimate.interval is None else " to ".join(percent(end, precise=True) for end in estimate.interval)
-    return Cell(percent(estimate.value, precise=True), ends)
+    value, *ends = (percent(one, precise=True) for one in (estimate.value, *(estimate.interval or ())))
+    return Cell(value, " to ".join(ends))

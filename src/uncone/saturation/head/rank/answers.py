@@ -1,5 +1,3 @@
-"""What a curve of loss against rank says: how small the head may be, and whether the curve has a kink."""
-
 import math
 
 import numpy as np
@@ -10,13 +8,12 @@ from uncone.saturation.head.rank.record import Kink, SmallestRank
 from uncone.statistics.blocks import draws
 
 LEVEL = 0.95
-FEWEST = 6  # ranks with a loss above the full head's: a broken line and a cubic have four constants each
+FEWEST = 6  # ranks: a broken line and a cubic have four constants each
 _NOISE = 1e-9  # nats: an excess below it is rounding
-_DRAWS = 2000
 _ALPHA = (1 - LEVEL) / 2
-_SHARP = 2.0  # in log-log: a fall to nothing is a kink if it is steeper by so much than twice the slope before it
-_SCATTER = 0.02  # of log excess: what no law is expected to be closer than
-_POWERS, _PLACES = np.linspace(0.05, 2.5, 25), 31
+_SHARP = 2.0  # log-log: a fall to nothing is a kink if steeper by so much than twice the slope before
+_SCATTER = 0.02  # of log excess: no law is expected to be closer
+_POWERS = np.linspace(0.05, 2.5, 25)
 
 
 def standard_errors(means: Array) -> Array:
@@ -27,11 +24,11 @@ def standard_errors(means: Array) -> Array:
 def resampled(means: Array, *, seed: int = 0) -> Array:
     """Means over blocks drawn with replacement, the same blocks for all ranks: (draws, R)."""
     blocks = means.shape[1]
-    return np.asarray(draws(blocks, seed, _DRAWS) / blocks @ means.T)
+    return np.asarray(draws(blocks, seed, 2000) / blocks @ means.T)
 
 
 def smallest(ranks: tuple[int, ...], excess: Array, drawn: Array, margin: float) -> SmallestRank:
-    """How small the head may be: `excess` (R,) is over the full head's loss in nats, and `drawn` (draws, R) of it."""
+    """By the `excess` (R,) over the full head's loss and its resamples (draws, R)."""
 
     def first(curves: Array) -> Array:
         above = curves > margin
@@ -46,14 +43,14 @@ def kink(ranks: tuple[int, ...], full: int, excess: Array, drawn: Array) -> Kink
 
     An excess over the head of rank `full` steepens towards it, since it ends in 0 there: its smooth law is
     r^-a - full^-a. A break counts where the broken law leaves at most half of the residual of smooth ones, in the curve
-    and in 95% of resamples. `ranks` ascend and lack the full one; `drawn` (draws, R) are resamples of `excess`.
+    and in 95% of resamples. `ranks` ascend and lack the full one.
     """
     if len(ranks) != len(excess) or drawn.shape[1] != len(ranks):
         came = f"{len(excess)} and {drawn.shape[1]} for {len(ranks)} ranks"
         raise InputError(f"expected an excess and its resamples for each rank, got {came}: pass all three alike")
     x = np.log(np.asarray(ranks, float))
     counts = np.quantile(drawn, _ALPHA, 0) > _NOISE
-    last = len(ranks) if counts.all() else int(np.argmin(counts))  # from here on nothing is told from 0
+    last = len(ranks) if counts.all() else int(np.argmin(counts))  # from here on nothing differs from 0
     if 2 <= last < len(ranks):
         before = math.log(excess[last - 1] / excess[last - 2]) / (x[last - 1] - x[last - 2])
         left = max(float(np.quantile(drawn[:, last], 1 - _ALPHA)), _NOISE)
@@ -77,16 +74,15 @@ def _break(x: Array, full: float, excess: Array, drawn: Array) -> Kink:
     wins = (broken < smooth / 2) & (np.sign(turn) == np.sign(turn[0]))
     share = float(wins[1:].mean())
     found = bool(wins[0]) and share >= LEVEL
-    line = f"a break leaves {broken[0]:.2g} of log excess, a smooth curve {smooth[0]:.2g}"
-    better = f"and a break is clearly better in {share:.0%} of resamples"
-    reason = f"{'The slope breaks' if found else 'No kink'}: {line}, {better}."
-    low, high = map(float, np.exp(np.quantile(at[1:], (_ALPHA, 1 - _ALPHA))))
-    return Kink(found, reason, math.exp(at[0]), low, high, float(turn[0]), float(smooth[0]), float(broken[0]))
+    what = f"{'The slope breaks' if found else 'No kink'}: a break leaves {broken[0]:.2g} of log excess"
+    reason = f"{what}, a smooth curve {smooth[0]:.2g}, and a break is clearly better in {share:.0%} of resamples."
+    low, high = np.exp(np.quantile(at[1:], (_ALPHA, 1 - _ALPHA))).tolist()
+    return Kink(found, reason, math.exp(at[0]), low, high, *(float(of[0]) for of in (turn, smooth, broken)))
 
 
 def _law(x: Array, full: float, power: float) -> Array:
     """ln (r^-a - full^-a) but for a constant."""
-    return np.asarray(np.log(np.expm1(power * (full - x))))
+    return np.log(np.expm1(power * (full - x)))
 
 
 def _smooth(x: Array, full: float, y: Array, weights: Array) -> Array:
@@ -101,7 +97,7 @@ def _broken(x: Array, full: float, y: Array, weights: Array) -> tuple[Array, Arr
     place, turn, best = np.zeros(len(y)), np.zeros(len(y)), np.full(len(y), np.inf)
     for power in _POWERS:
         law = _law(x, full, power)
-        for at in np.linspace(x[1], x[-2], _PLACES):
+        for at in np.linspace(x[1], x[-2], 31):
             design = np.stack([np.ones_like(x), np.maximum(x - at, 0)], 1)
             constants, rest = _fitted(design, y - law, weights)
             better = rest < best
@@ -110,7 +106,7 @@ def _broken(x: Array, full: float, y: Array, weights: Array) -> tuple[Array, Arr
 
 
 def _fitted(design: Array, y: Array, weights: Array) -> tuple[Array, Array]:
-    """Constants (K, B) and the weighted root mean squares (B,) of residuals of curves y (B, R)."""
+    """Constants (K, B) and weighted root mean squares (B,) of residuals of curves y (B, R)."""
     weighted, target = design * weights[:, None], (y * weights).T
     constants = np.linalg.pinv(weighted) @ target
     return constants, np.sqrt(np.mean((weighted @ constants - target) ** 2, 0))

@@ -1,8 +1,8 @@
 """A mixture of softmaxes against one wider softmax of as many parameters, both trained on frozen states.
 
 Yang et al. 2018: p(v | x) = sum_k pi_k softmax(W h_k)_v with h_k = tanh(W_k x) and pi = softmax(u_k . x). Its logarithm
-is not of low rank. The rival spends the few parameters beyond W on columns: softmax(W' tanh(M x)) with D' > D columns,
-V D' + D' D numbers. It computes less, as a mixture takes K products with the head: that is not in the comparison.
+is not of low rank. The rival softmax(W' tanh(M x)) has D' > D columns, V D' + D' D numbers. It computes less, as a
+mixture takes K products with the head: the comparison leaves that out.
 """
 
 import math
@@ -16,24 +16,23 @@ from uncone.errors import InputError
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.rank.record import Remedy
-from uncone.saturation.head.rank.truncation import Text
+from uncone.saturation.head.rank.truncation import Tensor, Text
 from uncone.statistics.blocks import block_means
 from uncone.tensors import share
 
-Tensor = torch.Tensor
 SEEDS, STEPS, EXPERTS = (0, 1, 2), 300, 3
 RATES = (5e-4, 2e-3)
-"""Of Adam: each head takes the better one, by the first seed on a quarter of the blocks that it is not trained on."""
+"""Of Adam: each head takes the better one, by the first seed on a quarter of the blocks, held out."""
 _BATCH, _INNER, _NOISE = 512, 0.5, 0.02
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's t for 95%, 1 to 9 degrees of freedom
 
 
 class Mixture:
-    """K softmaxes of one head, at first all but the full head; of a single softmax there is no weight to learn."""
+    """K softmaxes of one head, at first all but the full head; a single softmax has no weight to learn."""
 
     def __init__(self, text: Text, head: Tensor, experts: int, width: int, seed: int) -> None:
         random = torch.Generator().manual_seed(seed)
-        (v, d), self._text, self._experts = head.shape, text, experts
+        (v, d), self._text = head.shape, text
         self._size = float(text.x.square().mean().sqrt().clamp_min(1e-30))
         inner = torch.randn(experts, width, d, generator=random) * (_INNER / math.sqrt(d))
         inner[:, :d] *= _NOISE
@@ -44,20 +43,20 @@ class Mixture:
         self.parameters = [rows, inner, weights] if experts > 1 else [rows, inner]
 
     def losses(self, rows: Tensor) -> Tensor:
-        """Of the tokens `rows`, (n,)."""
-        x, labels = self._text.x[rows] / self._size, self._text.labels[rows]
-        z = torch.tanh(torch.einsum("kwd,nd->nkw", self.parameters[1], x)) @ self.parameters[0].T
-        if self._text.bias is not None:
-            z = z + self._text.bias
-        if self._text.cap is not None:
-            z = self._text.cap * torch.tanh(z / self._text.cap)
-        own = z.gather(2, labels[:, None, None].expand(-1, self._experts, 1))[:, :, 0] - torch.logsumexp(z, 2)
-        if self._experts > 1:
-            own = own + torch.log_softmax(x @ self.parameters[2].T, 1)
+        text, (head, inner, *weights) = self._text, self.parameters
+        x = text.x[rows] / self._size
+        z = torch.tanh(torch.einsum("kwd,nd->nkw", inner, x)) @ head.T
+        if text.bias is not None:
+            z = z + text.bias
+        if text.cap is not None:
+            z = text.cap * torch.tanh(z / text.cap)
+        own = z.gather(2, text.labels[rows, None, None].expand(-1, len(inner), 1))[:, :, 0] - torch.logsumexp(z, 2)
+        for of in weights:
+            own = own + torch.log_softmax(x @ of.T, 1)
         return -torch.logsumexp(own, 1)
 
     def train(self, rows: Tensor, steps: int, rate: float, seed: int) -> None:
-        """Adam over batches of `rows` drawn alike for every head of a seed, the rate falling to 0 by a cosine."""
+        """Batches of `rows` are drawn alike for every head of a seed; the rate falls to 0 by a cosine."""
         random = torch.Generator().manual_seed(seed)
         for one in self.parameters:
             one.requires_grad_(True)
@@ -74,9 +73,6 @@ class Mixture:
     @torch.no_grad()
     def read(self, rows: Tensor) -> Tensor:
         return torch.cat([self.losses(part).double() for part in torch.split(rows, _BATCH)])
-
-
-Maker = Callable[[int], Mixture]  # from a seed
 
 
 def widths(v: int, d: int, experts: int) -> tuple[int, int, int]:
@@ -97,14 +93,10 @@ def compare(
     steps: int = STEPS,
     progress: Progress | None = None,
 ) -> Remedy:
-    """Train both on the tokens of `fit` (N,) bool and read them on the others, whose `blocks` (N,) are resampled units.
-
-    Raises:
-        InputError: fewer than 2 experts, or fewer than 3 or more than 10 seeds.
-    """
+    """Train both on the tokens of `fit` (N,) bool and read them on the others, in `blocks` (N,) that are resampled."""
     if experts < 2 or not 3 <= len(seeds) <= len(_T) + 1:
-        came = f"{experts} and {len(seeds)}"
-        raise InputError(f"expected at least 2 experts and 3 to 10 seeds, got {came}: 3 of each are usual")
+        came = f"got {experts} and {len(seeds)}: 3 of each are usual"
+        raise InputError(f"expected at least 2 experts and 3 to 10 seeds, {came}")
     v, d = head.shape
     width, mixed, widened = widths(v, d, experts)
     makers = [partial(Mixture, text, head, experts, d), partial(Mixture, text, head, 1, width)]
@@ -112,7 +104,7 @@ def compare(
     tuned = torch.from_numpy(blocks)[inside] % 4 == 0
     done = count_up(1)
 
-    def run(make: Maker, seed: int, rate: float, rows: Tensor, read: Tensor) -> Tensor:
+    def run(make: Callable[[int], Mixture], seed: int, rate: float, rows: Tensor, read: Tensor) -> Tensor:
         one = make(seed)
         one.train(rows, steps, rate, seed)
         found = one.read(read)
@@ -120,7 +112,7 @@ def compare(
             progress("training remedies", next(done), len(makers) * (len(RATES) + len(seeds)))
         return found
 
-    # a run a thread: products of one run are too small to be shared out
+    # a run a thread: products of one are too small to share
     trials = share(
         partial(run, make, seeds[0], rate, inside[~tuned], inside[tuned]) for make in makers for rate in RATES
     )
@@ -132,5 +124,4 @@ def compare(
     variance = over.mean(1).var(ddof=1) / len(seeds) + over.mean(0).var(ddof=1) / over.shape[1]
     middle, half = float(over.mean()), _T[len(seeds) - 2] * math.sqrt(variance)
     first, second = (tuple(one.mean(1).tolist()) for one in (mixture, wider))
-    ends = (middle - half, middle + half)
-    return Remedy(experts, width, mixed, widened, steps, first, second, middle, *ends)
+    return Remedy(experts, width, mixed, widened, steps, first, second, middle, middle - half, middle + half)

@@ -1,8 +1,6 @@
-"""The loss of a language model's head against its rank, on a text: truncated, refitted, and bounded."""
-
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,40 +12,47 @@ from uncone.model.last_states import States
 from uncone.records.text import count, number, percent
 from uncone.roles import Progress
 from uncone.rows import Array
-from uncone.saturation.head.rank import answers as rank_answers
+from uncone.saturation.head.rank import answers
 from uncone.saturation.head.rank.record import NAMES, CutBounds, Method, RankCurve, RankLine, Refitting, Start
 from uncone.saturation.head.rank.refit import Factors, Objective, cut, full_rank, of_rank, random_head
-from uncone.saturation.head.rank.truncation import Nested, Text, bounds, data_aware, gauge, losses, plain, second_moment
+from uncone.saturation.head.rank.truncation import (
+    Nested,
+    Tensor,
+    Text,
+    bounds,
+    data_aware,
+    gauge,
+    losses,
+    plain,
+    second_moment,
+)
 from uncone.statistics.blocks import block_means
 from uncone.tensors import alone
 
-Tensor = torch.Tensor
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
-"""Of D: the ranks, unless they are given. Godey et al. 2024 read about these."""
-MARGIN = 0.01  # of the full head's loss: the margin, unless it is given
+"""Of D: the usual ranks, about those of Godey et al. 2024."""
+MARGIN = 0.01  # of the full head's loss: the usual margin
 FEWEST, _MOST_BLOCKS, _SHORTEST, _EVERY = 128, 200, 16, 4
 _LOGITS, _A_COLUMN = 2**23, 8
-"""Logits whose targets are held at once, and tokens a column that refits have at least, if the text has them."""
+"""Logits whose targets are held at once, and tokens a column that refits have at least, in a long text."""
 _NOISE_NATS = 0.001
-"""What labels may cost a refit by their noise: about (share of labels)^2 V D / (2 N) nats. It sets their share."""
+"""The noise of labels costs a refit about (share of labels)^2 V D / (2 N) nats: this sets their share."""
 EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 20, 8, 4, 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """The text in its two parts, cut by blocks, and the head to be cut."""
-
     text: Text
     head: Tensor  # float64, centred where that changes nothing
     fit: Tensor  # (N,) bool
-    blocks: Array  # (N,): whole numbers
+    blocks: Array  # (N,)
 
     @property
     def held(self) -> Tensor:
         return ~self.fit
 
     def means(self, found: Tensor) -> Array:
-        """Block means (R, blocks) of losses (R, tokens of the held-out part)."""
+        """Block means (R, blocks) of losses (R, held-out tokens)."""
         return block_means(found.numpy(), self.blocks[self.held.numpy()])
 
 
@@ -102,9 +107,10 @@ def rank_curve(
         remedy = compare(read.text, read.head, read.fit, read.blocks, progress=progress)
     held, block = int(read.held.sum()), int(np.bincount(read.blocks)[0])
     sizes = (len(read.head), chosen[-1], len(states.labels), held, block)
-    of_full = (loss, float(rank_answers.standard_errors(full)[0]), margin)
-    verdict, notes = _verdict(answered, chosen, margin, read.head.shape), _notes(states, refits, answered, margin)
-    return RankCurve(verdict, *sizes, chosen, *of_full, answered, trained, remedy, notes)
+    of_full = (loss, float(answers.standard_errors(full)[0]), margin)
+    notes = _notes(states, refits, answered, margin)
+    curve = RankCurve("", *sizes, chosen, *of_full, answered, trained, remedy, notes)
+    return replace(curve, verdict=_verdict(curve))
 
 
 def _checked_ranks(ranks: Sequence[int] | None, states: States) -> tuple[int, ...]:
@@ -118,17 +124,18 @@ def _checked_ranks(ranks: Sequence[int] | None, states: States) -> tuple[int, ..
 
 
 def _check(states: States, margin: float | None, teacher: float | None, evaluations: int) -> None:
-    n, v = len(states.labels), len(states.head)
+    x, head, n = states.states, states.head, len(states.labels)
     if n < FEWEST:
         raise InputError(f"expected a text of at least {FEWEST} tokens, got {n}: give a longer text")
-    if not bool(torch.isfinite(states.states).all() and torch.isfinite(states.head).all()):
+    if not bool(torch.isfinite(x).all() and torch.isfinite(head).all()):
         raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
-    if len(states.states) != n or states.states.shape[1] != states.head.shape[1]:
-        shapes = f"states {tuple(states.states.shape)}, head {tuple(states.head.shape)} and {n} labels"
+    if x.shape != (n, head.shape[1]):
+        shapes = f"states {tuple(x.shape)}, head {tuple(head.shape)} and {n} labels"
         raise InputError(f"expected a state of the head's columns for each label, got {shapes}: use states_of")
-    if int(states.labels.min()) < 0 or int(states.labels.max()) >= v:
-        ends = f"{int(states.labels.min())} to {int(states.labels.max())}"
-        raise InputError(f"expected labels from 0 to {v - 1}, got {ends}: the tokenizer belongs to another model")
+    low, high = (int(end) for end in states.labels.aminmax())
+    if low < 0 or high >= len(head):
+        came = f"got {low} to {high}: the tokenizer belongs to another model"
+        raise InputError(f"expected labels from 0 to {len(head) - 1}, {came}")
     if margin is not None and not margin > 0:
         raise InputError(f"expected a margin above 0 nats, got {margin}: 0.01 is usual")
     if teacher is not None and not 0 <= teacher <= 1:
@@ -140,7 +147,7 @@ def _check(states: States, margin: float | None, teacher: float | None, evaluati
 def _read(states: States) -> _Read:
     n = len(states.labels)
     length = max(_SHORTEST, math.ceil(n / _MOST_BLOCKS))
-    # The rest belongs to the last block, or is one of its own where that is held out: held-out blocks weigh the same.
+    # the rest joins the last block, unless that is held out: held-out blocks weigh the same
     last = n // length - (n // length % _EVERY != 0)
     blocks = np.minimum(np.arange(n) // length, last)
     bias = None if states.bias is None else states.bias.float()
@@ -151,10 +158,8 @@ def _read(states: States) -> _Read:
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """A method's block means on the held-out part (ranks, blocks), and what else its line holds."""
-
     method: Method
-    means: Array
+    means: Array  # (ranks, blocks), on the held-out part
     whole: tuple[float, ...] = ()
     bounds: tuple[CutBounds, ...] = ()
     starts: tuple[tuple[Start, ...], ...] = ()
@@ -163,19 +168,16 @@ class _Measured:
 def _truncated(
     read: _Read, ranks: tuple[int, ...], heads: dict[Method, Nested], progress: Progress | None
 ) -> tuple[list[_Measured], Array]:
-    """The truncations, and the full head's block means (1, blocks)."""
     held = read.text.x[read.held]
     moment, norm = second_moment(held), float(held.norm(dim=1).mean(dtype=torch.float64))
-    measured, full = list[_Measured](), torch.empty(0)
+    measured, full = list[_Measured](), torch.empty(0, len(read.fit), dtype=torch.float64)
     for method, one in heads.items():
-        below = ranks[:-1] if len(full) else ranks  # the full head is one and the same
+        below = ranks[:-1] if len(full) else ranks  # both have the same full head
         told = None if progress is None else partial(progress, f"reading the {NAMES[method]}")
-        found = losses(one, below, read.text, told) if below else torch.empty(0, len(read.fit), dtype=torch.float64)
-        found = torch.cat([found, full]) if len(full) else found
+        found = torch.cat([losses(one, below, read.text, told), full]) if below else full
         full = found[-1:]
         cuts = tuple(bounds(read.head, one, rank, moment, norm) for rank in ranks)
-        means = read.means(found[:, read.held])
-        measured.append(_Measured(method, means, tuple(found.mean(1).tolist()), cuts))
+        measured.append(_Measured(method, read.means(found[:, read.held]), tuple(found.mean(1).tolist()), cuts))
     return measured, read.means(full[:, read.held])
 
 
@@ -189,7 +191,7 @@ def _refits(
     progress: Progress | None,
     truncated: dict[Method, Nested],
 ) -> tuple[list[_Measured], Refitting]:
-    """Refits of each rank, from the highest down, each tried from all starts and trained from the best one."""
+    """Refits of each rank, from the highest down, tried from all starts and trained from the best one."""
     (v, d), inside = read.head.shape, torch.nonzero(read.fit)[:, 0]
     n = min(len(inside), max(_LOGITS // v, _A_COLUMN * d))
     check_memory(8 * n * v, f"targets of {n:,} tokens and {v:,} ids", "leave refits out (refits=False)")
@@ -202,67 +204,68 @@ def _refits(
     whole, fit = full_rank(problem, read.head, evaluations, _STATIONARY)
     _, second = full_rank(problem, torch.zeros_like(read.head), 2 * evaluations, _STATIONARY)
     trained = Refitting(n, teacher, evaluations, fit.objective, fit.gradient, second.objective - fit.objective)
-    heads, randoms = {ranks[-1]: (whole, torch.eye(d, dtype=torch.float64))}, dict[int, Factors]()
-    starts: dict[int, tuple[Start, ...]] = {}
-    starts[ranks[-1]] = (Start("the full head", fit.objective), Start("zeros", second.objective))
+    heads, randoms = {d: (whole, torch.eye(d, dtype=torch.float64))}, dict[int, Factors]()
+    of_full = (Start("the full head", fit.objective), Start("zeros", second.objective))
+    starts: dict[int, tuple[Start, ...]] = {d: of_full}
     for place, rank in enumerate(reversed(ranks)):
         if progress is not None:
             progress("refitting", place, len(ranks))
-        by_name = {"random A B": random_head(v, d, rank, moment, seed + place)}
-        if rank < ranks[-1]:
-            above = min(known for known in heads if known > rank)
-            by_name |= {NAMES[method]: cut(one, rank) for method, one in truncated.items()}
-            by_name["data-aware, rows by frequency"] = cut(weighted, rank)
+        random = random_head(v, d, rank, moment, seed + place)
+        if rank < d:
+            above = min(heads)
             a, b = problem.enter(heads[above])
-            by_name[f"the refit of rank {above}"] = problem.leave(a[:, :rank], b[:rank])
+            by_name = {
+                "random A B": random,
+                **{NAMES[method]: cut(one, rank) for method, one in truncated.items()},
+                "data-aware, rows by frequency": cut(weighted, rank),
+                f"the refit of rank {above}": problem.leave(a[:, :rank], b[:rank]),
+            }
             tried = {name: of_rank(trial, start, _TRIALS) for name, start in by_name.items()}
-            best = min(tried, key=lambda name: tried[name][1].objective)
-            heads[rank], _ = of_rank(problem, tried[best][0], evaluations)
+            best, _ = min(tried.values(), key=lambda one: one[1].objective)
+            heads[rank], _ = of_rank(problem, best, evaluations)
             starts[rank] = tuple(Start(name, one.objective) for name, (_, one) in tried.items())
-        randoms[rank], _ = of_rank(problem, by_name["random A B"], evaluations)
+        randoms[rank], _ = of_rank(problem, random, evaluations)
     held = read.text.part(torch.nonzero(read.held)[:, 0])
-    means = [
+    refit, random_start = (
         read.means(torch.cat([losses(Nested(*of[rank]), [rank], held) for rank in ranks])) for of in (heads, randoms)
-    ]
-    refit = _Measured("refit", means[0], starts=tuple(starts[rank] for rank in ranks))
-    return [refit, _Measured("random_start", means[1])], trained
+    )
+    of_refit = _Measured("refit", refit, starts=tuple(starts[rank] for rank in ranks))
+    return [of_refit, _Measured("random_start", random_start)], trained
 
 
 def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, seed: int) -> RankLine:
-    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well: what its
-    rank costs is read against its own full rank there."""
+    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well: there
+    the cost of its rank is read against its own full rank."""
     over = one.means - full
     costs = one.means - min(full, one.means[-1], key=np.mean)
-    excess, drawn = costs.mean(1), rank_answers.resampled(costs, seed=seed)
-    small = rank_answers.smallest(ranks, excess, drawn, margin)
-    bent = rank_answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1])
-    numbers = one.means.mean(1), over.mean(1), rank_answers.standard_errors(over)
+    excess, drawn = costs.mean(1), answers.resampled(costs, seed=seed)
+    small = answers.smallest(ranks, excess, drawn, margin)
+    bent = answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1])
+    numbers = one.means.mean(1), over.mean(1), answers.standard_errors(over)
     found, above, errors = (tuple(of.tolist()) for of in numbers)
     return RankLine(one.method, found, above, errors, small, bent, one.whole, one.bounds, one.starts)
 
 
-def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float, shape: torch.Size) -> str:
-    """The smallest rank of any method that saves parameters, and what it saves."""
-    (v, d), within = shape, f"within {number(margin)} nats a token of the full rank's"
-    fitting = [(one.smallest.rank, NAMES[one.method]) for one in lines if one.smallest.rank]
-    rank, name = min(fitting, default=(d, ""))
-    saved = 1 - rank * (v + d) / (v * d)
-    if rank == d:
+def _verdict(curve: RankCurve) -> str:
+    within = f"within {number(curve.margin_nats)} nats a token of the full rank's"
+    fitting = [(line.smallest.rank, NAMES[line.method]) for line in curve.lines if line.smallest.rank]
+    rank, name = min(fitting, default=(curve.d, ""))
+    if rank == curve.d:
         return f"The head needs its full rank: none of the lower ranks that were read keeps the loss {within}."
-    worth = (
-        f"saves {percent(saved)} of its parameters" if saved > 0 else "saves no parameters, as a product A B has more"
-    )
-    return f"The head may have rank {count(rank)} of {count(d)} ({name}): the loss stays {within}, and it {worth}."
+    worth = "no parameters, as a product A B has more"
+    if (saved := curve.saved(rank)) > 0:
+        worth = f"{percent(saved)} of its parameters"
+    of = f"rank {count(rank)} of {count(curve.d)} ({name})"
+    return f"The head may have {of}: the loss stays {within}, and it saves {worth}."
 
 
 def _notes(states: States, refits: bool, lines: tuple[RankLine, ...], margin: float) -> tuple[str, ...]:
-    gained = [-one.excess[-1] for one in lines if one.method == "refit" and one.excess[-1] < 0]
     notes = list[str]()
-    for gain in gained:
+    for gain in (-line.excess[-1] for line in lines if line.method == "refit" and line.excess[-1] < 0):
         unfit = ", as if the model was not made for it" if gain > margin else ""
         gains = f"Refitted at full rank the head gains {number(gain)} nats on this text{unfit}"
         notes.append(f"{gains}; the margin of refits is counted from that refit.")
-    notes += ["The smallest rank is the smallest of those that were read: give more ranks for a finer answer."]
+    notes.append("The smallest rank is the smallest of those that were read: give more ranks for a finer answer.")
     if states.cap is not None:
         notes.append("Logits are capped: the head is cut as stored, not centred.")
         if refits:

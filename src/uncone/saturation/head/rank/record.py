@@ -1,5 +1,3 @@
-"""The part of a head's examination that says what its rank costs: losses against rank, and the answer."""
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
@@ -8,7 +6,7 @@ from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Fo
 from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
-from uncone.records.text import count, counted, number, percent, signed
+from uncone.records.text import count, counted, listing, number, percent, signed
 
 Method = Literal["plain", "data_aware", "refit", "random_start"]
 NAMES: dict[Method, str] = {
@@ -27,19 +25,16 @@ _ABOUT = (
 
 @part
 class SmallestRank:
-    """The smallest rank from which on no loss is above the margin.
+    """The margin is over the full head's loss; of a refit over that of its own full rank, where that is lower."""
 
-    The margin is over the full head's loss; of a refit over that of its own full rank, where that is lower.
-    """
-
-    rank: int | None  # from which on no loss is above the margin; `null`: not even the full rank
+    rank: int | None  # from which on no loss is above the margin; `null`: none
     low: int | None  # lower end of its 95% interval
     high: int | None  # upper end
 
 
 @part
 class Kink:
-    """Whether the curve of excess loss against rank, both logarithmic, has a kink, and where."""
+    """Of the curve of excess loss against rank, both logarithmic."""
 
     found: bool  # whether there is one
     reason: str  # in words
@@ -47,35 +42,31 @@ class Kink:
     low: float | None = None  # lower end of its 95% interval
     high: float | None = None  # upper end
     turn: float | None = None  # by how much the slope changes there
-    smooth: float | None = None  # root mean square residual of the best smooth curve, in log excess
+    smooth: float | None = None  # residual of the best smooth curve, root mean square of log excess
     broken: float | None = None  # of the broken one
 
 
 @part
 class CutBounds:
-    """The loss on the held-out states x changes by at most so many nats a token: sqrt(2) times each product.
+    """By at most how many nats a token the loss on the held-out states x changes: sqrt(2) times each product.
 
     `spectral`: E||x|| ||W - W'||_2. `frobenius`: E||x|| ||W - W'||_F. `on_states`: the root mean square of ||(W - W')
     x||, which is ||(W - W') S^(1/2)||_F with the second moment S.
     """
 
-    spectral: float  # nats a token that the cut can cost on the held-out tokens, by its spectral norm
+    spectral: float  # nats a token that the cut can cost, by its spectral norm
     frobenius: float  # by its Frobenius norm
-    on_states: float  # by the root mean square of its logits over the held-out states
+    on_states: float  # by the root mean square of its logits
 
 
 @part
 class Start:
-    """One start of a refit."""
-
     name: str  # where the refit began
     objective: float  # after the trial; at full rank after the training
 
 
 @part
 class RankLine:
-    """Losses of one method, one for each rank, in nats per token on the held-out part."""
-
     method: Method  # `plain`, `data_aware`, `refit` or `random_start`
     losses: tuple[float, ...]  # at each rank, on the held-out part
     excess: tuple[float, ...]  # over the full head on the same tokens
@@ -89,10 +80,8 @@ class RankLine:
 
 @part
 class Refitting:
-    """How the refits were trained, and how near the full-rank one is to its optimum."""
-
     tokens: int  # trained on
-    teacher: float  # share of the target that is the full head's own probability
+    teacher: float  # share of the target that is the full head's probability
     evaluations: int  # gradients that each start may take
     objective: float  # of the refit of full rank
     gradient: float  # norm of its gradient
@@ -101,8 +90,6 @@ class Refitting:
 
 @part
 class Remedy:
-    """A mixture of softmaxes against one wider softmax of as many parameters, over seeds and held-out blocks."""
-
     experts: int  # softmaxes of the mixture
     width: int  # columns of the wider head
     mixture_parameters: int  # of the mixture
@@ -117,8 +104,6 @@ class Remedy:
 
 @part
 class RankCurve:
-    """Loss against the rank of the head, and how small the head may be."""
-
     verdict: str  # how small the head may be
     v: int  # rows of the head
     d: int  # its columns
@@ -137,21 +122,21 @@ class RankCurve:
     def __post_init__(self) -> None:
         expect(min(self.v, self.d) > 0 and bool(self.lines and self.ranks), "a head, ranks and a line, got none of one")
         for line in self.lines:
-            known = line.smallest.rank is None or line.smallest.rank in self.ranks
-            expect(known, f"a smallest rank among the ranks, got {line.smallest.rank}: the file was edited")
-            told = f"{len(line.losses)}, {len(line.excess)} and {len(line.errors)} of {line.method}"
-            whole = {len(line.losses), len(line.excess), len(line.errors)} == {len(self.ranks)}
-            whole = whole and len(line.bounds) in (0, len(self.ranks)) and len(line.whole) >= len(line.bounds)
-            expect(whole, f"a loss for each of {len(self.ranks)} ranks, got {told}: the file was cut or edited")
+            rank, n, lengths = line.smallest.rank, len(self.ranks), [*map(len, (line.losses, line.excess, line.errors))]
+            expect(rank in (None, *self.ranks), f"a smallest rank among the ranks, got {rank}: the file was edited")
+            came = f"{listing([*map(str, lengths)])} of {line.method}: the file was cut or edited"
+            fits = lengths == [n] * 3 and len(line.bounds) in (0, n) and len(line.whole) >= len(line.bounds)
+            expect(fits, f"a loss for each of {n} ranks, got {came}")
 
     def saved(self, rank: int) -> float:
-        """The share of the head's parameters that a factored head of this rank saves; below 0 it has more."""
+        """The share of the head's parameters that a factored head saves; below 0 it has more."""
         return 1 - rank * (self.v + self.d) / (self.v * self.d)
 
     def blocks(self) -> tuple[Block, ...]:
-        size = f"{count(self.v)} x {self.d}"
         read = f"losses are read on {counted(self.held_out, 'held-out token')} of {count(self.tokens)}"
-        about = f"The full head, {size}, has a loss of {number(self.full_loss)} nats a token; {read}."
+        full = f"The full head, {count(self.v)} x {self.d}, has a loss of {number(self.full_loss)} nats a token"
+        about = f"{full}; {read}."
+        kinks = tuple(f"{NAMES[line.method]}: {line.kink.reason}" for line in self.lines)
         return shown(
             Heading("How small the head may be", 2, about=about),
             Text(self.verdict, "lead"),
@@ -159,22 +144,23 @@ class RankCurve:
             self._answers(),
             Text(_ABOUT, "quiet"),
             Folded("Loss of every rank", (self._losses(), *self._wholes()), in_terminal=True),
-            section("Kinks", Bullets(tuple(f"{NAMES[line.method]}: {line.kink.reason}" for line in self.lines))),
+            section("Kinks", Bullets(kinks)),
             section("Remedy", self._remedies()),
             section("What the losses rest on", Bullets((*self._trained(), *self.notes))),
         )
 
     def _figure(self) -> Figure:
-        top = max(loss for line in self.lines for loss in line.losses)
-        curves = [self._curve(line) for line in self.lines]
-        bounds = [self._bound(line, top) for line in self.lines if line.method == "data_aware" and line.bounds]
-        drawn = (*curves, *(curve for curve in bounds if any(y is not None for y in curve.y)))
+        drawn = list(map(self._curve, self.lines))
+        top = 1.5 * max(loss for line in self.lines for loss in line.losses)  # no bound is drawn far above every loss
+        for line in self.lines:
+            heights = (self.full_loss + one.on_states for one in line.bounds if line.method == "data_aware")
+            if any(kept := tuple(y if y <= top else None for y in heights)):
+                drawn.append(Curve("bound of the data-aware one", drawn[0].x, kept, "even"))
         upper = Mark(self.full_loss + self.margin_nats, "y")
         marks = (Mark(self.full_loss, "y", f"full head {number(self.full_loss)}"), upper)
         axes = ("rank", "Loss against rank", "rank of the head", "loss (nats per token, held out)")
-        chart = Chart(*axes, drawn, marks=marks, log_x=len(self.ranks) > 1, spark="loss by rank")
-        caption = f"Upper dashed line: {number(self.margin_nats)} nats above the full head."
-        chart = replace(chart, caption=caption)
+        chart = Chart(*axes, tuple(drawn), marks=marks, log_x=len(self.ranks) > 1, spark="loss by rank")
+        chart = replace(chart, caption=f"Upper dashed line: {number(self.margin_nats)} nats above the full head.")
         return Figure("Loss against rank", (chart,), legend=tuple((c.style, c.name) for c in drawn))
 
     def _curve(self, line: RankLine) -> Curve:
@@ -182,28 +168,22 @@ class RankCurve:
         tips = tuple(f"rank {r}: {number(y)} ({signed(e)} ± {number(se)})" for r, y, e, se in errors)
         return Curve(NAMES[line.method], tuple(map(float, self.ranks)), line.losses, _STYLES[line.method], True, tips)
 
-    def _bound(self, line: RankLine, top: float) -> Curve:
-        """The full head's loss and the bound; not drawn far above every loss."""
-        heights = [self.full_loss + one.on_states for one in line.bounds]
-        kept = tuple(y if y <= 1.5 * top else None for y in heights)
-        return Curve("bound of the data-aware one", tuple(map(float, self.ranks)), kept, "even")
-
     def _answers(self) -> Table:
-        margin = f"within {number(self.margin_nats)} nats"
         rows = list[tuple[str | Cell, ...]]()
         for line in self.lines:
-            rank, *ends = line.smallest.rank, line.smallest.low, line.smallest.high
-            low, high = (count(end) if end else "none" for end in ends)
-            interval, answer = "" if low == high else f"{low} to {high}", (Cell("none"), "", "")
+            rank, low, high = line.smallest.rank, line.smallest.low, line.smallest.high
+            interval = "" if low == high else " to ".join(count(end) if end else "none" for end in (low, high))
+            answer: tuple[str | Cell, ...] = (Cell("none", interval), "", "")
             if rank is not None:
                 excess = signed(line.excess[self.ranks.index(rank)])
-                answer = (Cell(count(rank), tone="strong"), self._saved(rank), excess)
-            rows.append((NAMES[line.method], replace(answer[0], note=interval), *answer[1:]))
-        columns = ("method", f"smallest rank {margin}", "parameters saved", "loss over the full head's")
+                answer = (Cell(count(rank), interval, "strong"), self._saved(rank), excess)
+            rows.append((NAMES[line.method], *answer))
+        smallest = f"smallest rank within {number(self.margin_nats)} nats"
+        columns = ("method", smallest, "parameters saved", "loss over the full head's")
         return Table(columns, tuple(rows), columns[1:])
 
     def _saved(self, rank: int) -> str:
-        return percent(self.saved(rank)) if self.saved(rank) > 0 else "none"
+        return percent(saved) if (saved := self.saved(rank)) > 0 else "none"
 
     def _losses(self) -> Table:
         columns = ("rank", *(NAMES[line.method] for line in self.lines), "parameters saved")
@@ -227,22 +207,18 @@ class RankCurve:
                 yield Table(columns, tuple(rows), columns, title)
 
     def _trained(self) -> tuple[str, ...]:
-        if self.refitting is None:
+        if (one := self.refitting) is None:
             return ()
-        one = self.refitting
-        target = f"{percent(one.teacher)} the full head's probabilities and the rest the next token"
         return (
-            f"Refits are trained on {counted(one.tokens, 'token')}, at most {one.evaluations} gradients a start; "
-            f"their target is {target}.",
+            f"Refits are trained on {counted(one.tokens, 'token')}, at most {one.evaluations} gradients a start; their "
+            f"target is {percent(one.teacher)} the full head's probabilities and the rest the next token.",
             f"The refit of full rank is convex: its gradient's norm is {number(one.gradient)} at an objective of "
             f"{number(one.objective)}, and a head of zeros ends {number(one.gap)} higher.",
         )
 
     def _remedies(self) -> tuple[Block, ...]:
-        if self.remedy is None:
+        if (one := self.remedy) is None:
             return ()
-        one = self.remedy
-        seeds = len(one.mixture)
         side = "is better than" if one.high < 0 else "is worse than" if one.low > 0 else "cannot be told from"
         verdict = (
             f"A mixture of {one.experts} softmaxes {side} one softmax on {one.width} columns of as many parameters: "
@@ -252,6 +228,7 @@ class RankCurve:
             ("mixture of softmaxes", count(one.mixture_parameters), ", ".join(map(number, one.mixture))),
             ("one wider softmax", count(one.wider_parameters), ", ".join(map(number, one.wider))),
         )
-        title = f"Held-out loss for each of {seeds} seeds, {counted(one.steps, 'step')} each on the same batches"
+        steps = f"{counted(one.steps, 'step')} each on the same batches"
         columns = ("head on frozen states", "parameters", "loss (nats per token)")
+        title = f"Held-out loss for each of {len(one.mixture)} seeds, {steps}"
         return Text(verdict), Table(columns, rows, columns[1:], title)

@@ -5,29 +5,27 @@ What is minimised is the cross-entropy to a target that mixes the next token wit
     F(W) = mean over tokens of sum_v t_v (-log softmax(W x)_v),   t = (1 - c) onehot + c softmax(W_0 x).
 
 A head has far more numbers than a text has tokens to set them: from labels alone (c = 0, as in Godey et al. 2024, who
-take 150 M tokens) it learns the tokens by heart. The full head's probabilities are a target without that noise.
+take 150 M tokens) it learns the tokens by heart.
 
-Coordinates are those in which the second derivative is near 1: x is whitened, and the rows of tokens are multiplied
-by the root of how often they are expected. L-BFGS then takes tens of steps.
+Coordinates are those in which the second derivative is near 1: x is whitened, and rows are multiplied by the root of
+how often their tokens are expected. L-BFGS then takes tens of steps.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise
 
 import torch
 
-from uncone.saturation.head.rank.truncation import Nested, Text, capped, root_of, second_moment
+from uncone.saturation.head.rank.truncation import Nested, Tensor, Text, capped, root_of, second_moment
 from uncone.tensors import on_one_thread, share
 
-Tensor = torch.Tensor
 Factors = tuple[Tensor, Tensor]  # A (V, r) and B (r, D) of the head A B
 MEMORY, _ARMIJO, _HALVINGS = 10, 1e-4, 12
-_SPREAD = 0.1
-_RARE = 1e-2  # of an even share: tokens expected more rarely are scaled as if this often
-_LEAST_SIZE = 0.3  # nats: the spread of logits that one column brings, in coordinates
+_RARE = 1e-2  # of an even share: rarer tokens are scaled as this
+_LEAST_SIZE = 0.3  # nats: the spread of logits by one column, in coordinates
 _GROUPS, _PIECE = 4, 2**20  # of tokens, and logits at a time: they fit into a cache
 
 
@@ -45,7 +43,7 @@ class Objective:
 
     @classmethod
     def of(cls, text: Text, head: Tensor, teacher: float, moment: Tensor | None = None) -> "Objective":
-        """`teacher` is c above, and `head` float64 (V, D). Numbers are computed in the dtype of the text's states."""
+        """`teacher` is c above, and `head` float64 (V, D). Numbers have the dtype of the text's states."""
         dtype, n = text.x.dtype, len(text.x)
         target = torch.empty(len(head), n, dtype=dtype)
         for part in torch.split(torch.arange(n), max(1, _PIECE // len(head))):
@@ -59,9 +57,7 @@ class Objective:
         return cls(x, target, expected.sqrt().to(dtype)[:, None], root, inverse, text.bias, text.cap)
 
     def first(self, n: int) -> "Objective":
-        """The same on the first n states alone."""
-        kept = self.target[:, :n].contiguous()
-        return Objective(self.x[:n], kept, self.scale, self.root, self.inverse, self.bias, self.cap)
+        return replace(self, x=self.x[:n], target=self.target[:, :n].contiguous())
 
     def enter(self, head: Factors) -> Factors:
         """A head in coordinates, as U s and V' of its singular value decomposition: then B B' = 1."""
@@ -69,8 +65,7 @@ class Objective:
         qa, ra = torch.linalg.qr(self.scale.double() * a)
         qb, rb = torch.linalg.qr((b @ self.root).T)
         u, s, v = torch.linalg.svd(ra @ rb.T)
-        dtype = self.x.dtype
-        return (qa @ (u * s)).to(dtype), (v @ qb.T).to(dtype)
+        return (qa @ (u * s)).to(self.x.dtype), (v @ qb.T).to(self.x.dtype)
 
     def leave(self, a: Tensor, b: Tensor) -> Factors:
         return a.double() / self.scale.double(), b.double() @ self.inverse
@@ -88,7 +83,7 @@ class Objective:
         return sum(totals) / n, of_rows.div_(n).div_(self.scale), of_b
 
     def _group(self, rows: Tensor, y: Tensor, of_y: Tensor | None, start: int, stop: int) -> tuple[float, Tensor]:
-        """The sum over tokens from `start` to `stop`, and its gradient by `rows`; that by y is written to `of_y`."""
+        """The sum over tokens, and its gradient by `rows`; that by y is written to `of_y`."""
         total, of_rows = 0.0, torch.zeros_like(rows)
         piece = max(1, _PIECE // len(rows))
         for first in range(start, stop, piece):
@@ -117,16 +112,14 @@ def _logits(head: Tensor, columns: Tensor, bias: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Fit:
-    """What came of one start."""
-
     objective: float  # F at its end
-    gradient: float  # the norm of its gradient
+    gradient: float  # norm
     evaluations: int  # of F
 
 
 @on_one_thread
 def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float = 0.0) -> tuple[Tensor, Fit]:
-    """The best head of full rank, from the head `start` (V, D). F is convex here: every start ends in one value."""
+    """F is convex here: every start ends in one value."""
     dtype = problem.x.dtype
     first = (problem.scale.double() * (start.double() @ problem.root)).to(dtype)
 
@@ -140,9 +133,9 @@ def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float 
 
 @on_one_thread
 def of_rank(problem: Objective, start: Factors, evaluations: int) -> tuple[Factors, Fit]:
-    """A head A B from the start A, B: at least as good as it, and not sure to be the best."""
+    """At least as good as the start, and not sure to be the best."""
     a, b = problem.enter(start)
-    # F's curvature in b is about this; of a start near 0 it would grow too much on the way
+    # about F's curvature in b, which would grow too much from a start near 0
     sizes = a.norm(dim=0).clamp_min(_LEAST_SIZE)[:, None]
     cut = a.numel()
 
@@ -174,7 +167,7 @@ def _minimise(
         if not new < value:
             if not pairs:
                 break
-            pairs.clear()  # the curvature was wrong: once more along the gradient
+            pairs.clear()  # the curvature was wrong
             continue
         change, bent = moved - point, turned - gradient
         product = float(change @ bent)
@@ -204,9 +197,9 @@ def cut(heads: Nested, rank: int) -> Factors:
 def random_head(v: int, d: int, rank: int, moment: Tensor, seed: int) -> Factors:
     """A and B of N(0, 1) (Godey et al. 2024, section 5.1), A scaled down until logits spread by a tenth of a nat.
 
-    As the paper has it they spread by sqrt(r) ||x||, where softmax is saturated: a long warm-up trains it out of this.
+    In the paper they spread by sqrt(r) ||x||, where softmax is saturated: a long warm-up trains it out of this.
     """
     random = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(size, generator=random, dtype=torch.float64) for size in ((v, rank), (rank, d)))
     spread = float(((b.T @ b) * moment).sum().clamp_min(1e-30))
-    return a * (_SPREAD / math.sqrt(spread)), b
+    return a * (0.1 / math.sqrt(spread)), b

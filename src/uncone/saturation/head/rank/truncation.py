@@ -1,9 +1,8 @@
-"""Heads of lower rank in closed form, their losses on a text in one pass, and what the cut can cost at most."""
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import torch
 
@@ -12,14 +11,13 @@ from uncone.tensors import empty, share
 
 Tensor = torch.Tensor
 LEAST_EIGENVALUE = 1e-6
-"""Of the mean eigenvalue of the states' second moment: smaller ones are float32's rounding, and are raised to it."""
+"""Of the mean eigenvalue of the states' second moment: smaller ones, float32's rounding, are raised to it."""
 _CHUNK_BYTES = 16 * 2**20
-_LEAST_SUM, _LARGEST_SUM = 1e-20, 1e30
 
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """What the heads are read on: states as the head multiplies them, scale included, and how logits go on."""
+    """States as the head multiplies them, scale included, and how logits go on."""
 
     x: Tensor  # (N, D) float32
     labels: Tensor  # (N,) int64
@@ -63,18 +61,24 @@ def root_of(moment: Tensor) -> tuple[Tensor, Tensor]:
     return (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
 
 
+def descending(symmetric: Tensor) -> Tensor:
+    """Eigenvectors (D, D) as columns, the largest eigenvalue first."""
+    vectors: Tensor = torch.linalg.eigh(symmetric)[1]
+    return vectors.flip(1)
+
+
 def plain(head: Tensor) -> Nested:
-    """The singular value decomposition of the head, which is optimal in the Frobenius norm (Eckart & Young 1936)."""
-    directions = torch.linalg.eigh(head.T @ head)[1].flip(1)
+    """Optimal in the Frobenius norm (Eckart & Young 1936)."""
+    directions = descending(head.T @ head)
     return Nested(head @ directions, directions.T.contiguous())
 
 
 def data_aware(head: Tensor, moment: Tensor, weights: Tensor | None = None) -> Nested:
-    """The heads that are optimal in ||diag(weights)^(1/2) (W - W') S^(1/2)||_F; by default every row weighs 1."""
+    """Optimal in ||diag(weights)^(1/2) (W - W') S^(1/2)||_F; by default every row weighs 1."""
     root, inverse = root_of(moment)
     whitened = head @ root
     rows = whitened if weights is None else whitened * weights.double().sqrt()[:, None]
-    directions = torch.linalg.eigh(rows.T @ rows)[1].flip(1)
+    directions = descending(rows.T @ rows)
     return Nested(whitened @ directions, directions.T @ inverse)
 
 
@@ -83,7 +87,7 @@ def losses(
 ) -> Tensor:
     """The loss of each token in nats under the heads of `ranks`, ascending: (ranks, N) float64.
 
-    The logits of a rank are those of the rank before and one more block, so that all ranks take one full product.
+    Logits of a rank are those of the rank before and one more block: all ranks take one full product.
     """
     v, n, top = len(heads.left), len(text.x), ranks[-1]
     chunk, left = max(16, _CHUNK_BYTES // (4 * v)), heads.left[:, :top].float()
@@ -106,14 +110,12 @@ def losses(
 def _read_chunk(left: Tensor, y: Tensor, ranks: Sequence[int], text: Text, rows: slice, found: Tensor) -> None:
     v, n = len(left), y.shape[1]
     z, spare = empty((v, n), torch.float32), empty((v, n), torch.float32)
-    labels, before = text.labels[rows][None], 0
+    labels = text.labels[rows][None]
     z.zero_() if text.bias is None else z.copy_(text.bias[:, None].expand(v, n))
-    for place, rank in enumerate(ranks):
+    for place, (before, rank) in enumerate(pairwise((0, *ranks))):
         z.addmm_(left[:, before:rank], y[before:rank])
-        before = rank
         logits = capped(z, text.cap)
-        own = logits.gather(0, labels)[0].double()
-        found[place, rows] = _log_sum(logits, spare) - own
+        found[place, rows] = _log_sum(logits, spare) - logits.gather(0, labels)[0].double()
 
 
 def capped(z: Tensor, cap: float | None) -> Tensor:
@@ -121,27 +123,25 @@ def capped(z: Tensor, cap: float | None) -> Tensor:
 
 
 def _log_sum(z: Tensor, spare: Tensor) -> Tensor:
-    """ln sum exp of each column. Its maximum is looked for only where the plain sum leaves the range of float32."""
+    """ln sum exp of each column. Its maximum is sought only where the plain sum leaves the range of float32."""
     sums = torch.exp(z, out=spare).sum(0)
-    bad = ~((sums > _LEAST_SUM) & (sums < _LARGEST_SUM))
-    logs = sums.double().log_()
+    bad, logs = ~((sums > 1e-20) & (sums < 1e30)), sums.double().log_()
     if bool(bad.any()):
         logs[bad] = torch.logsumexp(z[:, bad], 0).double()
     return logs
 
 
 def bounds(head: Tensor, heads: Nested, rank: int, moment: Tensor, mean_norm: float) -> CutBounds:
-    """Bounds of |L(W) - L(W')| for the head of `rank`.
+    """Bounds of |L(W) - L(W')| for the head of `rank`, on states of this `moment` and `mean_norm`.
 
-    A token's loss changes by at most max_jk |((W - W') x)_j - ((W - W') x)_k| <= sqrt(2) ||(W - W') x||_2: this holds
-    for any two heads, and with capped logits too, since the tanh brings logits no further apart.
-    `moment` and `mean_norm` are of the states whose loss is bounded.
+    A token's loss changes by at most max_jk |((W - W') x)_j - ((W - W') x)_k| <= sqrt(2) ||(W - W') x||_2, for any two
+    heads, and with capped logits too, since the tanh brings logits no further apart.
     """
     if rank == heads.left.shape[1]:
         return CutBounds(0.0, 0.0, 0.0)
     cut = head - heads.at(rank)
     values, vectors = torch.linalg.eigh(cut.T @ cut)
-    energy = float((vectors.T @ moment @ vectors).diagonal().clamp_min(0) @ values.clamp_min(0))
-    largest, total = max(float(values[-1]), 0.0), float(values.clamp_min(0).sum())
-    spectral, frobenius = (math.sqrt(2) * mean_norm * math.sqrt(square) for square in (largest, total))
+    values = values.clamp_min(0)
+    energy = float((vectors.T @ moment @ vectors).diagonal().clamp_min(0) @ values)
+    spectral, frobenius = (math.sqrt(2) * mean_norm * math.sqrt(square) for square in (values[-1], values.sum()))
     return CutBounds(spectral, frobenius, math.sqrt(2) * math.sqrt(energy))
