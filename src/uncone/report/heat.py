@@ -1,4 +1,4 @@
-"""A heat map as SVG text: one hue in twelve shades, told apart without seeing colour, and a tip for each column."""
+"""A heat map as SVG: one hue in twelve shades, told apart without seeing colour, and a tip for each column."""
 
 from itertools import pairwise
 
@@ -7,19 +7,16 @@ from uncone.records.text import number, typeset
 from uncone.report.markup import element, escape, typeset_text
 from uncone.report.svg import Axis, axes, frame, svg
 
-_SIZE = (400.0, 236.0)
-_SHADES = 12
-_LIGHTEST = 0.08
-_SCALE, _TOLD = 7.0, 5  # the width of a shade in the scale above the map; the numbers of a column in its tip
+_SIZE, _SHADES, _LIGHTEST = (400.0, 236.0), 12, 0.08
+_SCALE, _NAMED = 7.0, 5  # the width of a shade in the scale; the numbers of a column in its tip
 
 
 def draw_heat(chart: HeatMap, uid: str) -> str:
-    """The map with its scale. Cells of one shade are one path: thousands of them take few bytes."""
+    """Cells of one shade are one path, which takes few bytes."""
     if not chart.x or not chart.y:
         return svg(uid, chart.title, chart.caption, _SIZE, "")
     across, up = chart.edges(chart.x, log=chart.log_x), chart.edges(chart.y, log=chart.log_y)
-    logs = {"log_x": chart.log_x, "log_y": chart.log_y}
-    x, y = axes(_SIZE, (across[0], across[-1]), (up[0], up[-1]), **logs)
+    x, y = axes(_SIZE, (across[0], across[-1]), (up[0], up[-1]), log_x=chart.log_x, log_y=chart.log_y)
     low, high = chart.limits()
     shades = [""] * _SHADES
     for row, (bottom, top) in zip(chart.values, pairwise(up), strict=True):
@@ -45,12 +42,12 @@ def _column(chart: HeatMap, place: int, x: Axis, y: Axis) -> str:
     edges = chart.edges(chart.x, log=chart.log_x)
     left, right = x.at(edges[place]), x.at(edges[place + 1])
     last = len(chart.y) - 1
-    picked = sorted({round(last * part / (_TOLD - 1)) for part in range(_TOLD)})
+    picked = sorted({round(last * part / (_NAMED - 1)) for part in range(_NAMED)})
     known = ((chart.y[i], chart.values[i][place]) for i in picked)
-    told = ", ".join(f"{number(at)}: {number(value)}" for at, value in known if value is not None)
-    tip = element("title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {told or 'nothing known'}"))
-    size = {"width": max(0.0, right - left), "height": y.start - y.stop}
-    return element("rect", tip, class_="column", x=left, y=y.stop, **size)
+    values = ", ".join(f"{number(y)}: {number(value)}" for y, value in known if value is not None)
+    tip = element("title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {values or 'nothing known'}"))
+    width = max(0.0, right - left)
+    return element("rect", tip, class_="column", x=left, y=y.stop, width=width, height=y.start - y.stop)
 
 
 def _scale(chart: HeatMap, x: Axis, low: float, high: float) -> str:

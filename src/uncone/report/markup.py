@@ -1,4 +1,4 @@
-"""Building blocks of the page: every text goes through `escape`, so no text of a record becomes markup."""
+"""Building blocks of the page: no text of a record becomes markup, as `escape` sees to."""
 
 import html
 from functools import cache
@@ -15,17 +15,17 @@ def beside(name: str) -> str:
 
 
 def escape(text: object) -> str:
-    """`text` made visible and safe in element content and in quoted attributes."""
+    """Visible, and safe in element content and quoted attributes."""
     return html.escape(visible(str(text)), quote=True)
 
 
 def typeset_text(text: str) -> str:
-    """A text of ours or of the record with its numbers typeset, escaped."""
+    """Escaped, with its numbers typeset."""
     return html.escape(typeset(visible(text)), quote=True)
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """An element around markup; `class_` is `class`, `data_label` `data-label`; floats get one decimal."""
+    """`class_` is `class`, `data_label` `data-label`; floats get one decimal."""
     opened = name
     for key, value in attributes.items():
         if value is not None:

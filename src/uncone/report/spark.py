@@ -15,7 +15,7 @@ _WIDEST, _HIGHEST = 40, 8
 
 
 def spark_lines(figure: Figure, bars: str = BARS) -> list[str]:
-    """One line for each curve (or the bars) of the charts that have a place in a terminal."""
+    """For each curve (or the bars) of charts with a place in a terminal."""
     lines: list[str] = []
     for chart in figure.charts:
         if isinstance(chart, Chart | HeatMap) and chart.spark:
@@ -25,12 +25,11 @@ def spark_lines(figure: Figure, bars: str = BARS) -> list[str]:
 
 def _with_the_rest(bars: str, chart: Chart | HeatMap, left: str) -> list[str]:
     shades = SHADES if bars == BARS else ASCII_SHADES
-    lines = _lines(chart, bars) if isinstance(chart, Chart) else _shaded(chart, shades)
-    return [*lines, *filter(None, [left])]
+    return [*(_lines(chart, bars) if isinstance(chart, Chart) else _shaded(chart, shades)), *filter(None, [left])]
 
 
 def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:
-    """The map as at most eight lines of shades, the first of `y` at the foot, and what the shades stand for."""
+    """At most eight lines, the first of `y` at the foot, and what the shades stand for."""
     stride = math.ceil(len(chart.y) / _HIGHEST)
     places = range(0, len(chart.y), stride) if chart.y else range(0)
     limits, label = chart.limits(), chart.spark
@@ -48,7 +47,7 @@ def _lines(chart: Chart, bars: str) -> Iterator[str]:
     known = [value for values in scaled for value in values if value is not None]
     label, high = chart.spark, max(known, default=0.0)
     every = [value for curve in curves for value in curve.y if value is not None]
-    # what three digits do not tell apart is no shape
+    # equal in three digits
     is_flat = f"{min(every, default=0.0):.3g}" == f"{max(every, default=0.0):.3g}"
     for curve, values in zip(curves, scaled, strict=True):
         ends = [value for value in curve.y if value is not None]
@@ -60,7 +59,7 @@ def _lines(chart: Chart, bars: str) -> Iterator[str]:
 
 
 def sparkline(values: Sequence[float | None], bars: str = BARS, limits: tuple[float, float] | None = None) -> str:
-    """The values as one line of bars: neighbours are averaged to fit 40 characters, and gaps stay blank."""
+    """Neighbours are averaged to fit 40 characters, and gaps stay blank."""
     stride = math.ceil(len(values) / _WIDEST) if values else 1
     parts = [values[start : start + stride] for start in range(0, len(values), stride)]
     held = [[value for value in part if value is not None] for part in parts]

@@ -1,7 +1,8 @@
-"""A document in a terminal: text is made visible, encodable and free of markup before it gets there."""
+"""A document in a terminal: visible, encodable and free of markup."""
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from uncone.errors import needed
@@ -21,24 +22,22 @@ _STYLES |= {"better": "green", "worse": "red", "lead": "dim", "little": "dim", "
 
 
 def print_document(document: Document, console: "Console | None" = None) -> None:
-    """Print the document to `console`, by default standard output; `[red]` in it shows as it is written."""
+    """By default to standard output; `[red]` in it shows as it is written."""
     _Printer(console).blocks(document.blocks)
 
 
 def environment() -> dict[str, str]:
-    """The environment variables, without a COLUMNS that is no width for lines."""
+    """Without a COLUMNS that is no width for lines."""
     kept = dict(os.environ)
-    try:
-        is_usable = _LEAST_WIDTH <= int(kept.get("COLUMNS", _LEAST_WIDTH)) <= _MOST_WIDTH
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        del kept["COLUMNS"]
+    with suppress(ValueError):
+        if _LEAST_WIDTH <= int(kept.get("COLUMNS", _LEAST_WIDTH)) <= _MOST_WIDTH:
+            return kept
+    del kept["COLUMNS"]
     return kept
 
 
 class _Printer:
-    """The one way to the console. `indent` is set for the paragraphs of a card."""
+    """The one way to the console. `indent` is for the paragraphs of a card."""
 
     def __init__(self, console: "Console | None") -> None:
         rich = needed("rich.console", "printing a result needs rich, got none: pip install rich")
