@@ -13,8 +13,6 @@ from uncone.rows.open import split_part
 from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
-_STATE = ".part"
-
 
 def count(
     model: Model,
@@ -53,14 +51,12 @@ def count(
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     state = None
-    if save is not None and Path(save).suffix != ".npy":
-        told = Path(save).with_suffix(".npy")
-        raise InputError(
-            f"expected a name that ends in .npy for the counts (--save), got {os.fspath(save)}: say {told}"
-        )
     if save is not None:
+        if Path(save).suffix != ".npy":
+            came = f"got {os.fspath(save)}: say {Path(save).with_suffix('.npy')}"
+            raise InputError(f"expected a name that ends in .npy for the counts (--save), {came}")
         target = writable(save)
-        state = target.with_name(target.name + _STATE)
+        state = target.with_name(target.name + ".part")
         check_apart([target, state], [split_part(one)[0] for one in given])
         unused(save, overwrite=overwrite)
         writable(state)

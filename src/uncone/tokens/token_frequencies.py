@@ -1,4 +1,4 @@
-"""What the counts of a text say: in what law tokens occur, how many cover it, and which never do."""
+"""What the counts of a text say: the law of tokens, how many cover it, and which never occur."""
 
 from typing import Literal
 
@@ -49,8 +49,7 @@ def token_frequencies(of: Counted) -> TokenFrequencies:
 
 
 def _by_rank(unit: Literal["tokens", "words"], counts: Array, blocks: Array | None) -> RankFrequency:
-    # A sum of int64 may wrap.
-    total, different = int(counts.sum(dtype=np.float64)), int((counts > 0).sum())
+    total, different = int(counts.sum(dtype=np.float64)), int((counts > 0).sum())  # a sum of int64 may wrap
     return RankFrequency(unit, total, different, fit_zipf(counts, blocks), coverage(counts), *drawn_ranks(counts))
 
 
@@ -66,10 +65,9 @@ def _law(law: ZipfLaw) -> str:
     if value is None or gap is None:
         return f"Too little text to fit Zipf's law: {law.reason}."
     low, high = law.exponent.interval or (value, value)
-    told = number(value, digits=_DIGITS)
+    exponent = number(value, digits=_DIGITS)
     if high > low:
-        told += f" ({number(low, digits=_DIGITS)} to {number(high, digits=_DIGITS)})"
-    how = "closely" if gap <= CLOSE else "roughly"
+        exponent += f" ({number(low, digits=_DIGITS)} to {number(high, digits=_DIGITS)})"
     if gap > ROUGH:
-        return f"Tokens do not follow Zipf's law (nearest exponent {told})."
-    return f"Tokens follow Zipf's law {how}, with exponent {told}."
+        return f"Tokens do not follow Zipf's law (nearest exponent {exponent})."
+    return f"Tokens follow Zipf's law {'closely' if gap <= CLOSE else 'roughly'}, with exponent {exponent}."
