@@ -1,11 +1,10 @@
-"""The parts of a head's record on the tokens that no state makes the most likely, and on sets that states can set
-freely."""
+"""Tokens that no state makes the most likely, and sets that states can set freely."""
 
 from typing import Literal
 
 from uncone.records.blocks import Block, Cell, Folded, Table, Text
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.text import count, number, percent
 from uncone.records.token_text import shown_token
 
@@ -16,9 +15,8 @@ _MOST_SHOWN, _MOST_NAMED = 20, 3
 class UnreachableToken:
     """A token that no state makes the most likely, and the certificate.
 
-    The row of the token is the mean of the rows `others` by `weights`, which are positive and sum to 1. So for any
-    state the largest logit of `others` is at least the token's, but for at most `bound` standard deviations of all
-    logits.
+    Its row is the mean of the rows `others` by `weights`, which are positive and sum to 1. So for any state the largest
+    logit of `others` is at least the token's, but for at most `bound` standard deviations of all logits.
     """
 
     id: int  # id
@@ -57,19 +55,20 @@ class UnreachableTokens:
     definition: str = ""  # what was asked, in words
 
     def blocks(self) -> tuple[Block, ...]:
-        counts = (
-            ("can be the most likely", count(self.reachable)),
-            ("can never be the most likely", count(self.unreachable)),
-            ("of these beyond all rounding", count(self.exact)),
-            ("can only tie, as another row is equal", count(self.tied)),
-            ("undecided", count(self.undecided)),
-        )
+        counts = {
+            "can be the most likely": self.reachable,
+            "can never be the most likely": self.unreachable,
+            "of these beyond all rounding": self.exact,
+            "can only tie, as another row is equal": self.tied,
+            "undecided": self.undecided,
+        }
+        rows = ((words, count(n)) for words, n in counts.items())
         listed = tuple(map(_row, self.tokens[:_MOST_SHOWN]))
         columns = ("token", "id", "below a mixture of", "proof")
         return section(
             "Tokens that can never be predicted",
             Text(self.verdict, "lead"),
-            Table(("tokens", "number"), counts, ("number",)),
+            numbers(("tokens", "number"), rows),
             Table(columns, listed, ("id",), "The first" if self.unreachable > len(listed) else ""),
             Text(self.definition, "quiet"),
         )
@@ -86,15 +85,13 @@ def _row(token: UnreachableToken) -> tuple[str | Cell, ...]:
 
 
 def _name(text: str | None, place: int) -> str:
-    if place < 0:  # of records of earlier versions, in which the bias is one of the others
+    if place < 0:  # of earlier versions, in which the bias is one of the others
         return "a lower bias"
     return f"#{place}" if text is None else shown_token(text)
 
 
 @part
 class SettableSets:
-    """Of `sets` sets of `size` tokens so many are proven settable, proven not to be, and undecided."""
-
     kind: Literal["random", "top"]  # `random`, or `top` of the states of a text
     size: int  # tokens of a set
     sets: int  # asked
@@ -108,7 +105,7 @@ class SettableTokens:
     """How many tokens a state can put above all others with any probabilities among them.
 
     A set of tokens is settable if some direction has them level and above all other rows, and their rows are affinely
-    independent: then every distribution over them is reached by a state, to any precision.
+    independent: then a state reaches every distribution over them, to any precision.
     """
 
     verdict: str  # one sentence
@@ -121,18 +118,16 @@ class SettableTokens:
     definition: str = ""  # what was asked, in words
 
     def blocks(self) -> tuple[Block, ...]:
-        columns = ("tokens", "sets", "settable", "not", "undecided")
         kinds = {"random": "random tokens", "top": "most likely tokens of a state"}
-        rows = tuple(
-            (
-                f"{count(one.size)} {kinds[one.kind]}",
-                *map(count, (one.sets, one.settable, one.not_settable, one.undecided)),
-            )
-            for one in self.sizes
-        )
+
+        def row(one: SettableSets) -> tuple[str, ...]:
+            numbers = map(count, (one.sets, one.settable, one.not_settable, one.undecided))
+            return f"{count(one.size)} {kinds[one.kind]}", *numbers
+
+        columns = ("tokens", "sets", "settable", "not", "undecided")
         return section(
             "How many top tokens can be set freely",
             Text(self.verdict, "lead"),
-            Folded("By the size of the set", shown(Table(columns, rows, columns[1:]))),
+            Folded("By the size of the set", shown(numbers(columns, map(row, self.sizes)))),
             Text(self.definition, "quiet"),
         )
