@@ -16,31 +16,26 @@ _BUFFER_BYTES = 144 * 2**20  # for the logits of one chunk
 _FEWEST, _STEP, _SMALL, _ROWS = 160, 32, 64, 512
 _LEAST = 1e-30  # a smaller probability has lost digits in float32
 _LARGEST, _MOST_RAISED = 55, 126
-"""In float32 gradients are multiplied by a power of two, so that the largest is near 2^55: its square has room for sums
-over rows, and that of a number 1e38 times smaller is not 0. A higher power would take Adam's epsilon out of range."""
+"""Powers of two. In float32 the largest gradient is brought near 2^55: squares have room for sums over rows, and those of
+numbers 1e38 times smaller are not 0. Above 2^126 Adam's epsilon would leave the range."""
 
 
 @dataclass(frozen=True, eq=False)
 class GradientParts:
-    """Three matrices (V, D) whose sum is the gradient of the mean cross-entropy over N targets by the output rows, over
-    `unit`.
-
-    `pull` comes from the row's own targets, `frequent` and `rare` from all other targets that are frequent or rare.
-    `squares` (V, D) is the mean, over micro-batches weighted by their targets, of the squared gradient of each:
-    what Adam's second moment tends to at a fixed model, over the square of `unit`.
-    """
+    """Matrices (V, D) over `unit`; pull, frequent and rare sum to the gradient of the mean cross-entropy over N
+    targets. `pull` comes from the row's own targets. `squares` is the mean over micro-batches, weighted by targets, of
+    squared gradients over the square of `unit`: what Adam's second moment tends to at a fixed model."""
 
     pull: Tensor
     frequent: Tensor
     rare: Tensor
     squares: Tensor
     masses: Tensor  # (N, K) float64: the probability that each state gives to the rows of each bin
-    own: Tensor  # (N,) float64: the probability that each state gives to its own target
-    losses: Tensor  # (N,) float64: the cross-entropy of each target
+    own: Tensor  # (N,) float64: that of its own target
+    losses: Tensor  # (N,) float64: its cross-entropy
     unit: float = 1.0  # a power of two; 1 where states are float64
 
     def whole(self) -> Tensor:
-        """(V, D): the gradient."""
         return (self.pull + self.frequent + self.rare) * self.unit
 
 
@@ -54,21 +49,20 @@ def gradient_parts(
 ) -> GradientParts:
     """Split the gradient of the mean cross-entropy by each output row w_v by whose targets it comes from.
 
-    With p = softmax(z), z = cap tanh(u / cap), u = scale h . w + bias, c = dz/du and R the rare ids:
+    With p = softmax(z), z = cap tanh(u / cap), u = scale h . w + bias, c = dz/du (1 without a cap) and R the rare ids:
 
         dL/dw_v = scale / N (sum over i with y_i = v             of (p_iv - 1) c_iv h_i     pull, part (a)
                            + sum over i with y_i != v, not in R  of p_iv c_iv h_i           push, part (b)
                            + sum over i with y_i != v, in R      of p_iv c_iv h_i)          push, part (c)
 
-    These are the three parts of Yu et al. (2022) for a rare row, here for all rows. Without a cap c is 1. The memory is
-    a chunk of logits and six matrices (V, D); the work is two products of N x V x D.
+    These are the parts of Yu et al. (2022) for a rare row, here for all rows. The memory is a chunk of logits and six
+    matrices (V, D); the work is two products of N x V x D.
 
     Args:
-        states: from `states_of`; float64 states are computed in float64.
+        states: float64 states are computed in float64.
         rare: (V,) bool.
-        members: (V, K), 1 where a row is in a bin: whose probabilities are wanted.
+        members: (V, K), 1 where a row is in a bin whose `masses` are wanted.
         micro_batches: runs of targets, in their order, that `squares` is over.
-        progress: called with (step, done, in all).
 
     Raises:
         InputError: no target, a target outside of the head, or states or a head that are not finite.
@@ -88,11 +82,14 @@ class _Sweep:
         self._bias = None if states.bias is None else states.bias.to(self._dtype)[:, None]
         members = torch.zeros(self._v, 0) if members is None else members
         self._members = members.to(head.device, self._dtype).T.contiguous()
-        bytes_of_logits = self._v * self._dtype.itemsize
-        self._chunk = max(_FEWEST, _BUFFER_BYTES // bytes_of_logits // _STEP * _STEP - _STEP)
+        column = self._v * self._dtype.itemsize
+        self._chunk = max(_FEWEST, _BUFFER_BYTES // column // _STEP * _STEP - _STEP)
         self._chunk = min(self._chunk, -(-self._n // self._pieces))
-        needed = 6 * self._v * d * self._dtype.itemsize + 2 * self._chunk * bytes_of_logits
-        check_memory(needed, f"gradients of {self._v} rows and {d} columns", "use a machine with more")
+        check_memory(
+            (6 * d + 2 * self._chunk) * column,
+            f"gradients of {self._v} rows and {d} columns",
+            "use a machine with more",
+        )
         self._logits = self._zeros(_width(self._chunk) * self._v)
         self._parts = [self._zeros(self._v, d) for _ in range(4)]
         self._of_batch = [torch.empty_like(self._parts[0]) for _ in range(2)]
@@ -111,23 +108,21 @@ class _Sweep:
             if progress is not None:
                 progress("splitting the gradient", done, self._n)
         pull, frequent, rare, squares = self._parts
-        if not bool(torch.isfinite(squares.sum())):
-            raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
+        _check_finite(float(squares.sum()))
         return GradientParts(pull, frequent, rare, squares, self._masses, self._own, self._losses, self._unit)
 
     def _add_batch(self, batch: Tensor) -> None:
-        """Add one micro-batch: its pushes by products over chunks of targets of one kind, its pull row by row."""
+        """Pushes by products over chunks of targets of one kind, the pull row by row."""
         pull, *pushes, squares = self._parts
         of_rare = self._rare[self._states.labels[batch]]
         pulls, given = list[tuple[Tensor, Tensor]](), list[tuple[Tensor, Tensor]]()
         for kind, total, part in zip((False, True), pushes, self._of_batch, strict=True):
-            targets = batch[of_rare == kind]
-            for i, chunk in enumerate(torch.split(targets, self._chunk) if len(targets) else ()):
-                pulls.append(self._add_chunk(chunk, part, begun=i > 0))
-            if len(targets):
+            if len(targets := batch[of_rare == kind]):
+                chunks = enumerate(torch.split(targets, self._chunk))
+                pulls += [self._add_chunk(chunk, part, begun=i > 0) for i, chunk in chunks]
                 given.append((total, part))
         whole = given[0][1]
-        for rows in _slices(self._v):  # a block stays in the cache through all additions
+        for rows in _slices(self._v):  # which stay in the cache
             for total, part in given:
                 total[rows] += part[rows]
             if len(given) > 1:
@@ -135,11 +130,11 @@ class _Sweep:
         for labels, values in pulls:
             pull.index_add_(0, labels, values)
             whole.index_add_(0, labels, values)
-        # the gradient of the micro-batch's own mean is n / (its targets) times that
+        # the micro-batch's own mean is over its targets, not all
         squares.addcmul_(whole, whole, value=self._n / len(batch))
 
     def _add_chunk(self, chunk: Tensor, part: Tensor, *, begun: bool) -> tuple[Tensor, Tensor]:
-        """Write or add the push of a chunk of targets; the rows (n, D) of its pull, and whose they are."""
+        """Write or add the push of a chunk of targets; whose pull it has, and its rows (n, D)."""
         labels, h = self._states.labels[chunk], self._states.states[chunk].to(self._dtype)
         p, slope = self._probabilities(h)
         at = labels, torch.arange(len(chunk), device=labels.device)
@@ -157,7 +152,7 @@ class _Sweep:
         return labels, pulled[:, None] * h
 
     def _losses_of(self, h: Tensor, labels: Tensor, own: Tensor) -> Tensor:
-        """-ln p of each target; from its logits, in float64, where p leaves the range of its dtype."""
+        """-ln p; from logits in float64 where p leaves the range of its dtype."""
         losses = -own.double().log()
         lost = (own < _LEAST).nonzero()[:, 0]
         for few in torch.split(lost, _SMALL):
@@ -169,8 +164,7 @@ class _Sweep:
         return losses
 
     def _probabilities(self, h: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(V, n) probabilities of states (n, D), and the cap's slope there: a column a state, whose product is
-        faster."""
+        """(V, n) of states (n, D), and the cap's slope: a column for each state makes a faster product."""
         n, width, cap = len(h), _width(len(h)), self._states.cap
         columns = self._logits[: width * self._v].view(self._v, width)
         z, slope = columns[:, :n], None
@@ -186,20 +180,22 @@ class _Sweep:
 
 
 def _unit_of(states: States) -> float:
-    """The power of two over which the largest gradient is near 2^55 in float32."""
     largest = float(states.states.abs().max()) * abs(states.scale)
-    if not math.isfinite(largest):
-        raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
+    _check_finite(largest)
     return math.ldexp(1.0, -min(_LARGEST - math.frexp(largest)[1], _MOST_RAISED))
 
 
+def _check_finite(number: float) -> None:
+    if not math.isfinite(number):
+        raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
+
+
 def _width(n: int) -> int:
-    """Of n columns with padding, so that rows do not all begin on the same lines of a cache."""
+    """Of n columns, padded so that rows do not begin on the same lines of a cache."""
     return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP
 
 
 def check_targets(states: States, micro_batches: int) -> None:
-    """Raises InputError unless there are targets, all of them rows of the head."""
     n, v = len(states.labels), len(states.head)
     if n == 0 or micro_batches < 1:
         raise InputError(f"expected a target and a micro-batch, got {n} and {micro_batches}: give more text")
@@ -213,7 +209,6 @@ def _slices(v: int) -> Iterator[slice]:
 
 
 def row_blocks(parts: GradientParts) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-    """The rows of pull, frequent, rare and squares, block by block, so that what is done to a block stays in a
-    cache."""
-    for rows in _slices(len(parts.pull)):
-        yield rows, tuple(part[rows] for part in (parts.pull, parts.frequent, parts.rare, parts.squares))
+    """Of pull, frequent, rare and squares, in blocks that fit a cache."""
+    matrices = parts.pull, parts.frequent, parts.rare, parts.squares
+    return ((rows, tuple(part[rows] for part in matrices)) for rows in _slices(len(parts.pull)))

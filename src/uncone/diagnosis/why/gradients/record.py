@@ -1,11 +1,11 @@
-"""The part of a diagnosis on the gradient of a head's rows: what pulls them, what pushes them, and where to."""
+"""The part of a diagnosis on the gradient of a head's rows: what pulls and pushes them, and where to."""
 
 from collections.abc import Sequence
 from functools import partial
 
 from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Folded, Table, Text
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.text import count, number, optional, percent
 from uncone.records.tokens import Estimate
 
@@ -14,11 +14,9 @@ _COSINES = (-1.0, 1.0)
 
 @part
 class RowGradients:
-    """The gradients of the rows of one bin of ids, in nats by embedding unit.
-
-    The interval of `net` is the 95% interval around 0 for text which the model drew itself, put around the value. A
-    step against a gradient `toward` the mean state moves the row away.
-    """
+    """Of the rows of one bin, in nats by embedding unit. The interval of `net` is the 95% interval around 0 for text
+    which the model drew itself, put around the value. A step against a gradient `toward` the mean state moves the row
+    away."""
 
     name: str  # of the group, or the counts of the bin
     rows: int  # rows in it
@@ -41,13 +39,12 @@ class RowGradients:
 
     @property
     def pushed(self) -> float:
-        """Probability a target that the rows get from targets of other rows."""
         return self.pushed_by_frequent + self.pushed_by_rare
 
 
 @part
 class MeanDrift:
-    """The mean step of all rows: its norm over the mean norm of a step, and its cosines where it is not 0."""
+    """The mean step of all rows; its cosines where it is not 0."""
 
     optimiser: str  # its name
     share: float  # norm of the mean step over the mean norm of a step
@@ -57,7 +54,7 @@ class MeanDrift:
 
 @part
 class GradientLedger:
-    """The gradient of the mean cross-entropy by the output rows, split by whose targets it comes from."""
+    """Split by whose targets the gradient of an output row comes from."""
 
     # which part is largest on rare rows, whether they are in balance, and whether pushes have one direction
     verdict: str
@@ -81,7 +78,6 @@ class GradientLedger:
     notes: tuple[str, ...] = ()  # what is to be said about the counts
 
     def group(self, name: str) -> RowGradients | None:
-        """The group of this name, if there are such rows."""
         return next((group for group in self.groups if group.name == name), None)
 
     def blocks(self) -> tuple[Block, ...]:
@@ -110,10 +106,10 @@ class GradientLedger:
         )
 
     def _identity(self) -> str:
-        told = f"The gradients of all rows sum to {number(self.zero_sum, digits=2)} of the norms of their parts"
+        rest = ", and not to 0, as the logits are capped: the cap's slope differs from row to row."
         if self.is_zero_sum:
-            return f"{told}: 0 but for rounding, so that SGD on the head never moves the mean row."
-        return f"{told}, and not to 0, as the logits are capped: the cap's slope differs from row to row."
+            rest = ": 0 but for rounding, so that SGD on the head never moves the mean row."
+        return f"The gradients of all rows sum to {number(self.zero_sum, digits=2)} of the norms of their parts{rest}"
 
     def _reading(self) -> str:
         return (
@@ -127,18 +123,15 @@ class GradientLedger:
 
 
 def _norms(groups: Sequence[RowGradients]) -> Table:
-    columns = ("rows of", "rows", "targets", "norm", "pull", "by frequent", "by rare")
-
     def row(g: RowGradients) -> tuple[str, ...]:
         norms = map(_small, (g.norm, g.pull_norm, g.frequent_norm, g.rare_norm))
         return g.name, count(g.rows), count(g.targets), *norms
 
-    return Table(columns, tuple(map(row, groups)), columns[1:])
+    columns = ("rows of", "rows", "targets", "norm", "pull", "by frequent", "by rare")
+    return numbers(columns, map(row, groups))
 
 
 def _budgets(groups: Sequence[RowGradients]) -> Table:
-    columns = ("rows of", "pulled, %", "pushed, %", "of it by rare", "net, %")
-
     def row(g: RowGradients) -> tuple[str | Cell, ...]:
         by_rare = percent(g.pushed_by_rare / g.pushed, precise=True) if g.pushed else "-"
         low, high = g.net.interval or (None, None)
@@ -146,28 +139,27 @@ def _budgets(groups: Sequence[RowGradients]) -> Table:
         net = "-" if g.net.value is None else Cell(number(100 * g.net.value), reach)
         return g.name, number(100 * g.pulled), number(100 * g.pushed), by_rare, net
 
-    return Table(columns, tuple(map(row, groups)), columns[1:])
+    columns = ("rows of", "pulled, %", "pushed, %", "of it by rare", "net, %")
+    return numbers(columns, map(row, groups))
 
 
 def _directions(groups: Sequence[RowGradients]) -> Table:
-    columns = ("rows of", "cosine", "of pushes", "along mean state", "cosine with it", "SGD", "Adam", "coupled Adam")
-
     def row(g: RowGradients) -> tuple[str, ...]:
         cosine, of_pushes, toward = (optional(value, _COSINES) for value in (g.cosine, g.push_cosine, g.toward))
         along = optional(g.along, shown=partial(percent, precise=True))
         return g.name, cosine, of_pushes, along, toward, *map(_small, (g.sgd, g.adam, g.coupled_adam))
 
-    return Table(columns, tuple(map(row, groups)), columns[1:])
+    columns = ("rows of", "cosine", "of pushes", "along mean state", "cosine with it", "SGD", "Adam", "coupled Adam")
+    return numbers(columns, map(row, groups))
 
 
 def _drifts(drifts: Sequence[MeanDrift]) -> Table:
-    columns = ("mean drift under", "of a step's norm", "cosine with minus mean state", "cosine with mean row")
-
     def row(drift: MeanDrift) -> tuple[str, ...]:
         away = None if drift.to_mean_state is None else -drift.to_mean_state
         return drift.optimiser, _small(drift.share), optional(away, _COSINES), optional(drift.to_mean_row, _COSINES)
 
-    return Table(columns, tuple(map(row, drifts)), columns[1:])
+    columns = ("mean drift under", "of a step's norm", "cosine with minus mean state", "cosine with mean row")
+    return numbers(columns, map(row, drifts))
 
 
 def _small(value: float) -> str:
@@ -180,19 +172,17 @@ def _charts(bins: Sequence[RowGradients]) -> tuple[Chart, ...]:
         return ()
     x, targets = tuple(group.targets / group.rows for group in kept), "targets a row in this text"
 
-    def curve(name: str, style: str, field: str, *, is_norm: bool) -> Curve:
+    def curve(name: str, style: str, field: str) -> Curve:
         values = (getattr(group, field) for group in kept)
+        is_norm = field.endswith("norm")
         return Curve(name, x, tuple(None if is_norm and value <= 0 else value for value in values), style, dots=True)
 
     norms = (
-        curve("pull", "raw", "pull_norm", is_norm=True),
-        curve("push of frequent targets", "centred", "frequent_norm", is_norm=True),
-        curve("push of rare targets", "even", "rare_norm", is_norm=True),
+        curve("pull", "raw", "pull_norm"),
+        curve("push of frequent targets", "centred", "frequent_norm"),
+        curve("push of rare targets", "even", "rare_norm"),
     )
-    cosines = (
-        curve("gradients", "raw", "cosine", is_norm=False),
-        curve("pushes", "centred", "push_cosine", is_norm=False),
-    )
+    cosines = curve("gradients", "raw", "cosine"), curve("pushes", "centred", "push_cosine")
     parts = "Pull, push of frequent targets, push of rare targets."
     within = "Mean cosine between rows of a bin: of gradients and of pushes alone."
     titles = (("gradient norms", "Parts of the gradient"), ("gradient cosines", "Directions of the gradient"))
