@@ -57,10 +57,10 @@ def diagnose(
             empty, no UTF-8, or of a model without a tokenizer.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
-    others = {"reach": reach or None, "tokens": None if tokens == MOST_TOKENS else tokens}
-    of_text = {"resume": resume, "device": device, "dtype": dtype} | others
+    limit = None if tokens == MOST_TOKENS else tokens
+    of_text = {"resume": resume, "device": device, "dtype": dtype, "reach": reach or None, "tokens": limit}
     given = next((name for name, value in of_text.items() if value is not None), None)
-    if text is None and given is not None:
+    if text is None and given:
         raise InputError(f"expected --text with --{given}, got none: name a text to run the model on")
     if progress is not None:
         progress("opening", 0, 0)

@@ -1,4 +1,4 @@
-"""Where a reading stands among published readings of the same measure, taken of matrices of the same kind."""
+"""Where a reading stands among known ones of the same measure and kind of matrix."""
 
 from uncone.records.brief import part
 from uncone.records.text import counted, listing, number, title, visible
@@ -9,7 +9,7 @@ _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 @part
 class Placed:
-    """How many known readings lie below a reading, above it, and too near to tell apart at the digits published."""
+    """The known readings below a reading, above it, and too near to tell apart at the digits published."""
 
     measure: str  # the measure, as the table of known readings names it
     whom: str  # one of the matrices compared with: `untied head`
@@ -31,13 +31,12 @@ class Placed:
 
     @property
     def named(self) -> str:
-        """The sentence behind the name and the reading: `Mean shift 0.62: higher than 7 of 9 ...`."""
         ends = dict.fromkeys(number(end) for end in self.ends or ())
         return f"{title(self.measure)} {' to '.join(ends)}: {self.sentence}"
 
     @property
     def about(self) -> str:
-        """How the reading differs from that of the same name beside it; empty where it does not."""
+        """How it differs from the reading of the same name."""
         if self.measure != "partition_isotropy_one_sign":
             return ""
         return (
@@ -47,12 +46,11 @@ class Placed:
 
     @property
     def total(self) -> int:
-        """The known readings compared with."""
         return self.below + self.equal + self.above
 
     @property
     def sentence(self) -> str:
-        """The place in words, without a full stop.
+        """Without a full stop.
 
         >>> Placed("mean_shift", "untied head", below=2, equal=1, above=27).sentence
         'lower than 27 of 30 known untied heads, as low as 1'
@@ -79,6 +77,6 @@ class Placed:
     def _sizes(self) -> str:
         if self.smallest is None or self.largest is None:
             return ""
-        size, unit = next((one for one in _UNITS if self.largest >= one[0]), (1, ""))
+        size, unit = next((unit for unit in _UNITS if self.largest >= unit[0]), (1, ""))
         ends = dict.fromkeys(number(end / size, digits=2) for end in (self.smallest, self.largest))
         return " ".join(filter(None, ("of", " to ".join(ends), unit, "parameters")))

@@ -1,4 +1,4 @@
-"""The part of a diagnosis on texts: why rows and states lie as they do."""
+"""Why rows and states lie as they do, by texts."""
 
 from uncone.diagnosis.why.direction.record import NegativeDirection
 from uncone.diagnosis.why.gradients.record import GradientLedger
@@ -28,5 +28,5 @@ class Explanation:
     def blocks(self) -> tuple[Block, ...]:
         frequencies = () if self.frequencies is None else beneath("Frequency of tokens", self.frequencies.blocks())
         parts = (self.layers, self.direction, self.gradients, self.margins, self.unreachable, self.settable)
-        told = tuple(part.blocks() for part in parts if part is not None)
-        return section("Why", Bullets(self.clauses, "lead"), frequencies, *told, Bullets(self.notes), level=2)
+        of_parts = (part.blocks() for part in parts if part is not None)
+        return section("Why", Bullets(self.clauses, "lead"), frequencies, *of_parts, Bullets(self.notes), level=2)
