@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -72,12 +73,12 @@ def gradient_parts(
 
 class _Sweep:
     def __init__(self, states: States, rare: Tensor, members: Tensor | None, micro_batches: int) -> None:
-        head, labels = states.head, states.labels
-        self._n, (self._v, d) = len(labels), head.shape
+        head = states.head
+        self._n, (self._v, d) = len(states.labels), head.shape
         check_targets(states, micro_batches)
         self._states, self._rare = states, rare.to(head.device)
         self._dtype = torch.promote_types(states.states.dtype, torch.float32)
-        self._unit = 1.0 if self._dtype == torch.float64 else _unit_of(states)
+        unit = 1.0 if self._dtype == torch.float64 else _unit_of(states)
         self._head, self._pieces = head.to(self._dtype), min(micro_batches, self._n)
         self._bias = None if states.bias is None else states.bias.to(self._dtype)[:, None]
         members = torch.zeros(self._v, 0) if members is None else members
@@ -85,19 +86,15 @@ class _Sweep:
         column = self._v * self._dtype.itemsize
         self._chunk = max(_FEWEST, _BUFFER_BYTES // column // _STEP * _STEP - _STEP)
         self._chunk = min(self._chunk, -(-self._n // self._pieces))
-        check_memory(
-            (6 * d + 2 * self._chunk) * column,
-            f"gradients of {self._v} rows and {d} columns",
-            "use a machine with more",
-        )
-        self._logits = self._zeros(_width(self._chunk) * self._v)
-        self._parts = [self._zeros(self._v, d) for _ in range(4)]
-        self._of_batch = [torch.empty_like(self._parts[0]) for _ in range(2)]
-        self._masses = torch.zeros(self._n, len(self._members), dtype=torch.float64, device=head.device)
-        self._own, self._losses = torch.zeros(2, self._n, dtype=torch.float64, device=head.device)
-
-    def _zeros(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=self._dtype, device=self._states.head.device)
+        what, advice = f"gradients of {self._v} rows and {d} columns", "use a machine with more"
+        check_memory((6 * d + 2 * self._chunk) * column, what, advice)
+        zeros = partial(torch.zeros, dtype=self._dtype, device=head.device)
+        self._logits = zeros(_width(self._chunk) * self._v)
+        pull, frequent, of_rare, squares = (zeros(self._v, d) for _ in range(4))
+        wide = partial(zeros, dtype=torch.float64)
+        masses, (own, losses) = wide(self._n, len(self._members)), wide(2, self._n)
+        self._parts = GradientParts(pull, frequent, of_rare, squares, masses, own, losses, unit)
+        self._of_batch = [torch.empty_like(self._parts.pull) for _ in range(2)]
 
     @torch.no_grad()
     def run(self, progress: Progress | None) -> GradientParts:
@@ -105,15 +102,14 @@ class _Sweep:
         for batch in torch.tensor_split(places, self._pieces):
             self._add_batch(batch)
             done += len(batch)
-            if progress is not None:
+            if progress:
                 progress("splitting the gradient", done, self._n)
-        pull, frequent, rare, squares = self._parts
-        _check_finite(float(squares.sum()))
-        return GradientParts(pull, frequent, rare, squares, self._masses, self._own, self._losses, self._unit)
+        _check_finite(float(self._parts.squares.sum()))
+        return self._parts
 
     def _add_batch(self, batch: Tensor) -> None:
         """Pushes by products over chunks of targets of one kind, the pull row by row."""
-        pull, *pushes, squares = self._parts
+        pushes = (self._parts.frequent, self._parts.rare)
         of_rare = self._rare[self._states.labels[batch]]
         pulls, given = list[tuple[Tensor, Tensor]](), list[tuple[Tensor, Tensor]]()
         for kind, total, part in zip((False, True), pushes, self._of_batch, strict=True):
@@ -128,10 +124,10 @@ class _Sweep:
             if len(given) > 1:
                 whole[rows] += given[1][1][rows]
         for labels, values in pulls:
-            pull.index_add_(0, labels, values)
+            self._parts.pull.index_add_(0, labels, values)
             whole.index_add_(0, labels, values)
         # the micro-batch's own mean is over its targets, not all
-        squares.addcmul_(whole, whole, value=self._n / len(batch))
+        self._parts.squares.addcmul_(whole, whole, value=self._n / len(batch))
 
     def _add_chunk(self, chunk: Tensor, part: Tensor, *, begun: bool) -> tuple[Tensor, Tensor]:
         """Write or add the push of a chunk of targets; whose pull it has, and its rows (n, D)."""
@@ -139,26 +135,24 @@ class _Sweep:
         p, slope = self._probabilities(h)
         at = labels, torch.arange(len(chunk), device=labels.device)
         own = p[at]
-        self._own[chunk] = own.double()
-        self._losses[chunk] = self._losses_of(h, labels, own)
-        self._masses[chunk] = (self._members @ p).T.double()
+        self._parts.own[chunk] = own.double()
+        self._parts.losses[chunk] = self._losses_of(h, labels, own)
+        self._parts.masses[chunk] = (self._members @ p).T.double()
         pulled = own - 1
         p[at] = 0
         if slope is not None:
             pulled = pulled * slope[at]
             p.mul_(slope)
-        h = h / self._unit * (self._states.scale / self._n)
+        h = h / self._parts.unit * (self._states.scale / self._n)
         part.addmm_(p, h, beta=float(begun)) if begun else torch.mm(p, h, out=part)
         return labels, pulled[:, None] * h
 
     def _losses_of(self, h: Tensor, labels: Tensor, own: Tensor) -> Tensor:
         """-ln p; from logits in float64 where p leaves the range of its dtype."""
-        losses = -own.double().log()
-        lost = (own < _LEAST).nonzero()[:, 0]
-        for few in torch.split(lost, _SMALL):
+        losses, cap = -own.double().log(), self._states.cap
+        for few in torch.split((own < _LEAST).nonzero()[:, 0], _SMALL):
             z = (self._head @ (h[few] * self._states.scale).T).T.double()
             z = z if self._bias is None else z + self._bias.T
-            cap = self._states.cap
             z = z if cap is None else cap * torch.tanh(z / cap)
             losses[few] = z.logsumexp(1) - z.gather(1, labels[few, None])[:, 0]
         return losses

@@ -48,7 +48,7 @@ def gradient_ledger(
     ranked by it (Yu et al.); ids without a count are a group of their own, and rare as targets. Medium targets count as
     frequent.
 
-    Of n rows with gradients g_v of unit directions u_v the mean cosine over pairs is (|sum u_v|^2 - n) / (n (n - 1)).
+    Of n rows with gradients of unit directions u_v the mean cosine over pairs is (|sum u_v|^2 - n) / (n (n - 1)).
     Without a cap the gradients of all rows sum to 0, as softmax - onehot does: SGD keeps the mean row. Adam divides
     each row's m by its own root of v, so its steps need not sum to 0; coupled Adam (Stollenwerk and Stollenwerk 2025)
     divides by the root of the mean of v over rows, and keeps it again. m and v are the means over micro-batches of g
@@ -57,7 +57,7 @@ def gradient_ledger(
     Args:
         states: from `states_of`.
         counts: (V,) or a file, how often each id occurs where the model was trained; by default in this text.
-        counted_in: where counts that are given come from, as the record words it.
+        counted_in: where given counts come from, as the record words it.
         micro_batches: runs of targets that stand for the steps of an optimiser.
         progress: called with (step, done, in all).
 
@@ -70,13 +70,12 @@ def gradient_ledger(
     """
     check_targets(states, micro_batches)
     cut = _Cut.of(states, counts, counted_in)
-    members = torch.from_numpy(np.concatenate([cut.groups, cut.bins], axis=1)).to(states.head.device)
-    parts = gradient_parts(states, cut.rare, members=members, micro_batches=micro_batches, progress=progress)
-    sums = _Sums(parts, states, members)
-    rows = _rows_of(parts, states, cut, members, sums)
+    parts = gradient_parts(states, cut.rare, members=cut.members, micro_batches=micro_batches, progress=progress)
+    sums = _Sums(parts, states, cut.members)
+    rows = _rows_of(parts, states, cut, sums)
     if not rows[0].norm > 0:
         raise UndefinedMeasure("the gradient of every row is 0: the model is certain of every target")
-    k, head, hidden = cut.groups.shape[1], states.head.double(), states.states.double()
+    k, head, hidden = cut.groups, states.head.double(), states.states.double()
     mean_row, labels = head.mean(0), states.labels.to(cut.rare.device)
     return GradientLedger(
         verdict=_verdict(rows[:k]),
@@ -102,11 +101,11 @@ def gradient_ledger(
 
 @dataclass(frozen=True, eq=False)
 class _Cut:
-    """(V, K) memberships in groups by count, the first of all rows, and in decades."""
+    """Rows in groups by count, the first of all rows, and in decades."""
 
-    groups: Array
-    bins: Array
-    names: list[str]  # of both
+    members: Tensor  # (V, K)
+    groups: int  # the others are decades
+    names: list[str]
     rare: Tensor
     definition: str
     notes: tuple[str, ...] = ()
@@ -130,8 +129,9 @@ class _Cut:
             f"By count {source}, of the ids that have one: frequent the first {FREQUENT_SHARE:.0%}, rare the last "
             f"{RARE_SHARE:.0%} (Yu et al. 2022); {NEVER}: a count of 0."
         )
-        with_all = np.concatenate([np.ones((v, 1), np.float32), groups], axis=1)
-        return cls(with_all, bins, ["all", *names, *named], torch.from_numpy(of_group >= 2), definition, notes)
+        all_ = torch.from_numpy(np.concatenate([np.ones((v, 1), np.float32), groups, bins], axis=1))
+        members, rare = all_.to(states.head.device), torch.from_numpy(of_group >= 2)
+        return cls(members, 1 + len(names), ["all", *names, *named], rare, definition, notes)
 
 
 def _one_hot(place: Array, names: list[str]) -> tuple[Array, list[str]]:
@@ -188,24 +188,21 @@ class _Sums:
         return _share(self.steps[0].norm(), self._size)
 
     def pair_cosine(self, which: int, bin_: int) -> float | None:
-        n = self.read(bin_)[("gradients", "pushes")[which]]
-        if n < 2:
-            return None
-        return min(1.0, (float(self.units[which, bin_] @ self.units[which, bin_]) - n) / (n * (n - 1)))
+        n, total = self.read(bin_)[("gradients", "pushes")[which]], self.units[which, bin_]
+        return None if n < 2 else min(1.0, (float(total @ total) - n) / (n * (n - 1)))
 
     def drifts(self, mean_row: Tensor) -> tuple[MeanDrift, ...]:
         found = list[MeanDrift]()
-        for i, name in enumerate(_OPTIMISERS):
-            share = _share(self.steps[i].norm(), self.step_norms[i])
+        for name, step, norm in zip(_OPTIMISERS, self.steps, self.step_norms, strict=True):
             is_zero = self.zero_sum() <= ZERO and name != "Adam"
-            to_state, to_row = (None if is_zero else _cosine(self.steps[i], to) for to in (self.direction, mean_row))
-            found.append(MeanDrift(name, share, to_state, to_row))
+            cosines = (None if is_zero else _cosine(step, to) for to in (self.direction, mean_row))
+            found.append(MeanDrift(name, _share(step.norm(), norm), *cosines))
         return tuple(found)
 
 
-def _rows_of(parts: GradientParts, states: States, cut: _Cut, members: Tensor, sums: _Sums) -> list[RowGradients]:
+def _rows_of(parts: GradientParts, states: States, cut: _Cut, sums: _Sums) -> list[RowGradients]:
     labels, n, own = states.labels, len(states.labels), parts.own[:, None]
-    of_target = members.to(labels.device)[labels].double()
+    of_target = cut.members.to(labels.device)[labels].double()
     is_rare = cut.rare.to(labels.device)[labels, None].double()
     pushed = parts.masses - of_target * own  # a state's mass in the bin, but for its own target's
     budgets = [(one * share).sum(0) for one, share in ((of_target, 1 - own), (pushed, 1 - is_rare), (pushed, is_rare))]
@@ -228,7 +225,7 @@ def _rows_of(parts: GradientParts, states: States, cut: _Cut, members: Tensor, s
 
 def _verdict(groups: list[RowGradients]) -> str:
     """The largest part for rare rows, whether it is balanced, and whether it has one direction."""
-    named = {group.name: group for group in groups}
+    named = {one.name: one for one in groups}
     rows = named.get("rare") or named.get(NEVER) or groups[0]
     whose = {"rare": "rare tokens", NEVER: "tokens without a count"}.get(rows.name, "all tokens")
     parts = {
@@ -237,8 +234,8 @@ def _verdict(groups: list[RowGradients]) -> str:
         "the push of rare targets (part c)": rows.rare_norm,
     }
     largest = max(parts, key=lambda name: parts[name])
-    smaller = {name: norm for name, norm in parts.items() if name != largest and norm > 0}
-    others = [f"{number(parts[largest] / norm, digits=2)} times {name}" for name, norm in smaller.items()]
+    most = parts.pop(largest)
+    others = [f"{number(most / norm, digits=2)} times {name}" for name, norm in parts.items() if norm > 0]
     beside = f", {' and '.join(others)} by mean norm" if others else ""
     part = f"Of the gradient of the {count(rows.rows)} rows of {whose} {largest} is the largest part{beside}."
     return f"{part} {_balance(rows)} {_direction(rows)}"

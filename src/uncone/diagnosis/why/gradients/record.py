@@ -10,6 +10,7 @@ from uncone.records.text import count, number, optional, percent
 from uncone.records.tokens import Estimate
 
 _COSINES = (-1.0, 1.0)
+_DRIFT = ("mean drift under", "of a step's norm", "cosine with minus mean state", "cosine with mean row")
 
 
 @part
@@ -90,7 +91,7 @@ class GradientLedger:
             Figure("Gradients by frequency", _charts(self.bins)),
             Text(self._means()),
             Text(self._identity()),
-            _drifts(self.drifts),
+            numbers(_DRIFT, map(_drift, self.drifts)),
             Folded("Directions and steps of each group", shown(_directions(self.groups))),
             Folded("By count", shown(_norms(self.bins), _budgets(self.bins), _directions(self.bins))),
             Text(self._reading(), "quiet"),
@@ -123,12 +124,11 @@ class GradientLedger:
 
 
 def _norms(groups: Sequence[RowGradients]) -> Table:
-    def row(g: RowGradients) -> tuple[str, ...]:
-        norms = map(_small, (g.norm, g.pull_norm, g.frequent_norm, g.rare_norm))
-        return g.name, count(g.rows), count(g.targets), *norms
-
-    columns = ("rows of", "rows", "targets", "norm", "pull", "by frequent", "by rare")
-    return numbers(columns, map(row, groups))
+    rows = (
+        (g.name, count(g.rows), count(g.targets), *map(_small, (g.norm, g.pull_norm, g.frequent_norm, g.rare_norm)))
+        for g in groups
+    )
+    return numbers(("rows of", "rows", "targets", "norm", "pull", "by frequent", "by rare"), rows)
 
 
 def _budgets(groups: Sequence[RowGradients]) -> Table:
@@ -145,21 +145,17 @@ def _budgets(groups: Sequence[RowGradients]) -> Table:
 
 def _directions(groups: Sequence[RowGradients]) -> Table:
     def row(g: RowGradients) -> tuple[str, ...]:
-        cosine, of_pushes, toward = (optional(value, _COSINES) for value in (g.cosine, g.push_cosine, g.toward))
+        *cosines, toward = (optional(value, _COSINES) for value in (g.cosine, g.push_cosine, g.toward))
         along = optional(g.along, shown=partial(percent, precise=True))
-        return g.name, cosine, of_pushes, along, toward, *map(_small, (g.sgd, g.adam, g.coupled_adam))
+        return g.name, *cosines, along, toward, *map(_small, (g.sgd, g.adam, g.coupled_adam))
 
     columns = ("rows of", "cosine", "of pushes", "along mean state", "cosine with it", "SGD", "Adam", "coupled Adam")
     return numbers(columns, map(row, groups))
 
 
-def _drifts(drifts: Sequence[MeanDrift]) -> Table:
-    def row(drift: MeanDrift) -> tuple[str, ...]:
-        away = None if drift.to_mean_state is None else -drift.to_mean_state
-        return drift.optimiser, _small(drift.share), optional(away, _COSINES), optional(drift.to_mean_row, _COSINES)
-
-    columns = ("mean drift under", "of a step's norm", "cosine with minus mean state", "cosine with mean row")
-    return numbers(columns, map(row, drifts))
+def _drift(of: MeanDrift) -> tuple[str, ...]:
+    away = None if of.to_mean_state is None else -of.to_mean_state
+    return of.optimiser, _small(of.share), optional(away, _COSINES), optional(of.to_mean_row, _COSINES)
 
 
 def _small(value: float) -> str:
@@ -167,13 +163,13 @@ def _small(value: float) -> str:
 
 
 def _charts(bins: Sequence[RowGradients]) -> tuple[Chart, ...]:
-    kept = [group for group in bins if group.targets > 0]
+    kept = [one for one in bins if one.targets > 0]
     if len(kept) < 2:
         return ()
-    x, targets = tuple(group.targets / group.rows for group in kept), "targets a row in this text"
+    x, targets = tuple(one.targets / one.rows for one in kept), "targets a row in this text"
 
     def curve(name: str, style: str, field: str) -> Curve:
-        values = (getattr(group, field) for group in kept)
+        values = (getattr(one, field) for one in kept)
         is_norm = field.endswith("norm")
         return Curve(name, x, tuple(None if is_norm and value <= 0 else value for value in values), style, dots=True)
 
@@ -185,8 +181,9 @@ def _charts(bins: Sequence[RowGradients]) -> tuple[Chart, ...]:
     cosines = curve("gradients", "raw", "cosine"), curve("pushes", "centred", "push_cosine")
     parts = "Pull, push of frequent targets, push of rare targets."
     within = "Mean cosine between rows of a bin: of gradients and of pushes alone."
-    titles = (("gradient norms", "Parts of the gradient"), ("gradient cosines", "Directions of the gradient"))
+    first = ("gradient norms", "Parts of the gradient", targets, "mean norm", norms)
+    second = ("gradient cosines", "Directions of the gradient", targets, "mean cosine", cosines)
     return (
-        Chart(*titles[0], targets, "mean norm", norms, log_x=True, log_y=True, caption=parts, spark="pull"),
-        Chart(*titles[1], targets, "mean cosine", cosines, log_x=True, caption=within, spark="gradients"),
+        Chart(*first, log_x=True, log_y=True, caption=parts, spark="pull"),
+        Chart(*second, log_x=True, caption=within, spark="gradients"),
     )
