@@ -12,7 +12,7 @@ shortened, and these do not decide what a standard deviation is.
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -134,9 +134,8 @@ class HeadSpace:
     def heights(self, directions: Array, *, double: bool) -> tuple[Array, Array]:
         """(n, V) of rows along directions (n, d), which are float32 numbers unless `double`; and how far rounding moves
         that of a row of length 1 (n,)."""
-        d, n = self.rows.shape[1], len(directions)
-        kind = np.float64 if double else np.float32
-        found = np.empty((n, len(self.rows)), kind)
+        d, kind = self.rows.shape[1], np.float64 if double else np.float32
+        found = np.empty((len(directions), len(self.rows)), kind)
         step = max(1, _AT_ONCE // d) if double else len(self.rows)
         for at in range(0, len(self.rows), step):
             part = self.rows[at : at + step].astype(kind, copy=False)
@@ -179,11 +178,11 @@ class _Question:
     own: Array
     level: Array | None  # (m - 1, d) orthonormal, whitened: along these the rows stay level
     stiff: float  # how far rows move for each unit by which `own` is not level
+    direction: Array
+    double: bool
     hull: Hull | None = None
-    double: bool = False
     steps: int = 0
     is_over: bool = False  # 0 is in the hull
-    direction: Array = field(default_factory=lambda: np.zeros(0))
 
 
 def seek(
@@ -210,7 +209,7 @@ def seek(
     most = most_steps or 10 * len(space.mean) + 100
     together = max(1, min(_MOST_TOGETHER, _AT_ONCE // len(space.rows)))
     waiting, active, done = deque(sets), list[_Question](), 0
-    work = Work(float("inf")) if work is None else work
+    work = work or Work(float("inf"))
     while waiting or active:
         if work.is_over:
             yield from (Answer(tuple(map(int, own)), "undecided") for own in (*(q.own for q in active), *waiting))
@@ -231,10 +230,11 @@ def seek(
                 else:
                     yield _ended(space, q)
         _take(space, takes)
-        work.left -= sum(_work(space, q) for q in active)
+        for q in active:  # a product with all rows, the nearest point of a hull, and the rest
+            work.left -= _A_STEP + (1 + q.double) * space.rows.size + (len(q.hull.places) ** 3 if q.hull else 0)
         done += len(active) - len(still)
         active = still
-        if progress is not None:
+        if progress:
             progress(done, len(sets))
 
 
@@ -247,17 +247,12 @@ def blocks(head: Array, bias: Array | None = None, shares: Array | None = None) 
         yield block if shares is None else block * shares[at : at + step, None]
 
 
-def _work(space: HeadSpace, q: _Question) -> float:
-    """Of one step: a product with all rows, the nearest point of a hull, and the rest."""
-    return float(_A_STEP + (1 + q.double) * space.rows.size + (0 if q.hull is None else len(q.hull.places) ** 3))
-
-
 def _asked(space: HeadSpace, sets: Sequence[Sequence[int]]) -> list[_Question]:
     """Each with its first direction: its own mean row, whitened twice."""
     if not sets:
         return []
-    questions, first, tiny = list[_Question](), np.array([one[0] for one in sets]), np.finfo(np.float64).tiny
-    starts = (space.taken(first) - space.mean) @ space.whitener
+    questions, tiny = list[_Question](), np.finfo(np.float64).tiny
+    starts = (space.taken(np.array([one[0] for one in sets])) - space.mean) @ space.whitener
     for own, start in zip(sets, starts, strict=True):
         places, level, stiff = np.array(own), None, 0.0
         if len(places) > 1:
@@ -265,18 +260,15 @@ def _asked(space: HeadSpace, sets: Sequence[Sequence[int]]) -> list[_Question]:
             least = float(np.linalg.svd(differences, compute_uv=False)[-1])
             stiff = 2 * float(space.lengths.max()) * np.sqrt(len(places) - 1) / max(least, tiny)
             level = np.linalg.qr((differences @ space.whitener).T)[0].T
-        question = _Question(places, level, stiff, double=space.rows.dtype != np.float32)
-        question.direction = _levelled(question, start)
-        questions.append(question)
+        questions.append(_Question(places, level, stiff, _levelled(level, start), space.rows.dtype != np.float32))
     directions = np.stack([q.direction for q in questions])
     directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), tiny)
-    for question, direction in zip(questions, directions @ space.whitener, strict=True):
-        question.direction = direction
+    for q, direction in zip(questions, directions @ space.whitener, strict=True):
+        q.direction = direction
     return questions
 
 
-def _levelled(question: _Question, point: Array) -> Array:
-    level = question.level
+def _levelled(level: Array | None, point: Array) -> Array:
     return point if level is None else np.asarray(point - (point @ level.T) @ level)
 
 
@@ -311,7 +303,7 @@ def _looked(
 def _goes_on(q: _Question, rival: int | None, most: int) -> bool:
     """A search that float32 cannot lead goes on in float64."""
     q.steps += 1
-    is_stuck = rival is None or (q.hull is not None and rival in q.hull.places)
+    is_stuck = rival is None or bool(q.hull and rival in q.hull.places)
     if q.is_over or q.steps > most or (is_stuck and q.double):
         return False
     q.double = q.double or is_stuck
@@ -320,15 +312,15 @@ def _goes_on(q: _Question, rival: int | None, most: int) -> bool:
 
 def _take(space: HeadSpace, takes: Sequence[tuple[_Question, int]]) -> None:
     """Take rivals into the hulls, and turn to the points that are nearest to 0 then."""
-    takes = [(q, rival) for q, rival in takes if q.hull is None or rival not in q.hull.places]
+    takes = [(q, rival) for q, rival in takes if not q.hull or rival not in q.hull.places]
     if not takes:
         return
     first, rivals = np.array([(q.own[0], rival) for q, rival in takes]).T
     points, hulls = space.differences(first, rivals) @ space.whitener, list[Hull]()
     for (q, rival), point in zip(takes, points, strict=True):
-        new = _levelled(q, space.up if rival == _UP and space.up is not None else point)
+        new = _levelled(q.level, space.up if rival == _UP and space.up is not None else point)
         size = float(np.linalg.norm(new))
-        if q.hull is None:
+        if not q.hull:
             q.hull = Hull(new, rival, size)
         else:
             q.hull.largest = max(q.hull.largest, size)
@@ -343,17 +335,17 @@ def _take(space: HeadSpace, takes: Sequence[tuple[_Question, int]]) -> None:
 
 def _ended(space: HeadSpace, q: _Question) -> Answer:
     """What the hull proves where no direction was found."""
-    own, hull = tuple(map(int, q.own)), q.hull
-    open_ = Answer(own, "undecided", steps=q.steps)
-    if hull is None:
+    hull = q.hull
+    open_ = Answer(tuple(map(int, q.own)), "undecided", steps=q.steps)
+    if not hull:
         return open_
     d, eps = len(space.mean), float(np.finfo(np.float64).eps)
     rivals, real = np.array(hull.places), np.array(hull.places) != _UP
     longest = float(space.lengths[q.own[0]] + (space.lengths * space.shares)[rivals[real]].max(initial=0))
     rounding = (len(rivals) + 2 * d + 3) * eps * (longest * space.stretch + hull.largest)
-    if len(own) == 1 and space.is_lossless:
+    if len(q.own) == 1 and space.is_lossless:
         # an equal row with a bias that is not smaller: differences of equal numbers are exact
-        gaps = space.taken(np.full(real.sum(), own[0])) - space.taken(rivals[real])
+        gaps = space.taken(np.full(real.sum(), q.own[0])) - space.taken(rivals[real])
         wide = space.rows.shape[1]
         beaten = rivals[real][~gaps[:, :wide].any(1) & ~(gaps[:, wide:] > 0).any(1)].tolist()[:1]
         if beaten:
@@ -365,7 +357,7 @@ def _ended(space: HeadSpace, q: _Question) -> Answer:
         return open_
     bound = (float(np.linalg.norm(hull.weights @ hull.kept)) + rounding) / whole
     points = space.differences(np.full(len(rivals), q.own[0]), rivals)
-    exact = len(own) == 1 and holds_zero(points, float(np.linalg.norm(points, axis=1).max()))
+    exact = len(q.own) == 1 and holds_zero(points, float(np.linalg.norm(points, axis=1).max()))
     status: Status = "hidden" if exact or bound <= EPSILON else "undecided"
     found = replace(open_, status=status, bound=bound, exact=exact, is_lower=not real.all())
     return replace(found, places=tuple(rivals[real].tolist()), weights=tuple((weights / whole).tolist()))

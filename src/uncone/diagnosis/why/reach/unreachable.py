@@ -73,8 +73,8 @@ def unreachable_tokens(
     text = rows[:0] if states is None else checked_states(states, rows.shape[1])
     seen, n = _seen(rows, offsets, text, scale), len(text)
     status = np.array([one.status for one in answers] or ["exposed"])
-    hidden, are_copies = status == "hidden", np.bincount(copies) > 1
-    tied = np.flatnonzero((are_copies & (status == "exposed"))[copies])
+    hidden, exposed, are_copies = status == "hidden", status == "exposed", np.bincount(copies) > 1
+    tied = np.flatnonzero((are_copies & exposed)[copies])
     undecided = np.flatnonzero((status == "undecided")[copies])
     exact = np.array([one.exact for one in answers] or [False])
     listed = np.flatnonzero(hidden[copies])[:most_listed].tolist()
@@ -85,7 +85,7 @@ def unreachable_tokens(
         vocabulary=v,
         dimensions=d,
         biased=is_biased,
-        reachable=int((~are_copies & (status == "exposed")).sum()),
+        reachable=int((~are_copies & exposed).sum()),
         unreachable=unreachable,
         exact=never,
         tied=len(tied),
@@ -127,9 +127,7 @@ def distinct(rows: Array, bias: Array | None) -> tuple[Array, Array]:
             keys[i] = np.void(blake2b(row.tobytes() + numbers[i].tobytes(), digest_size=16).digest())
     _, first, which = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return first[order], place[which.ravel()]
+    return first[order], np.argsort(order)[which.ravel()]
 
 
 def checked_states(states: Any, d: int) -> Array:
@@ -181,7 +179,7 @@ def _definition(is_biased: bool, states: int, seen: int) -> str:
     tokens = counted(seen, "token was", "tokens were")
     on_text = f" On the text {tokens} the most likely one for one of {counted(states, 'state')}."
     return (
-        "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable if "
-        "a mixture of other rows has a logit at least as large for every "
-        f"state{', biases included' if is_biased else ''}.{on_text if states else ''}"
+        "Any vector counts as a state: the layers before the head may reach fewer tokens. A token is unreachable if a "
+        "mixture of other rows has a logit at least as large for every "
+        f"state{', biases included' * is_biased}.{on_text * bool(states)}"
     )
