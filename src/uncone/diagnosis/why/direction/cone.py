@@ -66,7 +66,7 @@ def separate(
     hull = Hull(points[first], first, float(norms.max()))
     best, steps, done, noise = hull.x, 0, False, 4 * float(np.finfo(points.dtype).eps)
     while not done and steps < most:
-        if progress is not None:
+        if progress:
             progress(steps, most)
         size = float(np.linalg.norm(hull.x))
         if size <= _NOTHING * hull.largest:
@@ -107,19 +107,18 @@ def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
         raise InputError(f"expected gain and bias (d,), got shapes {gain.shape} and {bias.shape}: pass one norm's")
     if not (np.isfinite(gain).all() and np.isfinite(bias).all()):
         raise InputError("expected finite gains and biases, got NaN or inf: the model is damaged")
-    fixed = np.where(gain == 0, bias, 0.0)
+    fixed, direction = np.where(gain == 0, bias, 0.0), np.zeros_like(gain)
     place = int(np.abs(fixed).argmax())
     if fixed[place] != 0:
-        direction = np.zeros_like(gain)
         direction[place] = -math.copysign(1.0, fixed[place])
         return direction, abs(float(fixed[place]))
     if not (least := float(np.abs(gain).min())):
-        return np.zeros_like(gain), 0.0
+        return direction, 0.0
     inverse = least / gain  # at most 1: a tiny gain makes no infinity
     height, length = float(np.sum(bias * inverse)), float(np.linalg.norm(inverse))
     # outputs are float32
     if abs(height) <= _ROUNDING * float(np.sum(np.abs(inverse) * (np.abs(gain) + np.abs(bias)))):
-        return np.zeros_like(gain), 0.0
+        return direction, 0.0
     return -math.copysign(1.0, height) * inverse / length, abs(height) / length
 
 

@@ -16,7 +16,8 @@ from uncone.arguments import finite_number, shown, whole_number
 from uncone.diagnosis.why.direction.cone import EPSILON, Separation, layer_norm_direction, separate, separation_chance
 from uncone.diagnosis.why.direction.record import AvoidedCloud, NegativeDirection, NormDirection
 from uncone.diagnosis.why.reach.faces import blocks
-from uncone.errors import InputError, UndefinedMeasure
+from uncone.errors import InputError
+from uncone.measure.reading import read
 from uncone.moments import Moments
 from uncone.records.text import count, counted, number, percent
 from uncone.roles import Progress
@@ -33,9 +34,9 @@ _LARGEST = 1e150  # whose square is a float
 _FEWEST, _BLOCKS, _PER_DIMENSION, _SMALL, _MOST_KEPT = 20, 20, 8, 4_000_000, 4096
 _DEFINITION = (
     "A direction v is avoided if <v, h> < 0 for every state h; its margin is the least -<v, h> over the mean norm of "
-    'the states, and "at most" bounds that of any direction. The search sees half of the text\'s windows and the rest '
-    "is held out. Random signs: each state times +1 or -1. Without their mean states have no such direction, as 0 is "
-    "their mean. Unit length: the margin is a cosine."
+    'states, and "at most" bounds that of any direction. The search sees half of the text\'s windows, and the rest is '
+    "held out. Random signs: each state times +1 or -1. Unit length: the margin is a cosine. Without their mean states "
+    "have no such direction."
 )
 
 
@@ -89,9 +90,9 @@ def uniformly_negative_direction(
         heights = _heights(rest, found.direction)
         violations, least = int((heights >= 0).sum()), -float(heights.max())
         both = _again(searched, rest, heights, margin) if violations else None
-    proof = found if both is None else both[1]
+    proof = both[1] if both else found
     if violations or not len(rest):  # nothing is known to hold on states that the search did not see
-        exists = None if proof.exists is not False else False
+        exists = False if proof.exists is False else None
     own = None if norm is None else _norm_direction(_gain_and_bias(norm), states, found.mean_norm)
     if own and not own.violations and not exists:  # true of any text, if it is of these states
         direction = layer_norm_direction(*_gain_and_bias(norm))[0]
@@ -102,7 +103,7 @@ def uniformly_negative_direction(
             proof, both = found, None
     clouds = (
         _cloud("all that were searched", len(searched), found),
-        *(() if both is None else (_cloud("and held-out ones that do not avoid it", *both),)),
+        *((_cloud("and held-out ones that do not avoid it", *both),) if both else ()),
         *_nulls(searched, margin, seed, progress),
     )
     cosine, crossing = _mean_state(states, found.direction)
@@ -119,7 +120,7 @@ def uniformly_negative_direction(
         held_out=len(rest) if found.exists else 0,
         violations=violations,
         held_out_margin=None if least is None or not found.mean_norm else least / found.mean_norm,
-        effective_rank=_effective_rank(searched),
+        effective_rank=read("", measure.effective_rank, Moments.of(searched, unit_first=False)).value,
         chance=separation_chance(*searched.shape),
         cosine_to_mean=cosine if found.exists else None,
         mean_violations=crossing,
@@ -150,15 +151,13 @@ def _gain_and_bias(norm: Any) -> tuple[Array, Array]:
 
 def _split(states: Array, held_out: Any, windows: Any, seed: int, most: int) -> tuple[Array, Array]:
     """By windows, since the states of one are alike."""
-    n = len(states)
-    random = np.random.default_rng(seed)
+    n, random = len(states), np.random.default_rng(seed)
     if held_out is not None:
         rest = as_numbers(held_out)
         if rest.ndim != 2 or rest.shape[1] != states.shape[1]:
             expected = f"expected held-out states (M, {states.shape[1]})"
             raise InputError(f"{expected}, got shape {rest.shape}: pass states of one model")
-        chosen = np.sort(random.choice(n, min(n, most), replace=False))
-        return states[chosen], rest
+        return states[np.sort(random.choice(n, min(n, most), replace=False))], rest
     stretches = np.arange(n) * min(_BLOCKS, n) // n
     of = stretches if windows is None else as_floats(windows, "windows")
     if not np.isfinite(of).all() or of.shape != (n,):
@@ -168,20 +167,18 @@ def _split(states: Array, held_out: Any, windows: Any, seed: int, most: int) -> 
         of, names = stretches, random.permutation(np.unique(stretches))
     if n < _FEWEST:
         return states[:most], states[:0]
-    sizes = np.cumsum([int((of == name).sum()) for name in names[: len(names) // 2]])
-    taken = max(1, int(np.searchsorted(sizes, most, side="right")))
-    mask = np.isin(of, names[:taken])
+    sizes = np.cumsum([(of == name).sum() for name in names[: len(names) // 2]])
+    mask = np.isin(of, names[: max(1, int(np.searchsorted(sizes, most, side="right")))])
     return states[mask][:most], states[~mask]
 
 
 def _decided(points: Array, epsilon: float, tick: Callable[[int, int], None] | None = None) -> Separation:
     """`separate`, first for some points: where these leave no direction, all leave none."""
-    n, d = points.shape
-    few = _PER_DIMENSION * d
+    n, few = len(points), _PER_DIMENSION * points.shape[1]
     if n > 2 * few:
-        some = separate(points[np.linspace(0, n - 1, few).astype(int)], epsilon=epsilon, progress=tick)
-        if some.exists is False:
-            return some
+        found = separate(points[np.linspace(0, n - 1, few).astype(int)], epsilon=epsilon, progress=tick)
+        if found.exists is False:
+            return found
     found = separate(points, epsilon=epsilon, progress=tick)
     return found if found.exists is not None or points.size > _SMALL else _programmed(points, found, epsilon)
 
@@ -192,25 +189,20 @@ def _programmed(points: Array, found: Separation, epsilon: float) -> Separation:
         from scipy.optimize import linprog
     except ImportError:
         return found
-    n, d = points.shape
-    x = points.astype(np.float64) / (found.mean_norm or 1.0)
-    answer = linprog(
-        np.append(np.zeros(d), -1.0),
-        A_ub=np.column_stack([x, np.ones(n)]),
-        b_ub=np.zeros(n),
-        bounds=[(-1, 1)] * d + [(None, 1)],
-    )
+    (n, d), unit = points.shape, found.mean_norm or 1.0
+    x, bounds = points.astype(np.float64) / unit, [(-1, 1)] * d + [(None, 1)]
+    aim = np.append(np.zeros(d), -1.0)
+    answer = linprog(aim, A_ub=np.column_stack([x, np.ones(n)]), b_ub=np.zeros(n), bounds=bounds)
     if answer.status != 0:
         return found
     v, weights = answer.x[:d], np.maximum(-answer.ineqlin.marginals, 0)
     length, total = float(np.linalg.norm(v)), float(weights.sum())
-    top = float(np.linalg.norm(x, axis=1).max())
-    rounding = (n + d + 3) * float(np.finfo(np.float64).eps) * top
+    rounding = (n + d + 3) * float(np.finfo(np.float64).eps) * float(np.linalg.norm(x, axis=1).max())
     margin = -float((x @ v).max()) / length - rounding if length else -np.inf
     bound = float(np.linalg.norm(weights @ x)) / total + rounding if total else np.inf
     if margin > 0:
         return replace(found, exists=True, direction=v / length, margin=margin * found.mean_norm)
-    if bound < min(epsilon, found.bound / (found.mean_norm or 1.0)):
+    if bound < min(epsilon, found.bound / unit):
         support = np.flatnonzero(weights)
         found = replace(found, support=support, weights=weights[support] / total)
         return replace(found, exists=False, bound=bound * found.mean_norm)
@@ -229,9 +221,9 @@ def _heights(points: Array, direction: Array) -> Array:
 
 
 def _cloud(name: str, n: int, found: Separation, remark: str = "") -> AvoidedCloud:
-    share = found.mean_norm or 1.0
-    margin = found.margin / share if np.isfinite(found.margin) else None
-    return AvoidedCloud(name, n, found.exists, margin, found.bound / share, found.is_inside, remark)
+    unit = found.mean_norm or 1.0
+    margin = found.margin / unit if np.isfinite(found.margin) else None
+    return AvoidedCloud(name, n, found.exists, margin, found.bound / unit, found.is_inside, remark)
 
 
 def _nulls(points: Array, epsilon: float, seed: int, progress: Progress | None) -> tuple[AvoidedCloud, ...]:
@@ -248,7 +240,7 @@ def _nulls(points: Array, epsilon: float, seed: int, progress: Progress | None) 
     ][: 2 if usual.all() else 3]
     found = []
     for i, (name, make, remark) in enumerate(makes):
-        if progress is not None:
+        if progress:
             progress(f"states: {name}", i, len(makes))
         cloud = make()
         found.append(_cloud(name, len(cloud), _decided(cloud, epsilon), remark))
@@ -271,14 +263,14 @@ def _norm_direction(norm: tuple[Array, Array], states: Array, mean_norm: float) 
 
 def _of_norm_alone(norm: tuple[Array, Array], epsilon: float) -> NegativeDirection:
     """Without states; the mean norm is that of entries of square 1 before the gain."""
-    gain, bias = norm
-    direction, margin = layer_norm_direction(gain, bias)
-    size = float(np.sqrt(np.square(gain).sum() + np.square(bias).sum()))
-    exists, share = True if margin else None, margin / (size or 1.0)
-    own = NormDirection(margin, share, float(np.abs(gain).min())) if margin else None
+    (direction, margin), gain = layer_norm_direction(*norm), norm[0]
+    size = float(np.sqrt(np.square(norm).sum(1).sum()))
     definition = "From gain and bias alone: <1 / gain, h> is sum(bias / gain) for every output h of a LayerNorm."
-    result = NegativeDirection("", exists, epsilon, 0, len(gain), size, norm=own, definition=definition)
-    result = replace(result, margin=share, direction=_kept(direction)) if margin else result
+    result = NegativeDirection("", None, epsilon, 0, len(gain), size, definition=definition)
+    if margin:
+        share = margin / (size or 1.0)
+        own = NormDirection(margin, share, float(np.abs(gain).min()))
+        result = replace(result, exists=True, margin=share, norm=own, direction=_kept(direction))
     return replace(result, verdict=_verdict(result))
 
 
@@ -288,13 +280,6 @@ def _mean_state(states: Array, direction: Array) -> tuple[float | None, float | 
     if not (size := float(np.linalg.norm(mean))):
         return None, None
     return -float(mean @ direction) / size, float((_heights(states, mean) <= 0).mean())
-
-
-def _effective_rank(points: Array) -> float | None:
-    try:
-        return measure.effective_rank(Moments.of(points, unit_first=False)).value
-    except UndefinedMeasure:
-        return None
 
 
 def _kept(direction: Array) -> tuple[float, ...]:
@@ -311,7 +296,7 @@ def _verdict(found: NegativeDirection) -> str:
             return f"Every output of this norm avoids one direction, whatever the text, by {by} of the mean norm{thin}."
         others = f", and so do all of {held}" if found.held_out else "; no states were held out"
         text = f"All of {states} avoid one direction, by {by} of their mean norm{thin}{others}."
-        if found.chance > LIKELY and (found.norm is None or found.norm.violations):
+        if found.chance > LIKELY and (not found.norm or found.norm.violations):
             chance = number(found.chance, limits=(0, 1))
             text += f" As many random points do so with a probability of {chance}: it says little of the model."
         return text + own
@@ -326,10 +311,7 @@ def _verdict(found: NegativeDirection) -> str:
         share = percent(found.violations / found.held_out, precise=True)
         return f"Undecided: {states} avoid one direction, but {share} of {held} do not.{own}"
     if not found.n:
-        return (
-            "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: whether states avoid one "
-            "is a question to a text."
-        )
+        return "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: only a text decides."
     if found.margin is not None and not found.held_out:
         return f"Undecided: {states} avoid one direction, but too few to hold some out."
     most = f"up to {number(found.bound or 0)} of the mean norm may exist"

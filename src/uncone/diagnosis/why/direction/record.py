@@ -91,7 +91,7 @@ class NegativeDirection:
         if self.mean_violations is not None:
             away = "states that minus the mean state does not lead away from"
             yield away, percent(self.mean_violations, precise=True)
-        if (norm := self.norm) is not None:
+        if norm := self.norm:
             yield "margin of the norm's own direction", f"{number(norm.share)} of the mean norm"
             if norm.states:
                 yield "states that violate the norm's own", f"{count(norm.violations)} of {count(norm.states)}"
