@@ -17,8 +17,8 @@ Kind = Literal["vectors", "table", "head", "tensor"]
 _SIMILAR = "For similarities of tokens take a repaired copy of the table; the model itself keeps its own."
 _TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
 _SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
-_NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: until then these may look untrained."
-_GIANT = "Look at these rows, and leave them out or make them again: each moves every mean."
+_NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: until then they may look untrained."
+_GIANT = "Leave these rows out or make them again: each moves every mean."
 _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     "common_direction_drift": {
         "vectors": f"Subtract the mean row, from queries and documents alike. {_SEEN}",
@@ -34,21 +34,21 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     "low_effective_rank": {
         "vectors": f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
         "table": _SIMILAR,
-        "head": "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: train "
-        "on, or with another width.",
+        "head": "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: train on, "
+        "or with another width.",
     },
     "low_logit_rank": {
         "head": "No edit of the head's rows brings back directions that head and states together do not use: train on, "
         "or with another width. What a smaller head would cost tells `uncone saturation head`."
     },
     "degenerate_tail": {
-        "vectors": "Do not trust similarities of these rows: make them anew, or leave them out.",
+        "vectors": "Do not trust similarities of these rows: make them anew or leave them out.",
         "table": f"Do not trust similarities of these rows. {_TRAIN_ON}",
         "head": f"{_NEW_ROWS} {_TRAIN_ON}",
     },
     "near_copies": {
         "vectors": "Look at some of these rows: one topic, or one text many times?",
-        "tokens": "Try some of these tokens in a prompt before use, and do not trust their similarities.",
+        "tokens": "Try some of these tokens in a prompt before use; do not trust their similarities.",
     },
     "under_trained_tokens": {
         "vectors": "Leave these rows out, or make them from more texts.",
@@ -60,8 +60,8 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
         "head": "Give rows of added tokens values before training on.",
     },
     "equal_rows": {
-        "vectors": "The same text twice, or a fallback for texts that failed: look at the first.",
-        "tokens": "Rows of added tokens that were set to one value: give them their own.",
+        "vectors": "One text twice, or a fallback for texts that failed: look at the first.",
+        "tokens": "Rows of added tokens were set to one value: give them their own.",
     },
     "giant_rows": {"vectors": _GIANT, "tokens": _GIANT},
     "nonfinite_rows": {
@@ -132,9 +132,9 @@ class Advice:
 def advice_for(spec: Any, name: str, editable: bool) -> Advice:
     """`editable`: `repair_tokens` takes the model of `spec`."""
     opened = open_spec(spec) if isinstance(spec, str | os.PathLike) else None
-    other: Kind = "vectors" if opened is None or not opened.is_model else "tensor"
+    other: Kind = "tensor" if opened and opened.is_model else "vectors"
     kind: Kind = "head" if name == "head" else "table" if name == "input" else other
-    if opened is None:
+    if not opened:
         return Advice(kind)
     text, part = path_in_commands(opened.spec), opened.part
     if visible(text) != text:  # characters that are not what they look like

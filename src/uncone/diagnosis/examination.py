@@ -53,6 +53,7 @@ class Examination:
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
         self.counts, self._notes = counts_of(self.counts, rows)
         self._tokens = TokenReader(rows, self.role, self.counts)
+        self._tell: Progress = self.progress or (lambda *_: None)
 
     @on_one_thread
     def run(self) -> Subject:
@@ -74,13 +75,13 @@ class Examination:
         uniformity = self._read_all(tuple(one for one in MEASURES if one[0] == "uniformity"), m)
         pairs = measure.PairSums.of(m)
         m.unit_second = None  # read; the decomposition wants its memory
-        if raw is not None:
+        if raw:
             without_effect = (*without_effect, self._partition(self.rows, raw))
             raw = None
         if m.n > 1:
             m.spectrum(centered=True)
         measurements = self._read_all(OF_A_HEAD if self._head else MEASURES, m, *uniformity)
-        spectrum, picture = self._see(m) if seen is None else seen
+        spectrum, picture = seen or self._see(m)
         tick = self._tick("looking for untrained rows")
         by_frequency, untrained = self._tokens.read(rows, m, pairs, tick, common=common)
         coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
@@ -92,7 +93,7 @@ class Examination:
             measurements = tuple(replace(one, centered=True) for one in measurements)
         if self.logits:
             measurements += (rank_of_logits(self.logits),)
-        lengths, found = norms.record(), untrained is not None and bool(untrained.found)
+        lengths, found = norms.record(), bool(untrained and untrained.found)
         if self.role not in ("head", "table"):  # the head decides for a tied table
             found = self.role == "tied table" and groups.reserved_by_name
         are_unit = Lengths(lengths.mean, lengths.smallest, lengths.largest).is_unit
@@ -167,7 +168,7 @@ class Examination:
             zeros = norms == 0
             profile.update(norms, ids)
             self._tokens.update(block, norms)
-            if raw is None:
+            if not raw:
                 odd_rows.add_rows(start, block, zeros, named)
             else:
                 zeros = np.zeros_like(zeros) if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
@@ -178,7 +179,7 @@ class Examination:
             special.update(block, is_reserved.astype(np.int64) - 1)
             del block
         (of_reserved,) = special.finish()
-        if raw is not None:
+        if raw:
             moments.take_products(raw, raw.mean().astype(rows.widened).astype(np.float64))
         groups = []
         for k, (m, *shared) in enumerate(zip(bins.finish(), in_bin.tolist(), directed.tolist(), strict=True)):
@@ -195,7 +196,7 @@ class Examination:
         return read("partition_isotropy", of_rows, m)
 
     def _by_count(self, rows: Rows, m: Moments) -> FrequencyBins | None:
-        if (bins := self._tokens.bins) is None:
+        if not (bins := self._tokens.bins):
             return None
         whose = "the head's mean row before it was subtracted" if self._head else "the mean row"
         common = f"The common direction is that of {whose}; distances along it are in mean norms."
@@ -204,16 +205,12 @@ class Examination:
     def _read_all(
         self, measures: tuple[tuple[str, Measure], ...], m: Moments, *known: Measurement
     ) -> tuple[Measurement, ...]:
-        if self.progress is not None:
-            self.progress(f"{self.name}: finding eigenvalues", 0, 0)
+        self._tell(f"{self.name}: finding eigenvalues", 0, 0)
         done = {one.name: one for one in known}
         return tuple(done.get(name) or read(name, of, m) for name, of in measures)
 
     def _tick(self, doing: str) -> Callable[[int], None]:
-        progress, total = self.progress, self.rows.shape[0]
-        if progress is None:
-            return lambda done: None
-        return lambda done: progress(f"{self.name}: {doing}", done, total)
+        return lambda done: self._tell(f"{self.name}: {doing}", done, self.rows.shape[0])
 
 
 def _marked(indices: Array, first: int, count: int) -> Array:
@@ -226,11 +223,9 @@ def _marked(indices: Array, first: int, count: int) -> Array:
 
 def _bin_size_for(n: int) -> int:
     """1, 2 or 5 times a power of ten: a tenth of few rows, else 1,000 or more, for at most 200 bins."""
-    size, step = (1, 0) if n < 10 * 1000 else (1000, 0)
-    while n > (MOST_BINS if size >= 1000 else FEWEST_BINS) * size:
-        size = size * 5 // 2 if step % 3 == 1 else size * 2
-        step += 1
-    return size
+    least, most = (1, FEWEST_BINS) if n < 10_000 else (1000, MOST_BINS)
+    sizes = (least * int(digit + "0" * zeros) for zeros in range(20) for digit in "125")
+    return next(size for size in sizes if n <= most * size)
 
 
 def _group(
@@ -240,6 +235,6 @@ def _group(
     mean = m.mean_norm()
     spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
     cosine, to_reserved = read("mean_cosine", measure.mean_cosine, m).value, None
-    if of is not None:
+    if of:
         to_reserved = read("cosine_between", partial(measure.cosine_between, shared=directed), of, m).value
     return Group(name, start, stop, m.n, m.zero_rows, mean, spread, cosine, to_reserved, reserved_rows)

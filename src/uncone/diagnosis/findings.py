@@ -34,9 +34,9 @@ TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures 
 _OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}
 _RANK, _ISOSCORE = "effective rank {:.1f} of {d}", "IsoScore {:.3g}"
 _ODD = {
-    "zero": "zero: at no angle to any row{in_a_head}.",
-    "equal": "equal to an earlier row: nothing tells them apart.",
-    "giant": "at least ten times as long as the median row, which decides inner products and means.",
+    "zero": "zero: at no angle to any row",
+    "equal": "equal to an earlier row: nothing tells them apart",
+    "giant": "at least ten times as long as the median row, which decides inner products and means",
 }
 
 
@@ -92,16 +92,16 @@ def _told(values: Values, **words: str) -> tuple[str, ...]:
     return tuple(
         f"{text.format(float(m), percent=percent(float(m)), d=m.d)} (isotropic: {_number(m.reference)})"
         for name, text in words.items()
-        if (m := values.get(name)) is not None
+        if (m := values.get(name))
     )
 
 
 def _drift(values: Values) -> Iterator[Finding]:
     cosine = values.get("mean_cosine")
-    if cosine is None or float(cosine) < DRIFT + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / cosine.n:
+    if not cosine or float(cosine) < DRIFT + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / cosine.n:
         return
     partition = values.get("partition_isotropy")
-    if partition is not None and partition.warnings:  # rows too short to say anything
+    if partition and partition.warnings:  # rows too short to say anything
         values = {name: m for name, m in values.items() if m is not partition}
     evidence = _told(
         values,
@@ -124,7 +124,7 @@ def _rogue(values: Values) -> Iterator[Finding]:
     carried = {"rogue_dimensions": "mean cosine"} if cosine and float(cosine) >= ROGUE_COSINE else {}
     for name, total in (carried | {"dominant_dimension": "variance"}).items():
         share = values.get(name)
-        if share is not None and _carries(share):
+        if share and _carries(share):
             shares[name], details = float(share), share.details
             dimension = details["dimensions"][0] if total == "mean cosine" else details["dimension"]
             even = f"(even spread: {_number(share.reference)})"
@@ -138,7 +138,7 @@ def _rogue(values: Values) -> Iterator[Finding]:
 def _direction(values: Values) -> Iterator[Finding]:
     """One direction of the centred rows, where no feature, tail or lost rank explains it."""
     share = values.get("anisotropy_1")
-    if share is not None and _carries(share):
+    if share and _carries(share):
         summary = "One direction dominates: similarities are decided by it, also when the mean row is subtracted."
         evidence = _told(values, anisotropy_1="it carries {percent} of the variance")
         of = ("anisotropy_1",)
@@ -152,7 +152,7 @@ def _carries(share: Measurement) -> bool:
 
 def _rank(values: Values) -> Iterator[Finding]:
     rank = values.get("effective_rank")
-    if rank is None or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
+    if not rank or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
         return
     yield Finding(
         "low_effective_rank",
@@ -184,17 +184,14 @@ def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> It
     for one in odd:
         evidence, share = _listed(one), one.n / rows
         if one.reserved and one.n:
-            evidence += (f"{counted(one.reserved, 'more row')} of that kind {_is(one.reserved)} reserved",)
-        usual = {"zero": PADDING_ROWS if advice.is_of_tokens else 0, "equal": MANY * rows, "giant": 0}
-        bad: Level = "severe" if share > TAIL_SHARE else "warning" if one.n > usual[one.kind] else "note"
-        which = f"{'About ' if one.sampled > 1 else ''}{counted(one.n, 'row')} {_is(one.n)}"
-        in_a_head = ", and always of logit 0 in a head" if advice.is_of_tokens else ""
-        summary = f"{which if one.n else 'Reserved rows are'} {_ODD[one.kind].format(in_a_head=in_a_head)}"
+            more = f"{counted(one.reserved, 'more row')} of that kind"
+            evidence += (f"{more} {plural(one.reserved, 'is', 'are')} reserved",)
+        usual = {"zero": PADDING_ROWS * advice.is_of_tokens, "equal": MANY * rows}.get(one.kind, 0)
+        bad: Level = "severe" if share > TAIL_SHARE else "warning" if one.n > usual else "note"
+        which = "About " * (one.sampled > 1) + counted(one.n, "row is", "rows are")
+        in_a_head = ", and always of logit 0 in a head" * (one.kind == "zero" and advice.is_of_tokens)
+        summary = f"{which if one.n else 'Reserved rows are'} {_ODD[one.kind]}{in_a_head}."
         yield Finding(f"{one.kind}_rows", bad, summary, evidence, extent=share)
-
-
-def _is(n: int) -> str:
-    return plural(n, "is", "are")
 
 
 def _listed(odd: OddRows) -> tuple[str, ...]:
@@ -207,7 +204,7 @@ def _listed(odd: OddRows) -> tuple[str, ...]:
 def _are_zero(under_trained: UnderTrained | None, odd: Sequence[OddRows]) -> bool:
     """Whether the rows that look untrained are zero, which another finding says."""
     zero = sum(one.n for one in odd if one.kind == "zero")
-    if under_trained is None or not zero:
+    if not under_trained or not zero:
         return zero > 0
     are_listed = all(one.norm == 0 for one in under_trained.tokens if not one.expected)
     return are_listed and (under_trained.found or 0) <= zero
@@ -215,7 +212,7 @@ def _are_zero(under_trained: UnderTrained | None, odd: Sequence[OddRows]) -> boo
 
 def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: bool) -> list[Finding]:
     """A warning where they are many and no finding has named them yet."""
-    if under_trained is None or not under_trained.found:
+    if not under_trained or not under_trained.found:
         return []
     n, share = under_trained.found, under_trained.found / under_trained.tested
     look = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
@@ -227,7 +224,7 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
 
 def _one_length(decayed: DecayedRows | None, rows: int) -> Iterator[Finding]:
     """A note where many are not known to be unused; all tables have some."""
-    if decayed is not None:
+    if decayed:
         of = "one short length, as weight decay leaves rows that hardly a gradient reached."
         summary = f"{counted(decayed.n, 'row has', 'rows have')} {of}"
         level: Level = "note" if decayed.news > MANY * rows else "structure"
@@ -237,12 +234,12 @@ def _one_length(decayed: DecayedRows | None, rows: int) -> Iterator[Finding]:
 def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> list[Finding]:
     """A spectrum of Marchenko and Pastur, no common direction and no order."""
     ratio, cosine, order = (values.get(name) for name in ("participation_ratio", "mean_cosine", "norm_id_correlation"))
-    if ratio is None or cosine is None or ratio.d < 2:
+    if not ratio or not cosine or ratio.d < 2:
         return []
     n, d, spread = ratio.n - 1, ratio.d, _sphericity(ratio)
     largest = max([float(cosine), *(m.value or 0.0 for m in raw if m.name == "mean_cosine")])
     is_centred = largest < UNTRAINED_SIGMAS * math.sqrt(2 / d) / n
-    is_ordered = order is not None and abs(float(order)) >= NOISE_SIGMAS / math.sqrt(n)
+    is_ordered = order and abs(float(order)) >= NOISE_SIGMAS / math.sqrt(n)
     if abs(spread) > UNTRAINED_SIGMAS or not is_centred or is_ordered:
         return []
     of = "those of a new model, before training" if advice.is_of_tokens else "noise"

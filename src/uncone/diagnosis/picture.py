@@ -76,7 +76,7 @@ def _coordinates(rows: Rows, indices: Array, axes: Array, progress: Ticks) -> tu
 def _sample(n: int, reserved: Reserved | None) -> Array:
     if n <= MOST_POINTS:
         return np.arange(n)
-    apart = np.empty(0, np.int64) if reserved is None else reserved.indices
+    apart = reserved.indices if reserved else np.empty(0, np.int64)
     kept = apart[evenly(len(apart), MOST_POINTS // 2)]
     # places among the other rows, which may be 100 million and are not listed
     others = evenly(n - len(apart), MOST_POINTS - len(kept))
@@ -92,13 +92,10 @@ def evenly(n: int, most: int) -> Array:
 def _axes(moments: Moments, *, centered: bool, toward: Array) -> Array:
     """(D, 3), signed toward the mean row, or by the largest coordinate."""
     axes = moments.leading_directions(_AXES, centered=centered)
-    along = toward @ axes
-    largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
-    decided = np.abs(along) > 1e-9 * np.linalg.norm(toward)
-    sign = np.sign(np.where(decided, along, largest))
-    padded = np.zeros((len(axes), _AXES))
-    padded[:, : axes.shape[1]] = axes * np.where(sign == 0, 1.0, sign)
-    return padded
+    along, k = toward @ axes, axes.shape[1]
+    largest = axes[np.abs(axes).argmax(axis=0), np.arange(k)]
+    sign = np.sign(np.where(np.abs(along) > 1e-9 * np.linalg.norm(toward), along, largest))
+    return np.pad(axes * np.where(sign == 0, 1.0, sign), ((0, 0), (0, _AXES - k)))
 
 
 def _quantise(values: Array, levels: int, dtype: npt.DTypeLike) -> tuple[str, float]:
@@ -110,10 +107,8 @@ def _quantise(values: Array, levels: int, dtype: npt.DTypeLike) -> tuple[str, fl
 
 def _groups(indices: Array, n: int, reserved: Reserved | None) -> tuple[tuple[str, ...], Array]:
     edge, names = n // _EDGE, ("first tenth of ids", "ids between", "last tenth of ids")
-    groups = np.ones(len(indices), np.int64)
-    groups[indices < edge] = 0
-    groups[indices >= n - edge] = 2
-    if reserved is None:
+    groups = np.select([indices >= n - edge, indices < edge], [2, 0], 1)
+    if not reserved:
         return names, groups
     groups[np.isin(indices, reserved.indices)] = 3
     last = "reserved tokens" if reserved.by_name else f"last {counted(len(reserved.indices), 'id')}"

@@ -67,7 +67,7 @@ class Subject:
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called `name`; KeyError where it was not taken."""
-        return {measurement.name: measurement for measurement in reversed(self.measurements)}[name]
+        return {m.name: m for m in reversed(self.measurements)}[name]
 
     def token_measurements(self) -> tuple[Measurement, ...]:
         return tokens.token_measurements(self.frequency_groups, self.under_trained, self.d)
@@ -114,7 +114,7 @@ class Subject:
                 chosen[name] = Gauge(*read, *(_judged(resting[name]) if name in resting else ()))
 
         for f in (f for f in findings if f.is_defect):
-            if f.cause == "degenerate_tail" and (nearest := nearest_bin(self.groups)) is not None:
+            if f.cause == "degenerate_tail" and (nearest := nearest_bin(self.groups)):
                 label = f"Cosine of ids {_ids(nearest)} to "
                 label += "reserved rows" if self.groups and self.groups.reserved_by_name else "the last ids"
                 cosine = (label, nearest.cosine_to_reserved, "", 0.0, (-1.0, 1.0))
@@ -147,20 +147,20 @@ class Subject:
         return said + " The common direction of the head changes no probability." * no_effect
 
     def _figures(self) -> Iterator[Block]:
-        groups, spectrum = self.groups, None if self.spectrum is None else spectrum_chart(self.spectrum)
-        if self.picture is not None and self.picture.ids:
-            raw, centered = ((), ()) if self.spectrum is None else (self.spectrum.raw, self.spectrum.centered)
+        groups, spectrum = self.groups, spectrum_chart(self.spectrum) if self.spectrum else None
+        if self.picture and self.picture.ids:
+            raw, centered = (self.spectrum.raw, self.spectrum.centered) if self.spectrum else ((), ())
             cloud = Cloud("cone", "The picture", self.picture, (_shares(raw), _shares(centered)))
             yield Figure("The picture", (cloud,), self._found())
             rows = tuple(_farthest(*group) for group in self.picture.outermost(_OUTERMOST))
             columns = ("group", "rows, the farthest first", *[""] * (_OUTERMOST - 1))
             yield Folded("Farthest from the centre, by group", shown(Table(columns, rows)))
-        if groups is not None:
+        if groups:
             charts = tuple(bin_charts([("bins", "bins", groups.bins)], by_name=groups.reserved_by_name))
             if charts:
                 yield _by_id(groups, charts)
                 yield Folded("The numbers behind this figure", (_bin_table(groups),))
-        norms = None if self.norms is None else norms_chart(self.norms)
+        norms = norms_chart(self.norms) if self.norms else None
         legend = tuple((curve.style, curve.name) for curve in spectrum.curves) if spectrum else ()
         yield Figure("Spectrum and norms", tuple(filter(None, (spectrum, norms))), legend=legend)
 
@@ -190,7 +190,7 @@ class Diagnosis(Record):
             Text(self.name, "quiet"),
             *(one.gauges(of_many=len(self.subjects) > 1) for one in first[:1]),
             *(named(one.blocks(), one.name if place else "") for place, one in enumerate(self.subjects)),
-            () if self.explanation is None else self.explanation.blocks(),
+            self.explanation.blocks() if self.explanation else (),
             section("Notes", Bullets(self.notes), level=2),
             Text(made_with(self.versions), "quiet"),
         )
@@ -232,7 +232,7 @@ class Diagnosis(Record):
 
     def find(self, name: str) -> tuple[str, Measurement, str]:
         """The whole name of the measurement that `name` begins with, the measurement, and the rest of `name`."""
-        return find(self._named(), name, [subject.name for subject in self.subjects])
+        return find(self._named(), name, [one.name for one in self.subjects])
 
     def _named(self) -> dict[str, Measurement]:
         named = dict[str, Measurement]()
@@ -274,7 +274,7 @@ def _judged(finding: Finding) -> tuple[str, Level]:
 
 
 def nearest_bin(groups: Groups | None) -> Group | None:
-    bins = () if groups is None else (g for g in unreserved_bins(groups) if g.cosine_to_reserved is not None)
+    bins = (g for g in unreserved_bins(groups) if g.cosine_to_reserved is not None) if groups else ()
     return max(bins, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
 
 
@@ -283,20 +283,20 @@ def unreserved_bins(groups: Groups) -> Iterator[Group]:
     return (g for g in groups.bins if 2 * g.reserved_rows < g.n or not groups.reserved_by_name)
 
 
+def _ids(first: Group, last: Group | None = None) -> str:
+    return f"{count(first.start)} to {count((last or first).stop - 1)}"
+
+
 def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
     cells = [Cell(shown_token(label), tone="token") for label in labels]
     return name, *cells, *[""] * (_OUTERMOST - len(labels))
-
-
-def _ids(first: Group, last: Group | None = None) -> str:
-    return f"{count(first.start)} to {count((last or first).stop - 1)}"
 
 
 def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
     size, reserved = count(groups.bin_size), groups.reserved_group
     shaded = "reserved rows" if groups.reserved_by_name else "the last ids, in place of reserved rows"
     caption = f"Dashed: what an isotropic cloud gives. Shaded: bins that hold {shaded}."
-    if reserved is not None:
+    if reserved:
         cosine = reserved.mean_cosine
         among = "" if cosine is None else f"; their mean cosine among themselves: {number(cosine, limits=(-1, 1))}"
         caption += f" Reserved: {groups.reserved}, {counted(reserved.n, 'row')}{among}."

@@ -72,9 +72,9 @@ class TokenReader:
             self.bins = BinReader(rows, counts, self._known[0])
 
     def update(self, block: Array, norms: Array) -> None:
-        if self._unit is not None:
+        if self._unit:
             self._unit.update(block, norms)
-        if self.bins is not None:
+        if self.bins:
             self.bins.update(block, norms)
 
     def read(
@@ -82,9 +82,9 @@ class TokenReader:
     ) -> tuple[FrequencyGroups | None, UnderTrained | None]:
         """One more pass over the rows, which `bins` share; the `common` direction (D,) defaults to the mean row's."""
         unit = self._unit
-        if unit is None or moments.n < 2:
+        if not unit or moments.n < 2:
             return None, None
-        of_bins = [] if self.bins is None else [self.bins.axes(moments.mean() if common is None else common)]
+        of_bins = [self.bins.axes(moments.mean() if common is None else common)] if self.bins else []
         axes = np.concatenate([group_axes(unit), *of_bins], axis=1)
         if self._role in ("collection", "tied table"):
             groups = self._compared(unit, project(rows, axes, progress), axes, pairs)
@@ -102,14 +102,14 @@ class TokenReader:
 
     def decayed(self, rows: Rows) -> DecayedRows | None:
         """Rows of one short length, as weight decay leaves rows that get no gradient."""
-        if self._unit is None or self._role in ("collection", "head"):
+        if not self._unit or self._role in ("collection", "head"):
             return None
         floor = length_floor(self._unit.norms, rows.shape[1])
-        return None if floor is None else _decayed(floor, rows, self._known[0], self._counts)
+        return _decayed(floor, rows, self._known[0], self._counts) if floor else None
 
     def _compared(self, unit: UnitSums, products: Array, axes: Array, pairs: PairSums) -> FrequencyGroups:
         """The last two axes are those of the bins."""
-        if self.bins is not None:
+        if self.bins:
             self.bins.take(products[:, -2:], axes[:, -2:])
             products = products[:, :-2]
         return compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)

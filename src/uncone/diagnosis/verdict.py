@@ -61,7 +61,7 @@ def _shown(subject: Subject) -> str:
 
 def _told(subject: Subject, finding: Finding) -> dict[str, str]:
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
-    n = 0 if subject.under_trained is None else subject.under_trained.found or 0
+    n = (subject.under_trained and subject.under_trained.found) or 0
     counts = [(one.kind, one.n, "about " * (one.sampled > 1)) for one in subject.odd_rows]
     odd = {
         kind: about + counted(k, "of its rows is", "of its rows are")
@@ -79,8 +79,8 @@ def _told(subject: Subject, finding: Finding) -> dict[str, str]:
 
 def _tail_words(subject: Subject) -> str:
     worst = nearest_leaning(subject.groups, subject.measurement("mean_cosine"))
-    assert worst is not None  # the finding came from it
-    by_name = subject.groups is not None and subject.groups.reserved_by_name
+    assert worst  # the finding came from it
+    by_name = subject.groups and subject.groups.reserved_by_name
     whom = "reserved rows that were never trained" if by_name else "the last ids"
     return f"{worst.name} have a mean cosine of {_short(worst.cosine_to_reserved)} to {whom}"
 

@@ -94,7 +94,7 @@ def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: st
     body = frame(x, y, "along the first singular direction (embedding units)", "along the second")
     body += element("clipPath", rectangle(x.start, y.stop, x.stop, y.start), id=f"{uid}-clip")
     across, down = x.at(0), y.at(0)
-    if cone is not None:
+    if cone:
         direction, half = cone
         reach = 2 * (_SIZE[0] + _SIZE[1])  # beyond the panel, whose clip cuts it
         angles = [direction + half * step / 8 for step in range(-8, 9)]

@@ -50,13 +50,13 @@ def colour_scales(picture: Picture) -> list[Scale]:
     ids = (min(picture.ids), max(picture.ids))
     scales = [Scale("id", "row id", "Row id, linear", picture.ids, ids, lambda value: count(round(value)))]
     norms = picture.lengths()
-    if norms is not None and max(norms) > min(norms):
+    if norms and max(norms) > min(norms):
         words = "Norm of the row as stored, linear from the 1st to the 99th percentile; beyond, end colours"
         ordered = sorted(norms)
         cut = int(_OUTER * (len(ordered) - 1))
         cut = cut if ordered[cut] < ordered[-1 - cut] else 0
         scales.append(Scale("norm", "norm", words, norms, (ordered[cut], ordered[-1 - cut]), number))
-    if picture.counts is not None and any(picture.counts):
+    if picture.counts and any(picture.counts):
         logarithms = [math.log(count) if count else None for count in picture.counts]
         seen = [value for value in logarithms if value is not None]
         words = "Occurrences, logarithmic" + "; grey: none" * (0 in picture.counts)
@@ -142,7 +142,7 @@ def _cone(points: Sequence[Point], dims: int) -> Cone | None:
 
 
 def _rim(cone: Cone | None, points: Sequence[Point]) -> list[list[float]]:
-    if cone is None:
+    if not cone:
         return []
     (a, b, c), half = cone
     far = max(math.hypot(*point) for point in points) / max(math.cos(half), _NARROWEST)

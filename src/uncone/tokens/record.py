@@ -109,11 +109,11 @@ class TokenFrequencies(Record):
         ]
 
     def _kinds(self) -> list[RankFrequency]:
-        return [self.tokens] if self.words is None else [self.tokens, self.words]
+        return [self.tokens, self.words] if self.words else [self.tokens]
 
     def _coverage(self, kinds: list[RankFrequency]) -> Table:
         columns = ("share of the text", *(kind.unit for kind in kinds))
-        of_all = {"tokens": self.vocabulary, "words": 0 if self.words is None else self.words.different}
+        of_all = {"tokens": self.vocabulary, "words": self.words.different if self.words else 0}
         shares = (one.share for one in self.tokens.coverage)
         rows = ((percent(of), *(_covering(kind, of, of_all[kind.unit]) for kind in kinds)) for of in shares)
         return numbers(columns, rows)

@@ -26,8 +26,8 @@ _STEPS, _CLOSE_ENOUGH, _LIMITS = 60, 1e-10, (-20.0, 40.0)
 def fit_zipf(counts: Array, blocks: Array | None = None, *, least: int = LEAST) -> ZipfLaw:
     """Fit p(r) = r^-s / (1^-s + ... + R^-s) to the counts by rank (Zipf 1949).
 
-    With the counts n_1 >= ... >= n_R in falling order and N their sum, the exponent s of greatest likelihood is where
-    the mean log-rank of the text is that of the law:
+    With the counts n_1 >= ... >= n_R and N their sum, the exponent s of greatest likelihood is where the mean log-rank
+    of the text is that of the law:
 
         sum_r n_r ln r / N = sum_r r^-s ln r / sum_r r^-s
 
@@ -37,8 +37,7 @@ def fit_zipf(counts: Array, blocks: Array | None = None, *, least: int = LEAST) 
 
     With `blocks` the value and its interval are those of the delete-one jackknife over them (Efron & Stein 1981), with
     new ranks each time. It takes out the bias of ranking, which falls with the length of the text, and knows that words
-    come in bursts: independent tokens would give a far too narrow interval. `gap` is the largest distance of the text's
-    cumulative share from the law's (Kolmogorov-Smirnov).
+    come in bursts. `gap` is the largest distance of the text's cumulative share from the law's (Kolmogorov-Smirnov).
 
     Args:
         counts: (V,), how often each token occurs.

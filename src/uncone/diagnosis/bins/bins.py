@@ -19,7 +19,7 @@ _SHOWN = 4
 
 
 def find_tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
-    if groups is None or groups.reserved_group is None or "mean_cosine" not in values:
+    if not groups or not groups.reserved_group or "mean_cosine" not in values:
         return
     cosine, within = values["mean_cosine"], groups.reserved_group.mean_cosine
     leaning, everywhere = leaning_bins(groups, cosine), float(cosine)
@@ -46,7 +46,7 @@ def find_tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
 def leaning_bins(groups: Groups, cosine: Measurement) -> list[Group]:
     """Far closer to the reserved rows than rows are to each other (`cosine`)."""
     reserved = groups.reserved_group
-    if reserved is None or (not groups.reserved_by_name and not _stands_out(reserved, groups)):
+    if not reserved or (not groups.reserved_by_name and not _stands_out(reserved, groups)):
         return []
     return [
         g
@@ -67,7 +67,7 @@ def _nearness(group: Group) -> float:
 def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> Iterator[Finding]:
     """Bins that collapsed onto a vector of their own: no tail leans to it, no row equals another."""
     cosine = values.get("mean_cosine")
-    if groups is None or cosine is None:
+    if not groups or not cosine:
         return
     least, leaning = max(COLLAPSED, float(cosine) + TAIL_EXCESS), leaning_bins(groups, cosine)
     alike = [

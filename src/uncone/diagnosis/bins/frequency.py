@@ -214,8 +214,6 @@ def _verdict(correlations: tuple[CountCorrelation, ...]) -> str:
     if sure:
         return f"The rarer a token, {listing(sure)}."
     if unsure:
-        return (
-            "Too few rows to say whether how often a token occurs shapes its row: the intervals of the larger rank "
-            "correlations hold 0."
-        )
+        few = "Too few rows to say whether a token's frequency shapes its row"
+        return f"{few}: the intervals of the larger rank correlations hold 0."
     return f"How often a token occurs says little of its row: no rank correlation reaches {LITTLE:g}."

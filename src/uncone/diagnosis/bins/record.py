@@ -82,7 +82,7 @@ class FrequencyBins:
 
 
 def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
-    if by_count is None or not by_count.bins:
+    if not by_count or not by_count.bins:
         return ()
     columns = ("count", "rows", *(words for _, words, *_ in _READINGS))
     rows = [_row(one, one.name) for one in by_count.bins]

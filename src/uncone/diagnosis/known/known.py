@@ -48,9 +48,10 @@ class KnownReading:
 
 def kind_of(subject: Subject, subjects: tuple[Subject, ...]) -> Kind:
     """A tied head and its table have one source."""
-    if subject.name not in ("input", "head"):
+    model = ("input", "head")
+    if subject.name not in model:
         return "collection"
-    others = [one for one in subjects if one.name in ("input", "head") and one.name != subject.name]
+    others = [one for one in subjects if one.name in model and one.name != subject.name]
     if any(one.source == subject.source for one in others):
         return "tied table"
     if subject.name == "head":
@@ -67,7 +68,7 @@ def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
     of = {m.name: m for m in taken}  # of a head the rows as stored, as published readings are
     read = {(name, m.centered is True): value for m in taken for name, value in [_read(m)]}
     largest = (LARGEST_OVER_MEAN, bool(subject.without_effect))
-    if subject.norms is not None and subject.norms.mean > 0:
+    if subject.norms and subject.norms.mean > 0:
         read[largest] = max(1.0, subject.norms.largest / subject.norms.mean)
     itself = _model_of(read)
     for name in _PLACED:
@@ -145,8 +146,7 @@ def place_value(
     tally, left_out = (below, len(compared) - below - above, above), len(alike) - len(compared)
     sizes = [one.parameters for one in compared if one.parameters is not None]
     smallest, largest = (min(sizes), max(sizes)) if len(sizes) == len(compared) > 0 else (None, None)
-    note = _doubt(smallest, largest, shape, parameters)
-    sources = tuple(dict.fromkeys(one.source for one in compared))
+    sources, note = tuple(dict.fromkeys(one.source for one in compared)), _doubt(smallest, largest, shape, parameters)
     if measure == "partition_isotropy" and not alike:
         note = f"published readings take one sign: place {ONE_SIGN}"
     whom, ends, itself_too = _WHOM.get(kind, kind), (low, high), len(alike) < len(like)
@@ -176,18 +176,16 @@ def known_readings() -> tuple[KnownReading, ...]:
 def _parsed(line: Mapping[str, str]) -> KnownReading:
     digits = line["value"] or "nan"
     half = _HALF_A_DIGIT * 10.0 ** -len(digits.partition(".")[2])
-    ends = (float(digits) - half, float(digits) + half)
-    model, parameters = line["model"], int(line["parameters"]) if line["parameters"] else None
     kind: Kind = next(kind for kind in get_args(Kind) if kind == line["kind"])
-    centered, diverged = line["rows"] == "mean removed", line["diverged"] == "yes"
-    return KnownReading(model, parameters, kind, centered, line["measure"], *ends, diverged, line["source"])
+    of = line["model"], int(line["parameters"]) if line["parameters"] else None, kind, line["rows"] == "mean removed"
+    ends = (float(digits) - half, float(digits) + half)
+    return KnownReading(*of, line["measure"], *ends, line["diverged"] == "yes", line["source"])
 
 
 def _doubt(smallest: int | None, largest: int | None, shape: tuple[int, int], parameters: int | None) -> str:
-    if smallest is None or largest is None:
-        return ""
-    if parameters is not None and not smallest <= parameters <= largest:
-        return f"this model is {'larger' if parameters > largest else 'smaller'} than any of them"
-    if shape[0] * shape[1] > largest:
-        return "this matrix alone is larger than any of their models"
+    if smallest is not None and largest is not None:
+        if parameters is not None and not smallest <= parameters <= largest:
+            return f"this model is {'larger' if parameters > largest else 'smaller'} than any of them"
+        if shape[0] * shape[1] > largest:
+            return "this matrix alone is larger than any of their models"
     return ""

@@ -48,7 +48,7 @@ class TextReading:
     @property
     def logits(self) -> LogitSpectrum | None:
         profile: LayerProfile | None = self.parts.get("layers")
-        return None if profile is None else profile.logits
+        return profile.logits if profile else None
 
     def read_layers(self, *, resume: Path_ | None, device: str | None, dtype: str | None) -> None:
         """Run the model over the texts, and read the states of every layer."""
@@ -68,38 +68,38 @@ class TextReading:
     def read_head(self) -> None:
         """The direction that states avoid, gradients, margins, and tokens out of reach."""
         layers = self._layers
-        if layers is None:  # a note has said why
+        if not layers:  # a note has said why
             return
         states, sample = self._last_states(), layers.sample
         hidden, norm, windows = sample.layers[-1 if layers.read is None else layers.read], None, sample.segments
         head = layers.head and (layers.head.weight, layers.head.bias)
         last, scale = None, 1.0
-        if states is not None:
+        if states:
             hidden, norm, windows, last = states.states, states.norm, states.windows, states.states
             head, scale = (states.head, states.bias), states.scale
         avoided = "The direction that all states avoid"
         self._read("direction", avoided, uniformly_negative_direction, hidden, norm=norm, windows=windows)
-        if states is not None:
+        if states:
             from uncone.diagnosis.why.gradients.gradients import gradient_ledger
             from uncone.diagnosis.why.margins.margins import margin_claim
 
-            some, how = states.some(MOST_TARGETS), {"counts": self.counts, "counted_in": self.counted_in}
-            if len(some.labels) < (n := len(states.labels)):
+            some, n = states.some(MOST_TARGETS), len(states.labels)
+            if len(some.labels) < n:
                 self.notes.append(f"The gradients are of {MOST_TARGETS:,} of {n:,} targets, spaced evenly in the text.")
+            how = {"counts": self.counts, "counted_in": self.counted_in}
             self._read("gradients", "The gradients", gradient_ledger, some, **how)
             self._read("margins", "The margins", margin_claim, states)
-        if head is not None and not self.reach:
+        if head and not self.reach:
             (v, d), work = head[0].shape, unreachable.MOST_WORK + settable.MOST_WORK
             self.notes.append(
                 f"Which tokens of the head ({v:,} x {d:,}) can never be predicted, and which sets can be set freely, "
                 f"was not searched: --reach (reach=True) does, with up to {work / 1e12:.0f} trillion multiplications, "
                 "minutes on two cores."
             )
-        elif head is not None:
-            never, freely = "The tokens that can never be predicted", "The tokens that can be set freely"
-            of = {"labels": layers.labels, "states": last, "scale": scale}
-            self._read("unreachable", never, unreachable.unreachable_tokens, *head, **of)
-            self._read("settable", freely, settable.settable_tokens, head[0], states=last)
+        elif head:
+            what, of = "The tokens that can never be predicted", {"labels": layers.labels, "scale": scale}
+            self._read("unreachable", what, unreachable.unreachable_tokens, *head, states=last, **of)
+            self._read("settable", "The tokens that can be set freely", settable.settable_tokens, head[0], states=last)
 
     def explanation(self, subjects: Sequence[Subject]) -> Explanation:
         """Its first clauses say how frequency shapes the rows of `subjects`."""
@@ -111,8 +111,8 @@ class TextReading:
     def _last_states(self) -> Any:
         """What the head of a causal model reads on the beginning of the texts."""
         layers = self._layers
-        if not layers.causal or layers.head is None:
-            why = layers.why_no_head if layers.head is None else "the model does not predict the next token"
+        if not layers.causal or not layers.head:
+            why = "the model does not predict the next token" if layers.head else layers.why_no_head
             self.notes.append(f"Questions of an output head were left out: {why}.")
             return None
         if layers.why_no_last:

@@ -26,7 +26,7 @@ class Explanation:
     notes: tuple[str, ...] = ()  # why a part is missing
 
     def blocks(self) -> tuple[Block, ...]:
-        frequencies = () if self.frequencies is None else beneath("Frequency of tokens", self.frequencies.blocks())
+        counted = beneath("Frequency of tokens", self.frequencies.blocks()) if self.frequencies else ()
         parts = (self.layers, self.direction, self.gradients, self.margins, self.unreachable, self.settable)
-        of_parts = (part.blocks() for part in parts if part is not None)
-        return section("Why", Bullets(self.clauses, "lead"), frequencies, *of_parts, Bullets(self.notes), level=2)
+        of_parts = (part.blocks() for part in parts if part)
+        return section("Why", Bullets(self.clauses, "lead"), counted, *of_parts, Bullets(self.notes), level=2)

@@ -109,8 +109,7 @@ def _plus_plus(distances: Array, random: np.random.Generator) -> list[int]:
     left = np.square(distances[chosen[0]], dtype=np.float64)
     while len(chosen) < MOST_CLUSTERS and left.sum() > 0:
         tries = random.choice(len(left), _TRIES, p=left / left.sum())
-        after = [np.minimum(left, np.square(distances[one], dtype=np.float64)) for one in tries]
-        best = int(np.argmin([one.sum() for one in after]))
-        chosen.append(int(tries[best]))
-        left = after[best]
+        after = [(np.minimum(left, np.square(distances[one], dtype=np.float64)), int(one)) for one in tries]
+        left, best = min(after, key=lambda one: one[0].sum())
+        chosen.append(best)
     return chosen

@@ -66,7 +66,7 @@ def describe(
     """`pictured` layers that the model does not have are left out."""
     layers, notes = list[LayerReading](), list(states.notes)
     for i in range(len(states.layers)):
-        if progress is not None:
+        if progress:
             progress("reading layers", i, len(states.layers))
         reading, note = _read_layer(states, i, seed)
         layers.append(reading)
@@ -90,7 +90,7 @@ def describe(
         pictures=tuple(picture_of(states, i, counts) for i in drawn),
         notes=tuple(notes),
     )
-    if progress is not None:
+    if progress:
         progress("reading layers", n, n)
     return result
 
@@ -100,7 +100,7 @@ def _read_layer(states: LayerStates, i: int, seed: int) -> tuple[LayerReading, s
     rank, rogue = read("rank", measure.effective_rank, m), read("rogue", measure.rogue_dimensions, m)
     outliers = read("outliers", measure.outlier_dimensions, m)
     cosine, interval = read("cosine", measure.mean_cosine, m).value, states.intervals[i]
-    if cosine is not None and interval is not None:
+    if cosine is not None and interval:
         interval = (max(-1.0, min(interval[0], cosine)), min(1.0, max(interval[1], cosine)))
     order = np.random.default_rng(seed).permutation(len(x))
     near, clustered = (np.sort(order[:most]) for most in (_NEIGHBOURS, _CLUSTERED))
@@ -170,8 +170,8 @@ def _spectrum(m: Moments) -> tuple[Array | None, float | None, tuple[int, int] |
     variance = alpha = ranks = None
     with suppress(UndefinedMeasure, IndexError):
         variance = m.spectrum(centered=True)
-        alpha, *ends = fit_alpha(variance)
-        ranks = (ends[0], ends[1])
+        alpha, first, last = fit_alpha(variance)
+        ranks = (first, last)
     return variance, alpha, ranks
 
 
@@ -184,8 +184,8 @@ def _verdict(layers: Sequence[LayerReading]) -> str:
     if most < DRIFT:
         at_most = f"the mean cosine of two states is at most {number(most)}"
         return f"No layer has a common direction to speak of: {at_most} ({top.name})."
-    size = "most of every cosine" if most >= SEVERE_DRIFT else "a part of every cosine"
-    said = f"States share a common direction in {top.name}: two of them have a mean cosine of {number(most)}, {size}"
+    size = f"{number(most)}, {'most' if most >= SEVERE_DRIFT else 'a part'} of every cosine"
+    said = f"States share a common direction in {top.name}: two of them have a mean cosine of {size}"
     rises = [(b[1] - a[1], a[0], b[0]) for a, b in itertools.pairwise(known)]
     rise, before, after = max(rises, key=lambda one: one[0], default=(0.0, top, top))
     if rise > 0 and known[0][1] < most:

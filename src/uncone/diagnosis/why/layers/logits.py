@@ -93,12 +93,9 @@ def judge(share: float) -> Level:
 
 
 def _verdict(level: Level, rank: float, reference: float, most: int) -> str:
-    said = {
-        "healthy": "The logits use their directions",
-        "warning": "The logits use fewer than half of their directions evenly",
-        "severe": "The logits lie in a few directions",
-    }[level]
+    use = {"healthy": "use their directions", "warning": "use fewer than half of their directions evenly"}
     return (
-        f"{said}: between contexts their effective rank is {number(rank)} of {count(most)}, "
-        f"{percent(rank / reference)} of that of an isotropic head and isotropic states ({number(reference)})."
+        f"The logits {use.get(level, 'lie in a few directions')}: between contexts their effective rank is "
+        f"{number(rank)} of {count(most)}, {percent(rank / reference)} of that of an isotropic head and isotropic "
+        f"states ({number(reference)})."
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from uncone.records.blocks import Block, Bullets, Cell, Chart, Cloud, Curve, Figure, Folded, HeatMap, Mark, Table, Text
 from uncone.records.brief import part
@@ -16,11 +17,11 @@ _LINES = ("raw", "mean cosine"), ("centred", "same token, less the mean"), ("iso
 _READING = (
     "Mean cosine: of two random states, with its 95% interval over stretches of the text. Self: mean cosine of two "
     "states of one token; intra: of a state and the mean of its segment; MEV: share of the first singular direction of "
-    "a token's states. All three are less their baseline: the mean cosine of the layer, and for MEV that of as many "
-    "random states. A state is part of the mean of its segment, so that intra is above 0 for random tokens too: that "
-    "value is in brackets. Effective rank: of that of an isotropic cloud. First direction: share in the sum of squares "
-    "as stored, and of the variance. Rogue: the largest share of the mean cosine that one dimension has. Within "
-    "clusters: mean cosine of different tokens once each cluster's mean is taken out."
+    "a token's states. All three are less their baseline: the layer's mean cosine, and for MEV that of as many random "
+    "states. A state is part of the mean of its segment, so intra is above 0 for random tokens too: that value is in "
+    "brackets. Effective rank: of that of an isotropic cloud. First direction: share in the sum of squares as stored, "
+    "and of the variance. Rogue: the largest share of the mean cosine in one dimension. Within clusters: mean cosine "
+    "of different tokens less each cluster's mean."
 )
 
 
@@ -103,9 +104,9 @@ class LogitSpectrum:
             for name, values, style in (("logits", self.values, "raw"), ("isotropic", self.isotropic, "isotropic"))
             if len(values) > 1
         )
-        axes = ("rank", "singular value (root mean square logit)")
-        chart = Chart("logit spectrum", "Logit spectrum", *axes, curves, log_x=True, log_y=True)
-        head = "The model caps its logits: its head is read as stored. " if self.capped else ""
+        names = ("logit spectrum", "Logit spectrum", "rank", "singular value (root mean square logit)")
+        chart = Chart(*names, curves, log_x=True, log_y=True)
+        head = "The model caps its logits: its head is read as stored. " * self.capped
         about = (
             f"Singular values of the centred logits of {count(self.tokens)} states ({self.layer}) over a vocabulary of "
             f"{count(self.vocabulary)}: at most {count(self.most)} directions. A map between head and states, or a row "
@@ -164,16 +165,14 @@ class LayerProfile:
                 *(Figure(cloud.title, (cloud,)) for cloud in clouds),
                 Bullets(self.notes),
             ),
-            self.logits.blocks() if self.logits is not None else (),
-            Text(f"Logit spectrum: {self.no_logits}." if self.no_logits else "", "quiet"),
+            self.logits.blocks() if self.logits else (),
+            Text(self.no_logits and f"Logit spectrum: {self.no_logits}.", "quiet"),
         )
 
     def _size(self) -> str:
-        early = "; the run stopped early, as the intervals were narrow" if self.stopped else ""
-        return (
-            f"{count(self.tokens)} tokens in {count(self.sequences)} sequences; apart: {count(self.special)} special "
-            f"tokens and {count(self.sinks)} sinks{early}"
-        )
+        apart = f"apart: {count(self.special)} special tokens and {count(self.sinks)} sinks"
+        apart += "; the run stopped early, as the intervals were narrow" * self.stopped
+        return f"{count(self.tokens)} tokens in {count(self.sequences)} sequences; {apart}"
 
     def _table(self, columns: Sequence[str], row: Callable[[LayerReading], Sequence[str | Cell]]) -> Table:
         return numbers(("layer", *columns), ((layer.name, *row(layer)) for layer in self.layers))
@@ -196,18 +195,10 @@ class LayerProfile:
         with_pairs = {float(i): layer.histogram for i, layer in enumerate(self.layers) if layer.histogram}
         if len(with_pairs) < 2:
             return None
-        middles = tuple((a + b) / 2 for a, b in zip(self.edges[:-1], self.edges[1:], strict=True))
-        return HeatMap(
-            "layer cosines",
-            "Cosines of pairs of states",
-            "cosine",
-            "layer (0: embeddings)",
-            "share of pairs",
-            middles,
-            tuple(with_pairs),
-            tuple(with_pairs.values()),
-            caption="Condensation: where pairs of unrelated tokens move to large cosines, the layer is a narrow cone.",
-        )
+        middles = tuple((a + b) / 2 for a, b in pairwise(self.edges))
+        names = ("layer cosines", "Cosines of pairs of states", "cosine", "layer (0: embeddings)", "share of pairs")
+        caption = "Condensation: where pairs of unrelated tokens move to large cosines, the layer is a narrow cone."
+        return HeatMap(*names, middles, tuple(with_pairs), tuple(with_pairs.values()), caption=caption)
 
 
 def _similar(layer: LayerReading) -> tuple[str | Cell, ...]:
@@ -216,7 +207,7 @@ def _similar(layer: LayerReading) -> tuple[str | Cell, ...]:
     return (
         Cell(
             optional(layer.mean_cosine.value, _COSINES),
-            "" if ends is None else f"± {number((ends[1] - ends[0]) / 2, digits=2)}",
+            f"± {number((ends[1] - ends[0]) / 2, digits=2)}" if ends else "",
         ),
         own,
         Cell(intra, "" if at_random is None else f"({number(at_random, limits=_COSINES)})"),
@@ -240,7 +231,7 @@ def _variance(layer: LayerReading) -> tuple[str | Cell, ...]:
     )
     ranks, limits = layer.alpha_ranks, (0.0, None)
     ends = " to ".join(number(end, limits=limits) for end in layer.two_nn.interval or ())
-    alpha = Cell(optional(layer.alpha), "" if ranks is None else f"ranks {ranks[0]} to {ranks[1]}")
+    alpha = Cell(optional(layer.alpha), f"ranks {ranks[0]} to {ranks[1]}" if ranks else "")
     within = (optional(cosine, _COSINES) for cosine in (layer.cluster_inter, layer.cluster_intra))
     return most, all_, alpha, Cell(optional(layer.two_nn.value, limits), ends), clusters, *within
 

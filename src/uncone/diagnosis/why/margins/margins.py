@@ -27,10 +27,10 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
 
         scale (h . w_y + b_y) - max over v != y of scale (h . w_v + b_v),
 
-    and h . mu is in both terms: a component common to all rows shrinks no margin and changes no probability (the
-    gauge), unless logits are capped. The mean row is taken out to measure that. Then other shared directions are: that
-    of the mean row, with what rows differ in along it, and the first 1, 3 and 10 of the centred rows. The mean row does
-    change the norm of rows, and so the margin over it.
+    and h . mu is in both terms: unless logits are capped, a component common to all rows shrinks no margin and changes
+    no probability (the gauge). The mean row is taken out to measure that; then the direction of the mean row, with what
+    rows differ in along it, and the first 1, 3 and 10 of the centred rows. The mean row does change the norm of rows,
+    and so the margin over it.
 
     Args:
         states: from `states_of`.
@@ -103,7 +103,7 @@ def _margins(
             own = logits.gather(1, y[:, None])[:, 0].double()
             logits.scatter_(1, y[:, None], -torch.inf)
             margins[place].append(own - logits.amax(1).double())
-        if progress is not None:
+        if progress:
             progress("comparing margins", done, len(parts))
     return [torch.cat(one) for one in margins], [float(torch.cat(one).mean()) for one in losses]
 
