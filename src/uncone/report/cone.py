@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from uncone.records.parts import Picture
 from uncone.records.text import count
 from uncone.records.token_text import shown_token
-from uncone.report.markup import element, escape, path
+from uncone.report.markup import escape, path, tag
 from uncone.report.svg import Axis, Point, dot, equal_axes, frame, label, rectangle, svg
 
 _SIZE, MOST_POINTS, _COLOURS, _WITHIN = (360.0, 372.0), 3000, 6, 0.95
@@ -92,7 +92,7 @@ def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: st
     (x, y), cone = equal_axes(_SIZE, [points[i] for i in drawn]), wedge(points)
     caption = opening(cone and cone[1], "in this plane")
     body = frame(x, y, "along the first singular direction (embedding units)", "along the second")
-    body += element("clipPath", rectangle(x.start, y.stop, x.stop, y.start), id=f"{uid}-clip")
+    body += tag("clipPath", rectangle(x.start, y.stop, x.stop, y.start), id=f"{uid}-clip")
     across, down = x.at(0), y.at(0)
     if cone:
         direction, half = cone
@@ -100,7 +100,7 @@ def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: st
         angles = [direction + half * step / 8 for step in range(-8, 9)]
         rim = "L".join(f"{across + reach * math.cos(a):.0f} {down - reach * math.sin(a):.0f}" for a in angles)
         origin = f"M{across:.1f} {down:.1f}"
-        body += element("path", class_="cone", clip_path=f"url(#{uid}-clip)", d=f"{origin}L{rim}Z")
+        body += tag("path", "", "cone", clip_path=f"url(#{uid}-clip)", d=f"{origin}L{rim}Z")
     body += _dots(picture, points, drawn, x, y)
     body += path("origin", f"M{across - 7:.1f} {down:.1f}h14M{across:.1f} {down - 7:.1f}v14")
     shift, anchor = (-8, "end") if across > x.stop - 50 else (8, "start")
@@ -125,4 +125,4 @@ def _dots(picture: Picture, points: list[Point], drawn: list[int], x: Axis, y: A
         for i in members[:_NAMED_PER_GROUP]:
             name, row = picture.labels[i], f"row {picture.ids[i]}"
             body += path(f"dots {css}", dots[i], escape(row if name is None else f"{shown_token(name)} ({row})"))
-    return element("g", body, class_="few" if len(drawn) <= _FEW else None)
+    return tag("g", body, "few" if len(drawn) <= _FEW else None)

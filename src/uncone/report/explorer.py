@@ -12,7 +12,7 @@ from uncone.records.parts import Picture
 from uncone.records.text import count, number, plural, shortened
 from uncone.records.token_text import shown_token
 from uncone.report.cone import group_classes, legends, opening, wedge
-from uncone.report.markup import beside, element, escape, typeset_text
+from uncone.report.markup import beside, escape, tag, typeset_text
 
 _LONGEST_LABEL, _WITHIN = 80, 0.95
 _RANKS = (0, 5, 4, 3, 2, 1)  # of the classes g0, g1, ...: the background is drawn first, the reserved rows last
@@ -75,7 +75,7 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     if pictured < picture.total:
         rows = f"{count(pictured)} of {count(picture.total)} rows, a sample"
     items = (
-        element("li", element("i", class_=f"swatch-{e.css}") + typeset_text(f"{e.name}, {count(e.pictured)}"))
+        tag("li", tag("i", "", f"swatch-{e.css}") + typeset_text(f"{e.name}, {count(e.pictured)}"))
         for e in legends(picture)
     )
     named = ((scale.name, scale.title) for scale in scales)
@@ -83,11 +83,11 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     data = json.dumps(_data(picture, scales, clouds, cones), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Template(text).substitute(
         uid=uid,
-        colours="".join(element("option", title, value=name) for name, title in (("group", "group"), *named)),
+        colours="".join(tag("option", title, value=name) for name, title in (("group", "group"), *named)),
         sought="a row" if all(label is None for label in picture.labels) else "a token",
         named=escape(rows),
         rows=typeset_text(rows),
-        legend=element("ul", "".join(items), class_="legend", data_scale="group"),
+        legend=tag("ul", "".join(items), "legend", data_scale="group"),
         notes=_notes(cones, shares),
         scales="".join(map(_bar, scales)),
         # nothing in it ends the script element, for HTML and XML parsers alike
@@ -157,10 +157,10 @@ def _rim(cone: Cone | None, points: Sequence[Point]) -> list[list[float]]:
 
 def _bar(scale: Scale) -> str:
     low, high = scale.ends
-    ticks = "".join(element("span", typeset_text(scale.text(at))) for at in (low, (low + high) / 2, high))
-    bar = element("i", class_="ramp") + element("div", ticks, class_="ticks")
-    bar = element("span", scale.words) + element("div", bar, class_="bar")
-    return element("div", bar, class_="scale", data_scale=scale.name, hidden="hidden")
+    ticks = "".join(tag("span", typeset_text(scale.text(at))) for at in (low, (low + high) / 2, high))
+    bar = tag("i", "", "ramp") + tag("div", ticks, "ticks")
+    bar = tag("span", scale.words) + tag("div", bar, "bar")
+    return tag("div", bar, "scale", data_scale=scale.name, hidden="hidden")
 
 
 def _notes(cones: dict[str, list[Cone | None]], shares: Shares) -> str:
@@ -172,5 +172,5 @@ def _notes(cones: dict[str, list[Cone | None]], shares: Shares) -> str:
             if held:
                 percent = typeset_text(number(100 * held[dims], limits=(0, 100), digits=2))
                 text = f"These {word} directions hold {percent}% of the rows’ {of}. {text}"
-            notes += element("p", text, class_="muted", data_note=f"{mode}{dims + 2}", hidden="hidden")
+            notes += tag("p", text, "muted", data_note=f"{mode}{dims + 2}", hidden="hidden")
     return notes

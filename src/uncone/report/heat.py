@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from uncone.records.blocks import HeatMap
 from uncone.records.text import number, typeset
-from uncone.report.markup import element, escape, typeset_text
+from uncone.report.markup import escape, tag, typeset_text
 from uncone.report.svg import Axis, axes, frame, svg
 
 _SIZE, _SHADES, _LIGHTEST = (400.0, 236.0), 12, 0.08
@@ -35,7 +35,7 @@ def draw_heat(chart: HeatMap, uid: str) -> str:
 
 def _shade(place: int, d: str) -> str:
     opacity = _LIGHTEST + (1 - _LIGHTEST) * place / (_SHADES - 1)
-    return element("path", class_="heat", d=d, fill_opacity=f"{opacity:.2f}")
+    return tag("path", "", "heat", d=d, fill_opacity=f"{opacity:.2f}")
 
 
 def _column(chart: HeatMap, place: int, x: Axis, y: Axis) -> str:
@@ -45,9 +45,9 @@ def _column(chart: HeatMap, place: int, x: Axis, y: Axis) -> str:
     picked = sorted({round(last * part / (_NAMED - 1)) for part in range(_NAMED)})
     known = ((chart.y[i], chart.values[i][place]) for i in picked)
     values = ", ".join(f"{number(y)}: {number(value)}" for y, value in known if value is not None)
-    tip = element("title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {values or 'nothing known'}"))
+    tip = tag("title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {values or 'nothing known'}"))
     width = max(0.0, right - left)
-    return element("rect", tip, class_="column", x=left, y=y.stop, width=width, height=y.start - y.stop)
+    return tag("rect", tip, "column", x=left, y=y.stop, width=width, height=y.start - y.stop)
 
 
 def _scale(chart: HeatMap, x: Axis, low: float, high: float) -> str:
@@ -58,5 +58,5 @@ def _scale(chart: HeatMap, x: Axis, low: float, high: float) -> str:
         drawn += _shade(place, f"M{left + _SCALE * place:.1f} 4h{_SCALE:.1f}v9h-{_SCALE:.1f}z")
     least, most = (escape(typeset(number(end))) for end in (low, high))
     words = f"{escape(typeset(chart.value_label))} {least}"
-    drawn += element("text", words, class_="tick", x=left - 4, y=12.5, text_anchor="end")
-    return drawn + element("text", most, class_="tick", x=right + 4, y=12.5, text_anchor="start")
+    drawn += tag("text", words, "tick", x=left - 4, y=12.5, text_anchor="end")
+    return drawn + tag("text", most, "tick", x=right + 4, y=12.5, text_anchor="start")

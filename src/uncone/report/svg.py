@@ -8,7 +8,7 @@ from itertools import pairwise
 from uncone.records.blocks import Chart, Curve, Intervals, Mark, Shade
 from uncone.records.layout import SMALLEST_DRAWN
 from uncone.records.text import NEAR_DIGITS, number, shortened, typeset
-from uncone.report.markup import SVG, element, escape, path, typeset_text
+from uncone.report.markup import SVG, escape, path, tag, typeset_text
 
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
 FEW_POINTS = 4  # so few do not say what lies between them: they are dots, without a line
@@ -202,11 +202,11 @@ def segments(xs: Sequence[float], values: Sequence[float | None]) -> list[list[P
 
 def rectangle(left: float, top: float, right: float, bottom: float, css: str | None = None) -> str:
     width, height = max(0.0, right - left), max(0.0, bottom - top)
-    return element("rect", class_=css, x=left, y=top, width=width, height=height)
+    return tag("rect", "", css, x=left, y=top, width=width, height=height)
 
 
 def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "label") -> str:
-    return element("text", escape(text), class_=css, x=float(x), y=float(y), text_anchor=anchor)
+    return tag("text", escape(text), css, x=float(x), y=float(y), text_anchor=anchor)
 
 
 def frame(x: Axis, y: Axis, x_label: str, y_label: str = "", *, x_ticks: int = 5, y_ticks: int = 6) -> str:
@@ -226,12 +226,12 @@ def _tick(value: float, x: float, y: float, anchor: str) -> str:
     # Ticks are round: trailing zeros say nothing. They are no readings: those near 1 differ too.
     mantissa, mark, exponent = number(value, digits=NEAR_DIGITS).partition("e")
     text = (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + exponent
-    return element("text", typeset_text(text), class_="tick", x=x, y=y, text_anchor=anchor)
+    return tag("text", typeset_text(text), "tick", x=x, y=y, text_anchor=anchor)
 
 
 def svg(uid: str, title: str, description: str, size: Point, body: str) -> str:
     """`uid` must be unique on the page."""
-    body = element("desc", typeset_text(description), id=f"{uid}-desc") + body
-    body = element("title", escape(title), id=f"{uid}-title") + body
+    body = tag("desc", typeset_text(description), id=f"{uid}-desc") + body
+    body = tag("title", escape(title), id=f"{uid}-title") + body
     box, named_by = f"0 0 {size[0]:g} {size[1]:g}", f"{uid}-title {uid}-desc"
-    return element("svg", body, class_="chart", viewBox=box, role="img", aria_labelledby=named_by, xmlns=SVG)
+    return tag("svg", body, "chart", viewBox=box, role="img", aria_labelledby=named_by, xmlns=SVG)
