@@ -48,21 +48,21 @@ class Subject:
     n: int  # rows
     d: int  # columns
     dtype: str  # as stored
-    measurements: tuple[Measurement, ...]  # every measure, undefined ones too
+    measurements: tuple[Measurement, ...]  # also undefined ones
     findings: tuple[Finding, ...]  # most severe first
     groups: Groups | None  # readings by bin of ids
     spectrum: Spectrum | None  # eigenvalues
     norms: Norms | None  # the distribution of row lengths
-    picture: Picture | None  # coordinates for the cone picture
-    without_effect: tuple[Measurement, ...] = ()  # of a head: raw readings that no probability depends on
-    left_out: int = 0  # rows that are not finite and were left out on request
-    notes: tuple[str, ...] = ()  # what is to be said about this matrix
-    # frequent, medium, rare and reserved rows compared; of a collection only with counts
+    picture: Picture | None  # for the cone picture
+    without_effect: tuple[Measurement, ...] = ()  # a head's raw readings that change no probability
+    left_out: int = 0  # rows that are not finite, left out on request
+    notes: tuple[str, ...] = ()  # about this matrix
+    # frequent, medium, rare and reserved rows; of a collection only with counts
     frequency_groups: FrequencyGroups | None = None
     under_trained: UnderTrained | None = None  # rows that look untrained; `null` for a collection
     odd_rows: tuple[OddRows, ...] = ()  # zero, equal and giant rows
-    placed: tuple[Placed, ...] = ()  # readings among those of known models
-    # rows by measured frequency, where there are counts: see [its records](explain_records.md)
+    placed: tuple[Placed, ...] = ()  # among readings of known models
+    # rows by measured frequency, with counts: see [its records](explain_records.md)
     by_count: FrequencyBins | None = None
 
     def measurement(self, name: str) -> Measurement:
@@ -82,7 +82,7 @@ class Subject:
         if self.left_out:
             rows = counted(self.left_out, "row that is not finite was", "rows that are not finite were")
             notes = (f"{rows} left out, as asked.", *notes)
-        is_random = any(f.cause == "untrained" for f in self.findings)
+        is_random = "untrained" in {f.cause for f in self.findings}
         return shown(
             Heading(self.title, 2, about=f"{size}, {self.dtype}, {self.source}"),
             *map(_finding, self._by_level()),
@@ -130,9 +130,9 @@ class Subject:
 
     def _among_known(self) -> tuple[Block, ...]:
         known = [one for one in self.placed if one.total >= _FEWEST_KNOWN]
-        sources = dict.fromkeys(source for one in known for source in one.sources)
         last = f"No reading of {self.placed[0].whom}s is known to compare with." if self.placed else ""
-        last = f"Sources: {'; '.join(sources)}." if known else last
+        if known:
+            last = f"Sources: {'; '.join(dict.fromkeys(source for one in known for source in one.sources))}."
         texts = (Text(words, "quiet") for words in (*dict.fromkeys(one.about for one in known), last))
         return section("Among known models", Bullets(tuple(one.named for one in known)), texts)
 
@@ -143,7 +143,7 @@ class Subject:
         said = "The rows look random." if "untrained" in causes else "No defect was found in these rows."
         if defects := [title(f.cause).lower() for f in self.findings if f.is_defect]:
             said = f"Found in these rows: {listing(defects)}."
-        no_effect = any(f.level == "no_effect" for f in self.findings)
+        no_effect = "no_effect" in {f.level for f in self.findings}
         return said + " The common direction of the head changes no probability." * no_effect
 
     def _figures(self) -> Iterator[Block]:
@@ -155,11 +155,9 @@ class Subject:
             rows = tuple(_farthest(*group) for group in self.picture.outermost(_OUTERMOST))
             columns = ("group", "rows, the farthest first", *[""] * (_OUTERMOST - 1))
             yield Folded("Farthest from the centre, by group", shown(Table(columns, rows)))
-        if groups:
-            charts = tuple(bin_charts([("bins", "bins", groups.bins)], by_name=groups.reserved_by_name))
-            if charts:
-                yield _by_id(groups, charts)
-                yield Folded("The numbers behind this figure", (_bin_table(groups),))
+        if groups and (charts := tuple(bin_charts([("bins", "bins", groups.bins)], by_name=groups.reserved_by_name))):
+            yield _by_id(groups, charts)
+            yield Folded("The numbers behind this figure", (_bin_table(groups),))
         norms = norms_chart(self.norms) if self.norms else None
         legend = tuple((curve.style, curve.name) for curve in spectrum.curves) if spectrum else ()
         yield Figure("Spectrum and norms", tuple(filter(None, (spectrum, norms))), legend=legend)
@@ -174,12 +172,12 @@ class Diagnosis(Record):
         "columns. Numbers are never rounded onto a limit they did not reach."
     )
 
-    name: str  # what was diagnosed, as it was named; of a path, its last two parts
+    name: str  # what was diagnosed; of a path, its last two parts
     verdict: str  # one sentence
     subjects: tuple[Subject, ...]  # the matrices
-    notes: tuple[str, ...] = ()  # what is to be said about the whole, such as a tied or missing head
+    notes: tuple[str, ...] = ()  # about the whole, such as a tied or missing head
     versions: Mapping[str, str] = field(default_factory=dict)  # what made it
-    # what texts say, where they were given: see [its records](explain_records.md)
+    # what texts say: see [its records](explain_records.md)
     explanation: Explanation | None = None
 
     def blocks(self) -> tuple[Block, ...]:
@@ -237,9 +235,10 @@ class Diagnosis(Record):
     def _named(self) -> dict[str, Measurement]:
         named = dict[str, Measurement]()
         for one in self.subjects:
-            taken = [(one.name, m) for m in (*one.measurements, *one.token_measurements())]
-            for prefix, m in [*taken, *((f"{one.name}.without_effect", m) for m in one.without_effect)]:
-                named.setdefault(f"{prefix}.{m.name}", m)
+            for m in (*one.measurements, *one.token_measurements()):
+                named.setdefault(f"{one.name}.{m.name}", m)
+            for m in one.without_effect:
+                named.setdefault(f"{one.name}.without_effect.{m.name}", m)
         return named
 
     def _ipython_key_completions_(self) -> list[str]:

@@ -43,12 +43,12 @@ def legends(picture: Picture) -> list[Legend]:
 
 def group_classes(picture: Picture) -> list[str]:
     """CSS: the largest group is the quiet background, reserved rows keep one colour."""
-    sizes = [picture.groups.count(group) for group in range(len(picture.group_names))]
-    largest = max(range(len(sizes)), key=sizes.__getitem__, default=0)
-    others = [group for group in range(len(sizes)) if group != largest]
+    named = range(len(picture.group_names))
+    largest = max(named, key=picture.groups.count, default=0)
+    others = [group for group in named if group != largest]
     others.sort(key=lambda group: "reserved" not in picture.group_names[group].lower())
     classes = {group: f"g{1 + order % (_COLOURS - 1)}" for order, group in enumerate(others)}
-    return [classes.get(group, "g0") for group in range(len(sizes))]
+    return [classes.get(group, "g0") for group in named]
 
 
 def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
@@ -57,14 +57,14 @@ def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
     if len(groups) <= most:
         return list(range(len(groups)))
     members: list[list[int]] = [[] for _ in range(n_groups)]
-    for position, group in enumerate(groups):
-        members[group].append(position)
-    kept = [min(len(positions), most // (2 * n_groups)) for positions in members]
+    for place, group in enumerate(groups):
+        members[group].append(place)
+    kept = [min(len(places), most // (2 * n_groups)) for places in members]
     spare, waiting = most - sum(kept), len(groups) - sum(kept)
     chosen = list[int]()
-    for least, positions in zip(kept, members, strict=True):
-        share = least + spare * (len(positions) - least) // waiting
-        chosen += [positions[index * len(positions) // share] for index in range(share)]
+    for least, places in zip(kept, members, strict=True):
+        share = least + spare * (len(places) - least) // waiting
+        chosen += [places[index * len(places) // share] for index in range(share)]
     return sorted(chosen)
 
 
@@ -105,8 +105,7 @@ def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: st
     body += path("origin", f"M{across - 7:.1f} {down:.1f}h14M{across:.1f} {down - 7:.1f}v14")
     shift, anchor = (-8, "end") if across > x.stop - 50 else (8, "start")
     body += label("origin", across + shift, down + 13, anchor=anchor, css="label mark")
-    rows = f"{count(len(drawn))} {what}"
-    described = f"{rows}, on their first two singular directions; the origin is marked. {caption}"
+    described = f"{count(len(drawn))} {what}, on their first two singular directions; the origin is marked. {caption}"
     return title, svg(uid, f"{title}: rows on two singular directions", described, _SIZE, body), caption
 
 

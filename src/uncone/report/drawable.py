@@ -49,7 +49,7 @@ def _(chart: Chart, lost: Counter[str]) -> Chart:
 
     curves = tuple(_curve(curve, chart, lost) for curve in chart.curves)
     has_bars = bool(chart.bars) and all(map(on_x, chart.edges)) and all(map(on_y, chart.bars))
-    lost.update({} if has_bars or not chart.bars else {_FAR: len(chart.bars)})
+    lost.update([_FAR] * (0 if has_bars else len(chart.bars)))
     if not has_bars and all(y is None for curve in curves for y in curve.y):
         raise NotDrawnError(_nothing(lost))
     there = (mark for mark in chart.marks if (on_x if mark.axis == "x" else on_y)(mark.at))
@@ -65,7 +65,7 @@ def _(chart: Chart, lost: Counter[str]) -> Chart:
 @_fitted.register
 def _(chart: Intervals, lost: Counter[str]) -> Intervals:
     rows = tuple(row for row in chart.rows if not any(_missed(value, False) for value in row[1:]))
-    lost.update({_FAR: len(chart.rows) - len(rows)} if len(rows) < len(chart.rows) else {})
+    lost.update([_FAR] * (len(chart.rows) - len(rows)))
     if not rows or _missed(chart.origin, False):
         raise NotDrawnError(_nothing(lost))
     return replace(chart, rows=rows)
@@ -76,7 +76,7 @@ def _(chart: HeatMap, lost: Counter[str]) -> HeatMap:
     sides = ((chart.x, chart.log_x), (chart.y, chart.log_y))
     across, up = ([i for i, value in enumerate(side) if not _missed(value, log)] for side, log in sides)
     kept = tuple(tuple(_value(chart.values[j][i], False, lost) for i in across) for j in up)
-    lost.update(_FAR for row in chart.values for _ in row[: len(row) * (not across)])
+    lost.update([_FAR] * sum(map(len, () if across else chart.values)))
     if all(value is None for row in kept for value in row):
         raise NotDrawnError(_nothing(lost))
     x, y = tuple(chart.x[i] for i in across), tuple(chart.y[j] for j in up)

@@ -39,17 +39,23 @@ def to_page(document: Document, *, live: bool = True) -> str:
     body = tag("header", body, "masthead")
     body += tag("main", hero + "".join(_part(*part, f"s{order}") for order, part in enumerate(parts, 1)))
     body += tag("footer", "".join(map(_block, document.footer)))
-    charts = (chart for block in document.blocks if isinstance(block, Figure) for chart in block.charts)
-    scripts = ["cone.js"] * any(isinstance(chart, Cloud) for chart in charts)
+    figures = (block for block in document.blocks if isinstance(block, Figure))
+    scripts = ["cone.js"] * any(isinstance(chart, Cloud) for figure in figures for chart in figure.charts)
     scripts += ["copy.js"] * ("<pre>" in body or 'class="command"' in body)
     script, policy = "", STILL
     if live and scripts:
         script = f"/*<![CDATA[*/\n{''.join(map(beside, scripts))}/*]]>*/"  # the page is XML too
         digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
         script, policy = f"<script>{script}</script>\n", f"{STILL}; script-src 'sha256-{digest}'"
-    words = {"title": escape(f"{called} · uncone {document.kind}"), "description": escape(_verdict(document))}
-    files = {"icon": f"data:image/svg+xml,{quote(mark)}", "style": beside("report.css")}
-    return Template(beside("page.html")).substitute(words | files, policy=escape(policy), script=script, body=body)
+    return Template(beside("page.html")).substitute(
+        title=escape(f"{called} · uncone {document.kind}"),
+        description=escape(_verdict(document)),
+        icon=f"data:image/svg+xml,{quote(mark)}",
+        style=beside("report.css"),
+        policy=escape(policy),
+        script=script,
+        body=body,
+    )
 
 
 def to_notebook(document: Document) -> str:
@@ -122,8 +128,7 @@ def _blocks(blocks: Sequence[Block], uid: str) -> str:
 
 def _block(block: Block, uid: str = "b") -> str:
     match block:
-        case Heading(level=1):
-            # smaller where it is long, so that the numbers under it stay on the first screen
+        case Heading(level=1):  # smaller where it is long, so that numbers stay on the first screen
             size = "short" if len(block.text) <= 90 else "long" if len(block.text) <= 240 else "longest"
             word = block.label or block.tone
             badge = tag("p", _badge(word, block.tone), "eyebrow") if word else ""
@@ -175,10 +180,10 @@ def _run_of_rows(title: str, rows: Sequence[Sequence[str | Cell]], sides: Sequen
     for place, (first, *cells) in enumerate(rows):
         row = tag("td", "", "rest") if grouped and place else ""
         if grouped and not place:
-            # what opens the rest of a group is an element that style sheets look at
-            words, more = escape(title), tag("span", f"{len(rows) - 1} more", "muted")
-            fold = tag("details", tag("summary", f"{words} {more}"), "fold")
-            row = tag("th", fold if len(rows) > 1 else words, scope="rowgroup")
+            name, more = escape(title), tag("span", f"{len(rows) - 1} more", "muted")
+            if len(rows) > 1:  # style sheets look at what opens the rest of a group
+                name = tag("details", tag("summary", f"{name} {more}"), "fold")
+            row = tag("th", name, scope="rowgroup")
         row += tag("th", _cell(first), scope="row")
         row += "".join(tag("td", _cell(cell), side) for cell, side in zip(cells, sides[1:], strict=True))
         body += tag("tr", row, "more" if grouped and place else None)
@@ -189,7 +194,7 @@ def _cell(cell: str | Cell) -> str:
     if isinstance(cell, str):
         return typeset_text(cell)
     text = typeset_text(cell.text)
-    if cell.tone == "token":  # verbatim spaces; isolated, as right-to-left text could reorder its neighbours
+    if cell.tone == "token":  # verbatim; isolated, as right-to-left text could reorder its neighbours
         text = tag("bdi", escape(cell.text), "token")
     elif cell.tone in _BADGES:
         text = _badge(cell.text, cell.tone)
@@ -237,7 +242,7 @@ def _bar(css: str, left: float, right: float, inset: int) -> str:
 
 
 def _figure(figure: Figure, uid: str) -> str:
-    curves = [curve for chart in figure.charts if isinstance(chart, Chart) for curve in chart.curves]
+    curves = (curve for chart in figure.charts if isinstance(chart, Chart) for curve in chart.curves)
     lines = {curve.style for curve in curves if not is_scattered(curve)} - {"bins"}
     names = [(f"{'line' if style in lines else 'dots bin'} {style}", name) for style, name in figure.legend]
     content = tag("h4", escape(figure.title)) + _swatches(names)
@@ -267,8 +272,7 @@ def _panel(title: str, drawing: str, caption: str) -> str:
 
 
 def _cloud(uid: str, cloud: Cloud, _: str) -> str:
-    picture, heading = cloud.picture, tag("h4", escape(cloud.title))
-    entries = legends(picture)
+    picture, heading, entries = cloud.picture, tag("h4", escape(cloud.title)), legends(cloud.picture)
     drawn = sum(entry.drawn for entry in entries)
     caption = (
         f"{count(drawn)} of {counted(picture.total, 'row')} drawn, the same {plural(drawn, 'row')} in both panels."

@@ -67,8 +67,8 @@ def _cell(cell: str | Cell) -> str:
     if isinstance(cell, str):
         return _text(cell)
     text = _text(cell.text)
-    shown = f"**{text}**" if cell.tone == "strong" and text.strip() else text
-    return f"{shown}<br>{_text(cell.note)}" if cell.note else shown
+    text = f"**{text}**" if cell.tone == "strong" and text.strip() else text
+    return f"{text}<br>{_text(cell.note)}" if cell.note else text
 
 
 def _fenced(text: str) -> str:

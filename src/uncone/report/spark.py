@@ -30,10 +30,8 @@ def _with_the_rest(bars: str, chart: Chart | HeatMap, left: str) -> list[str]:
 
 def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:
     """At most eight lines, the first of `y` at the foot, and what the shades stand for."""
-    stride = math.ceil(len(chart.y) / _HIGHEST)
-    places = range(0, len(chart.y), stride) if chart.y else range(0)
     limits, label = chart.limits(), chart.spark
-    for place in reversed(places):
+    for place in reversed(range(0, len(chart.y), math.ceil(len(chart.y) / _HIGHEST) or 1)):
         yield f"{label:<20}{number(chart.y[place]):>6}  {sparkline(chart.values[place], shades, limits)}"
         label = ""
     low, high = (number(end, most=NEAR_DIGITS) for end in limits)
@@ -51,18 +49,17 @@ def _lines(chart: Chart, bars: str) -> Iterator[str]:
     is_flat = f"{min(every, default=0.0):.3g}" == f"{max(every, default=0.0):.3g}"
     for curve, values in zip(curves, scaled, strict=True):
         ends = [value for value in curve.y if value is not None]
-        letter = f"{curve.name}  " if len(drawn) > 1 else ""
         line = sparkline(values, bars, (0.0 if chart.bars else high if is_flat else min(known), high))
         low, top = (number(end, most=NEAR_DIGITS) for end in (min(ends), max(ends)))
-        yield f"{label:<20}{letter}{line}  {low} to {top}"
+        yield f"{label:<20}{f'{curve.name}  ' * (len(drawn) > 1)}{line}  {low} to {top}"
         label = ""
 
 
 def sparkline(values: Sequence[float | None], bars: str = BARS, limits: tuple[float, float] | None = None) -> str:
     """Neighbours are averaged to fit 40 characters, and gaps stay blank."""
-    stride = math.ceil(len(values) / _WIDEST) if values else 1
-    parts = [values[start : start + stride] for start in range(0, len(values), stride)]
-    held = [[value for value in part if value is not None] for part in parts]
+    stride = math.ceil(len(values) / _WIDEST) or 1
+    parts = (values[start : start + stride] for start in range(0, len(values), stride))
+    held = ([value for value in part if value is not None] for part in parts)
     means = [fmean(part) if part else None for part in held]
     known = [mean for mean in means if mean is not None]
     if not known:

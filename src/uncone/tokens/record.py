@@ -19,10 +19,10 @@ _STYLES = {"tokens": "raw", "words": "centred"}
 
 @part
 class ZipfLaw:
-    exponent: Estimate  # s in p(r) ~ r^-s; the interval is over stretches of the text
-    ranks: int  # how many of the most frequent were fitted
+    exponent: Estimate  # s in p(r) ~ r^-s, with an interval over stretches of text
+    ranks: int  # of the most frequent that were fitted
     least: int  # the least count that may be fitted
-    gap: float | None  # the largest difference of the cumulative share from the law's
+    gap: float | None  # the largest of the cumulative share to the law's
     reason: str = ""  # why there is no exponent, or no interval
 
 
@@ -71,17 +71,17 @@ class TokenFrequencies(Record):
     characters: int  # of the texts; 0 of counts made before
     vocabulary: int  # rows of the model's table
     never_seen: int  # tokens that do not occur
-    reserved: int  # of those the ones that are reserved by name or special, or that have no token
+    reserved: int  # of those the ones reserved by name or special, or without a token
     tokens: RankFrequency  # tokens by rank
-    words: RankFrequency | None  # words by rank, where they were counted
+    words: RankFrequency | None  # where they were counted
     frequent: tuple[CountedToken, ...]  # the most frequent ones
-    unseen: tuple[CountedToken, ...]  # the first by id that never occur and are not reserved
+    unseen: tuple[CountedToken, ...]  # the first by id, without reserved ones
     word: str = ""  # what counts as a word
-    notes: tuple[str, ...] = ()  # what else is to be said
+    notes: tuple[str, ...] = ()  # what else to know
 
     def blocks(self) -> tuple[Block, ...]:
         kinds = self._kinds()
-        size = f"{counted(self.characters, 'character')} of text, " if self.characters else ""
+        size = f"{counted(self.characters, 'character')} of text, " * bool(self.characters)
         size += f"{count(self.tokens.total)} tokens; vocabulary of {self.name}, {counted(self.vocabulary, 'row')}"
         return shown(
             Heading(self.verdict, 1),
@@ -127,8 +127,8 @@ class TokenFrequencies(Record):
         names, caption = ("Frequency by rank", "rank", "share of the text"), "A straight line is Zipf's law."
         spark = "share of the text by rank"
         chart = Chart("rank frequency", *names, curves, log_x=True, log_y=True, caption=caption, spark=spark)
-        legend = tuple((_STYLES[curve.name], curve.name) for curve in curves)
-        return Figure("Frequency by rank", (chart,) if curves else (), legend=legend if len(kinds) > 1 else ())
+        legend = tuple((_STYLES[curve.name], curve.name) for curve in curves if len(kinds) > 1)
+        return Figure("Frequency by rank", (chart,) if curves else (), legend=legend)
 
     def _named(self) -> tuple[str, ...]:
         others, different = self.never_seen - self.reserved, self.tokens.different

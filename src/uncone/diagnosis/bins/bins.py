@@ -26,7 +26,7 @@ def find_tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
     themselves = f"{'unknown' if within is None else f'{within:.3g}'} among themselves"
     evidence = [f"{groups.reserved}: mean cosine {themselves}, {everywhere:.3f} among all rows"]
     if not leaning:
-        if within is not None and within >= max(COLLAPSED, everywhere + TAIL_EXCESS):
+        if (within or 0) >= max(COLLAPSED, everywhere + TAIL_EXCESS):
             summary = "The reserved rows are near-copies of one vector, but no other rows follow them."
             yield Finding("degenerate_tail", "note", summary, tuple(evidence))
         return
@@ -73,9 +73,7 @@ def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], a
     alike = [
         g
         for g in unreserved_bins(groups)
-        if g.mean_cosine is not None
-        and g.mean_cosine >= least + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / g.n
-        and g not in leaning
+        if (g.mean_cosine or 0) >= least + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / g.n and g not in leaning
     ]
     n, named = sum(g.n for g in alike), sum(one.n for one in odd if one.kind == "equal")
     if not alike or 2 * named >= n:

@@ -11,28 +11,27 @@ _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 class Placed:
     """The known readings below a reading, above it, and too near to tell apart at the digits published."""
 
-    measure: str  # the measure, as the table of known readings names it
+    measure: str  # as the table of known readings names it
     whom: str  # one of the matrices compared with: `untied head`
     how: str = ""  # how they were read, where not as stored
     below: int = 0  # known readings below this one
-    equal: int = 0  # known readings that their digits do not tell apart from it
+    equal: int = 0  # known readings with digits that do not tell them apart
     above: int = 0  # known readings above it
-    smallest: int | None = None  # parameters of the smallest model compared with; none where a source does not say
-    largest: int | None = None  # parameters of the largest
-    left_out: int = 0  # known readings of diverged runs, not compared with
+    smallest: int | None = None  # parameters of the smallest model; none where a source does not say
+    largest: int | None = None  # of the largest
+    left_out: int = 0  # known readings of diverged runs
     note: str = ""  # what makes the comparison doubtful
     sources: tuple[str, ...] = ()  # where the readings are from
-    # the reading itself, from its lowest to its highest; missing in older files
+    # the lowest and highest value of the reading; missing in older files
     ends: tuple[float, float] | None = None
-    itself: bool = False  # whether this very matrix is among the known ones, and was left out
+    itself: bool = False  # this very matrix is known, and was left out
 
     def __str__(self) -> str:
         return self.sentence
 
     @property
     def named(self) -> str:
-        ends = dict.fromkeys(number(end) for end in self.ends or ())
-        return f"{title(self.measure)} {' to '.join(ends)}: {self.sentence}"
+        return f"{title(self.measure)} {' to '.join(dict.fromkeys(map(number, self.ends or ())))}: {self.sentence}"
 
     @property
     def about(self) -> str:
@@ -56,8 +55,7 @@ class Placed:
         'lower than 27 of 30 known untied heads, as low as 1'
         """
         if self.total == 0:
-            said = f"no reading of {visible(self.measure)} is known for"
-            said = " ".join(filter(None, (said, self._many, self.how)))
+            said = f"no reading of {visible(self.measure)} is known for {self._many} {self.how}".strip()
             return f"{said} ({self.note})" if self.note else said
         word, beaten = ("low", self.above) if self.above >= self.below else ("high", self.below)
         known = " ".join(filter(None, ("known", self.whom if self.total == 1 else self._many, self.how, self._sizes())))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from uncone.diagnosis.why.reach.faces import blocks
-from uncone.diagnosis.why.reach.hull import Hull, holds_zero, scaled
+from uncone.diagnosis.why.reach.hull import EPS, Hull, holds_zero, scaled
 from uncone.errors import InputError
 from uncone.rows import Array
 
@@ -84,7 +84,7 @@ def separate(
     direction = -best / size if size > 0 else np.zeros(points.shape[1])
     highest = max(float((block @ direction).max()) for block in blocks(points))
     # less what rounding can add to it
-    margin = -highest - (points.shape[1] + 3) * float(np.finfo(np.float64).eps) * float(norms.max())
+    margin = -highest - (points.shape[1] + 3) * EPS * float(norms.max())
     exists = True if margin > 0 else False if bound < epsilon * mean or not mean else None
     is_inside, support = exists is not True and holds_zero(hull.kept, hull.largest), np.array(hull.places)
     lengths = (margin * unit, bound * unit, mean * unit)

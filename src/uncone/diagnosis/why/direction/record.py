@@ -43,25 +43,25 @@ class NegativeDirection:
     """
 
     verdict: str  # one sentence
-    exists: bool | None  # whether all states avoid a direction; `null` where undecided
+    exists: bool | None  # `null` where undecided
     epsilon: float  # the margin that counts, of the mean norm
-    n: int  # states that were searched
+    n: int  # searched states
     dimensions: int  # columns
     mean_norm: float  # mean norm of the states
     margin: float | None = None  # proven, of the mean norm
     bound: float | None = None  # no direction has more, of the mean norm
     exact: bool = False  # false is proven with no margin at all
-    held_out: int = 0  # states that were held out
+    held_out: int = 0  # held-out states
     violations: int = 0  # of those, on the wrong side
     held_out_margin: float | None = None  # margin on held-out states
     effective_rank: float | None = None  # of the states
     chance: float = 1.0  # Cover's probability that random points have one
     cosine_to_mean: float | None = None  # of the direction and minus the mean state
-    mean_violations: float | None = None  # share of states that minus the mean state is no such direction for
+    mean_violations: float | None = None  # share of states that minus the mean state does not lead away from
     clouds: tuple[AvoidedCloud, ...] = ()  # the same question on other clouds
     norm: NormDirection | None = None  # of the last LayerNorm, in closed form
     direction: tuple[float, ...] = ()  # (D,), of unit length, where D is modest
-    definition: str = ""  # what was asked, in words
+    definition: str = ""  # the question in words
 
     @property
     def points_per_dimension(self) -> float:

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from uncone.diagnosis.why.reach.hull import Hull, holds_zero, scaled, times_power
+from uncone.diagnosis.why.reach.hull import EPS, Hull, holds_zero, scaled, times_power
 from uncone.errors import InputError
 from uncone.rows import Array
 
@@ -26,8 +26,7 @@ _FLOOR = 1e-12  # of the largest eigenvalue, beyond which nothing is stretched
 _NOTHING = 1e-12
 FAR = 1000  # medians of lengths (of rows) or spreads (of biases): what is farther out has digits of its own
 _UP = -1  # the place of the demand that the bias has a positive factor
-_AT_ONCE, _A_STEP = 2**24, 3e6
-_MOST_TOGETHER = 512
+_AT_ONCE, _A_STEP, _MOST_TOGETHER = 2**24, 3e6, 512
 _FLOAT32, _LEAST = 1e30, 1e-35
 """What a bias in float32 is cut to, and more than numbers below float32's range add up to."""
 Status = Literal["exposed", "hidden", "undecided"]
@@ -214,12 +213,10 @@ def seek(
         if work.is_over:
             yield from (Answer(tuple(map(int, own)), "undecided") for own in (*(q.own for q in active), *waiting))
             return
-        new = [waiting.popleft() for _ in range(min(len(waiting), together - len(active)))]
-        active += _asked(space, new)
+        active += _asked(space, [waiting.popleft() for _ in range(min(len(waiting), together - len(active)))])
         still, takes = list[_Question](), list[tuple[_Question, int]]()
-        groups = [[q for q in active if q.double is wide] for wide in (False, True)]
-        for double, group in enumerate(groups):
-            for q, rival, margin in _looked(space, group, double=bool(double)):
+        for double, group in [(wide, [q for q in active if q.double is wide]) for wide in (False, True)]:
+            for q, rival, margin in _looked(space, group, double=double):
                 if margin > 0:
                     kept = space.unscaled(q.direction) if keep else None
                     yield Answer(tuple(map(int, q.own)), "exposed", margin, direction=kept, steps=q.steps)
@@ -282,18 +279,16 @@ def _looked(
     if not double:
         directions = directions.astype(np.float32).astype(np.float64)
     heights, units = space.heights(directions, double=double)
-    own_lengths = [float(space.lengths[q.own].max()) for q in questions]
-    for q, direction, column, unit, length in zip(questions, directions, heights, units, own_lengths, strict=True):
-        rounding = unit * length + _LEAST
+    for q, direction, column, unit in zip(questions, directions, heights, units, strict=True):
+        q.direction, rounding = direction, unit * float(space.lengths[q.own].max()) + _LEAST
         mine = column[q.own].astype(np.float64)
         column[q.own] = -np.inf
         rival = int(column.argmax())
-        highest = float(column[rival]) + unit * space.longest + _LEAST
+        lowest, highest = float(mine.min()), float(column[rival])
+        raw, highest = lowest - highest, highest + unit * space.longest + _LEAST
         far = column[space.long] + unit * space.lengths[space.long]
-        raw, highest = float(mine.min()) - float(column[rival]), max(highest, float(far.max(initial=-np.inf)))
-        slack = q.stiff * (float(np.ptp(mine)) + 2 * rounding) if len(mine) > 1 else 0.0
-        margin = float(mine.min()) - rounding - highest - slack
-        q.direction = direction
+        slack = q.stiff * (float(np.ptp(mine)) + 2 * rounding)
+        margin = lowest - rounding - max(highest, float(far.max(initial=-np.inf))) - slack
         if raw > 0 and space.up is not None and direction[-1] <= 0:
             rival, margin = _UP, -np.inf
         unclear = raw > 0 and margin <= 0 and rival != _UP
@@ -315,9 +310,8 @@ def _take(space: HeadSpace, takes: Sequence[tuple[_Question, int]]) -> None:
     takes = [(q, rival) for q, rival in takes if not q.hull or rival not in q.hull.places]
     if not takes:
         return
-    first, rivals = np.array([(q.own[0], rival) for q, rival in takes]).T
-    points, hulls = space.differences(first, rivals) @ space.whitener, list[Hull]()
-    for (q, rival), point in zip(takes, points, strict=True):
+    pairs, hulls = np.array([(q.own[0], rival) for q, rival in takes]), list[Hull]()
+    for (q, rival), point in zip(takes, space.differences(*pairs.T) @ space.whitener, strict=True):
         new = _levelled(q.level, space.up if rival == _UP and space.up is not None else point)
         size = float(np.linalg.norm(new))
         if not q.hull:
@@ -339,16 +333,15 @@ def _ended(space: HeadSpace, q: _Question) -> Answer:
     open_ = Answer(tuple(map(int, q.own)), "undecided", steps=q.steps)
     if not hull:
         return open_
-    d, eps = len(space.mean), float(np.finfo(np.float64).eps)
-    rivals, real = np.array(hull.places), np.array(hull.places) != _UP
+    d, rivals = len(space.mean), np.array(hull.places)
+    real = rivals != _UP
     longest = float(space.lengths[q.own[0]] + (space.lengths * space.shares)[rivals[real]].max(initial=0))
-    rounding = (len(rivals) + 2 * d + 3) * eps * (longest * space.stretch + hull.largest)
+    rounding = (len(rivals) + 2 * d + 3) * EPS * (longest * space.stretch + hull.largest)
     if len(q.own) == 1 and space.is_lossless:
         # an equal row with a bias that is not smaller: differences of equal numbers are exact
         gaps = space.taken(np.full(real.sum(), q.own[0])) - space.taken(rivals[real])
         wide = space.rows.shape[1]
-        beaten = rivals[real][~gaps[:, :wide].any(1) & ~(gaps[:, wide:] > 0).any(1)].tolist()[:1]
-        if beaten:
+        if beaten := rivals[real][~gaps[:, :wide].any(1) & ~(gaps[:, wide:] > 0).any(1)].tolist()[:1]:
             hidden = replace(open_, status="hidden", bound=0.0, exact=True, is_lower=True)
             return replace(hidden, places=tuple(beaten), weights=(1.0,))
     weights = (hull.weights * np.where(real, space.shares[np.maximum(rivals, 0)], 0))[real]

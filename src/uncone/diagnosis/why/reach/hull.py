@@ -7,6 +7,7 @@ import numpy as np
 
 from uncone.rows import Array
 
+EPS = float(np.finfo(np.float64).eps)
 _INSIDE, _DROPPED = 1e-12, 1e-14
 _RESIDUAL = 1e-12  # relative, of a solution: about what a solver leaves too
 _LOST = 1e-9  # of the square of a point: nearer to the span of the others it takes the inverse's digits
@@ -77,7 +78,8 @@ class Hull:
             self._gram = self._gram[np.ix_(stays, stays)]
             self._inverse = None if self._inverse is None else _without(self._inverse, stays)
             self.places = list(compress(self.places, stays))
-        self.weights = np.maximum(self.weights, 0) / np.maximum(self.weights, 0).sum()
+        weights = np.maximum(self.weights, 0)
+        self.weights = weights / weights.sum()
         self.x = self.weights @ self.kept
 
     def _affine(self) -> Array:
@@ -100,7 +102,7 @@ class Hull:
 
     def bound(self) -> float:
         """No direction has a larger margin: the norm of x, rounding added."""
-        rounding = (len(self.places) + self.kept.shape[1] + 3) * np.finfo(np.float64).eps * self.largest
+        rounding = (len(self.places) + self.kept.shape[1] + 3) * EPS * self.largest
         return float(np.linalg.norm(self.weights @ self.kept) + rounding)
 
 
@@ -132,13 +134,12 @@ def holds_zero(points: Array, largest: float) -> bool:
     k, d = points.shape
     if k != d + 1:
         return False
-    system, eps = np.vstack([points.T / (largest or 1.0), np.ones(k)]), np.finfo(np.float64).eps
-    wanted = np.append(np.zeros(d), 1.0)
+    system, wanted = np.vstack([points.T / (largest or 1.0), np.ones(k)]), np.append(np.zeros(d), 1.0)
     try:
         found = np.linalg.solve(system, wanted)
     except np.linalg.LinAlgError:
         return False
     residual = np.linalg.norm(system @ found - wanted)
-    residual += (k + 3) * eps * np.abs(system).sum(0).max() * np.abs(found).sum()
-    least = float(np.linalg.svd(system, compute_uv=False)[-1]) - k * eps * float(np.linalg.norm(system))
+    residual += (k + 3) * EPS * np.abs(system).sum(0).max() * np.abs(found).sum()
+    least = float(np.linalg.svd(system, compute_uv=False)[-1]) - k * EPS * float(np.linalg.norm(system))
     return least > 0 and bool(found.min() > residual / least)

@@ -23,10 +23,10 @@ class UnreachableToken:
     token: str | None  # its text
     exact: bool  # no direction has any margin
     bound: float  # no direction has more
-    others: tuple[int, ...]  # rows whose mixture is the row of the token
+    others: tuple[int, ...]  # rows whose mixture is the token's row
     weights: tuple[float, ...]  # their mixture
     other_tokens: tuple[str | None, ...] = ()  # tokens of the heaviest
-    higher_bias: float = 0.0  # how much higher the mixture's bias is than the token's; 0 without biases
+    higher_bias: float = 0.0  # by which the mixture's bias exceeds the token's; 0 without biases
 
 
 @part
@@ -41,7 +41,7 @@ class UnreachableTokens:
     dimensions: int  # columns
     biased: bool  # the head has a bias
     reachable: int  # tokens that some state makes the most likely, proven
-    unreachable: int  # tokens that none does, proven
+    unreachable: int  # tokens that no state does, proven
     exact: int  # of those, with no margin at all
     tied: int  # equal to an earlier row and bias: never alone on top
     undecided: int  # neither proven
@@ -49,10 +49,10 @@ class UnreachableTokens:
     epsilon: float  # a smaller margin counts as none, of the typical row
     tokens: tuple[UnreachableToken, ...] = ()  # the first ones, with certificates
     tied_ids: tuple[int, ...] = ()  # ids of the first ties
-    undecided_ids: tuple[int, ...] = ()  # ids of the first that are undecided
+    undecided_ids: tuple[int, ...] = ()  # ids of the first
     states: int = 0  # of a text
-    seen: int = 0  # tokens that were on top for one of them
-    definition: str = ""  # what was asked, in words
+    seen: int = 0  # tokens on top for one of them
+    definition: str = ""  # the question in words
 
     def blocks(self) -> tuple[Block, ...]:
         counts = {
@@ -76,9 +76,9 @@ class UnreachableTokens:
 
 def _row(token: UnreachableToken) -> tuple[str | Cell, ...]:
     named = sorted(zip(token.weights, token.others, strict=True), reverse=True)[:_MOST_NAMED]
-    texts = token.other_tokens or (None,) * len(named)
+    texts, more = token.other_tokens or (None,) * len(named), len(token.others) - len(named)
     parts = (f"{_name(text, place)} {percent(weight)}" for (weight, place), text in zip(named, texts, strict=False))
-    rest = [f"and {count(len(token.others) - len(named))} more"] if len(token.others) > len(named) else []
+    rest = [f"and {count(more)} more"] if more else []
     rest += [f"with a bias higher by {number(token.higher_bias)}"] if token.higher_bias else []
     proof = "exact" if token.exact else f"to {number(token.bound)} sd of the logits"
     return _name(token.token, token.id), count(token.id), Cell(", ".join(parts), ", ".join(rest)), proof
@@ -111,11 +111,11 @@ class SettableTokens:
     verdict: str  # one sentence
     vocabulary: int  # rows of the head
     dimensions: int  # columns
-    random: int  # largest size of which half of the random sets can be set
-    top: int | None  # largest size of which half of the likeliest tokens of states can be set
+    random: int  # largest size with half of the random sets settable
+    top: int | None  # the same of the likeliest tokens of states
     gaussian: int  # the same of a head of normal rows
     sizes: tuple[SettableSets, ...]  # what was asked of each size
-    definition: str = ""  # what was asked, in words
+    definition: str = ""  # the question in words
 
     def blocks(self) -> tuple[Block, ...]:
         kinds = {"random": "random tokens", "top": "most likely tokens of a state"}
