@@ -64,7 +64,8 @@ class Examination:
         if self._head:
             raw = Moments(rows.shape[1])
             for start, block in raw.add_all(rows, progress=self._tick("summing the raw rows")):
-                odd_rows.add_rows(start, block, row_norms(block) == 0, self._named(start, len(block)))
+                named = _marked(self._reserved.indices, start, len(block)) & self._reserved.by_name
+                odd_rows.add_rows(start, block, row_norms(block) == 0, named)
                 del block
             raw.spectrum(centered=False)
             without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
@@ -76,30 +77,30 @@ class Examination:
         pairs = measure.PairSums.of(m)
         m.unit_second = None  # read; the decomposition wants its memory
         if raw:
-            without_effect = (*without_effect, self._partition(self.rows, raw))
+            without_effect += (self._partition(self.rows, raw),)
             raw = None
         if m.n > 1:
             m.spectrum(centered=True)
-        measurements = self._read_all(OF_A_HEAD if self._head else MEASURES, m, *uniformity)
+        readings = self._read_all(OF_A_HEAD if self._head else MEASURES, m, *uniformity)
         spectrum, picture = seen or self._see(m)
         tick = self._tick("looking for untrained rows")
         by_frequency, untrained = self._tokens.read(rows, m, pairs, tick, common=common)
         coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
-        measurements = (*measurements, self._partition(rows, m), coupling)
+        readings += (self._partition(rows, m), coupling)
         by_count = self._by_count(rows, m)
         if self.neighbours:
-            measurements += of_neighbours(rows, m, self._tick)
+            readings += of_neighbours(rows, m, self._tick)
         if self._head:
-            measurements = tuple(replace(one, centered=True) for one in measurements)
+            readings = tuple(replace(one, centered=True) for one in readings)
         if self.logits:
-            measurements += (rank_of_logits(self.logits),)
+            readings += (rank_of_logits(self.logits),)
         lengths, found = norms.record(), bool(untrained and untrained.found)
         if self.role not in ("head", "table"):  # the head decides for a tied table
             found = self.role == "tied table" and groups.reserved_by_name
         are_unit = Lengths(lengths.mean, lengths.smallest, lengths.largest).is_unit
         advice = replace(self.advice, has_tokens=rows.labels is not None, has_unit_rows=are_unit)
         findings = find(
-            measurements,
+            readings,
             groups,
             head=self._head,
             under_trained=untrained,
@@ -115,7 +116,7 @@ class Examination:
             "/".join(Path(rows.name).parts[-2:]),
             *rows.shape,
             rows.dtype,
-            measurements,
+            readings,
             findings,
             without_effect=without_effect,
             groups=groups,
@@ -139,9 +140,6 @@ class Examination:
         isotropic = measure.marchenko_pastur(raw.effective_n - 1, raw.d) * float(centered.mean())
         return Spectrum(*(tuple(v.tolist()) for v in (raw.spectrum(centered=False), centered, isotropic))), picture
 
-    def _named(self, start: int, n: int) -> Array:
-        return _marked(self._reserved.indices, start, n) & self._reserved.by_name
-
     def _sum(
         self, rows: Rows, zero: Array | None, raw: Moments | None, odd_rows: measure.OddRowFinder
     ) -> tuple[Moments, measure.NormProfile, Groups, tuple[OddRows, ...]]:
@@ -155,7 +153,7 @@ class Examination:
         bin_size = _bin_size_for(stop)
         count = (stop - 1) // bin_size + 1
         moments, profile = Moments(d, second=raw is None, unit_second=True), measure.NormProfile()
-        bins, special = (measure.GroupMoments(k, d) for k in (count, 1))
+        bins, special = measure.GroupMoments(count, d), measure.GroupMoments(1, d)
         for sums in (bins, special):
             sums.work_with(moments)
         in_bin, directed = np.zeros((2, count), np.int64)  # reserved rows, and not zero ones
@@ -163,9 +161,8 @@ class Examination:
             # for one block at a time: for all rows at once they would take 9 bytes a row
             last = start + len(block)
             ids = np.arange(start, last) if all_ids is None else all_ids[start:last]
-            is_reserved, named = _marked(reserved.indices, start, len(block)), self._named(start, len(block))
-            norms = row_norms(block)
-            zeros = norms == 0
+            is_reserved, norms = _marked(reserved.indices, start, len(block)), row_norms(block)
+            named, zeros = is_reserved & reserved.by_name, norms == 0
             profile.update(norms, ids)
             self._tokens.update(block, norms)
             if not raw:
@@ -173,9 +170,10 @@ class Examination:
             else:
                 zeros = np.zeros_like(zeros) if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
             odd_rows.add_norms(start, norms, zeros | named)
-            in_bin += np.bincount(ids[is_reserved] // bin_size, minlength=count)
-            directed += np.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=count)
-            bins.update(block, ids // bin_size)
+            of_bin = ids // bin_size
+            in_bin += np.bincount(of_bin[is_reserved], minlength=count)
+            directed += np.bincount(of_bin[is_reserved & (norms > 0)], minlength=count)
+            bins.update(block, of_bin)
             special.update(block, is_reserved.astype(np.int64) - 1)
             del block
         (of_reserved,) = special.finish()
@@ -192,8 +190,8 @@ class Examination:
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:
         m.keep_directions()  # all that the second pass needs
-        of_rows = partial(measure.partition_isotropy, rows, progress=self._tick("partition function"))
-        return read("partition_isotropy", of_rows, m)
+        of = partial(measure.partition_isotropy, rows, progress=self._tick("partition function"))
+        return read("partition_isotropy", of, m)
 
     def _by_count(self, rows: Rows, m: Moments) -> FrequencyBins | None:
         if not (bins := self._tokens.bins):

@@ -90,7 +90,7 @@ def _margins(
     question, other directions out of the product of states and rows, which all variants share."""
     rows, dtype = states.head.to(hidden.dtype), hidden.dtype
     along = [None if one.out is None else (states.head.double() @ one.out).to(dtype) for one in variants]
-    margins, losses = [list[Tensor]() for _ in variants], [list[Tensor]() for _ in variants]
+    margins, losses = ([list[Tensor]() for _ in variants] for _ in range(2))
     parts = list(zip(torch.split(hidden, _AT_ONCE), torch.split(labels, _AT_ONCE), strict=True))
     for done, (h, y) in enumerate(parts, 1):
         shared = h @ rows.T

@@ -72,10 +72,9 @@ def unreachable_tokens(
     answers = _answers(rows[first], None if offsets is None else offsets[first], Work(most_work), progress)
     text = rows[:0] if states is None else checked_states(states, rows.shape[1])
     seen, n = _seen(rows, offsets, text, scale), len(text)
-    status = np.array([one.status for one in answers] or ["exposed"])
-    hidden, exposed, are_copies = status == "hidden", status == "exposed", np.bincount(copies) > 1
-    tied = np.flatnonzero((are_copies & exposed)[copies])
-    undecided = np.flatnonzero((status == "undecided")[copies])
+    status, are_copies = np.array([one.status for one in answers] or ["exposed"]), np.bincount(copies) > 1
+    hidden, exposed = status == "hidden", status == "exposed"
+    tied, undecided = (np.flatnonzero(of[copies]) for of in (are_copies & exposed, status == "undecided"))
     exact = np.array([one.exact for one in answers] or [False])
     listed = np.flatnonzero(hidden[copies])[:most_listed].tolist()
     is_biased = offsets is not None and bool(offsets.min() < offsets.max())
