@@ -1,7 +1,5 @@
-"""Causes with evidence and advice, and the verdict over all. Each threshold has a reason.
-
-Only this file judges: verdict, tiles, pictures, comparisons and checks repeat it.
-"""
+"""Causes with evidence and advice, and the verdict over all. Only this file judges: verdict, tiles, pictures,
+comparisons and checks repeat it. Each threshold has a reason."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -121,8 +121,7 @@ class BinReader:
         """None where no row has a count. `common` says what the common direction is.
 
         I(W) of a bin is min Z(c) / max Z(c) over its rows (Mu & Viswanath 2018, eq. 6), with both signs of the
-        eigenvectors of all rows, as small bins have none of their own. It falls with the number of rows: as many drawn
-        from all are read too.
+        eigenvectors of all rows. It falls with the number of rows: as many drawn from all are read too.
         """
         if not self._counts.any() or m.n < 2:
             return None

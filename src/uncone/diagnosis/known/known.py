@@ -1,7 +1,5 @@
-"""A reading among those of real models: published ones and ours, in `known_readings.csv`.
-
-`experiments/known_runs/make_table.py` makes the table, of models that were trained without a remedy.
-"""
+"""A reading among those of real models that were trained without a remedy: published ones and ours, in
+`known_readings.csv`, which `experiments/known_runs/make_table.py` makes."""
 
 import csv
 import math

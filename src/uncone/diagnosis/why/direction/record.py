@@ -38,8 +38,7 @@ class NegativeDirection:
     """Is there a direction v that all states avoid, <v, h> < 0 (Gao et al. 2019, theorems 1 and 2)?
 
     `exists` is True where that was proven for `n` states, or by the norm for all, and no held-out state violates it;
-    False where no direction has a margin of `epsilon`; None where undecided, or where held-out states violate it.
-    Margins are shares of `mean_norm`.
+    False where no direction has a margin of `epsilon`; None otherwise. Margins are shares of `mean_norm`.
     """
 
     verdict: str  # one sentence

@@ -17,8 +17,8 @@ _BUFFER_BYTES = 144 * 2**20  # for the logits of one chunk
 _FEWEST, _STEP, _SMALL, _ROWS = 160, 32, 64, 512
 _LEAST = 1e-30  # a smaller probability has lost digits in float32
 _LARGEST, _MOST_RAISED = 55, 126
-"""Powers of two. In float32 the largest gradient is brought near 2^55: squares have room for sums over rows, and those of
-numbers 1e38 times smaller are not 0. Above 2^126 Adam's epsilon would leave the range."""
+"""Powers of two. In float32 the largest gradient is brought near 2^55: squares can be summed over rows, and those of
+numbers 1e38 times smaller are not 0. Above 2^126 Adam's epsilon leaves the range."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,9 +32,9 @@ def cluster_cosine(x: Array, ids: Array, *, seed: int = 0) -> tuple[ClusterCosin
 
     k-means has the number of clusters from 2 to 15 with the largest mean silhouette, or 1 where that is below 0.1. It
     begins by one seeded k-means++ and reads 64 principal components; silhouettes and cosines are of all columns. (The
-    paper's program also centres similarities between clusters by an argument in the wrong place, without effect: here
-    each cluster's mean is subtracted, as its text says. Clusters weigh by their states: two centred states have a
-    cosine of -1, which would rule a plain mean.)
+    paper's program centres similarities between clusters by an argument in the wrong place, without effect: here each
+    cluster's mean is subtracted, as its text says. Clusters weigh by their states, as two centred states have a cosine
+    of -1.)
     """
     if len(x) < _FEWEST:
         return None, f"expected at least {_FEWEST} states for clusters, got {len(x)}"

@@ -27,8 +27,8 @@ class ContextReadings:
 def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) -> ContextReadings:
     """Of states (n, D) of tokens `ids` (n,) in `segments` (n,), which stand side by side (definitions 1 to 3).
 
-    Two things differ from Ethayarajh: values and random baselines are one estimator, on as many states each (his
-    program takes a centred PCA for tokens and an uncentred one for random words), and a segment has at most 64 tokens.
+    Unlike Ethayarajh's, values and random baselines are one estimator on as many states each (his program takes a
+    centred PCA for tokens and an uncentred one for random words), and a segment has at most 64 tokens.
     """
     random = np.random.default_rng(seed)
     units = x * inverse(row_norms(x))[:, None].astype(x.dtype)

@@ -65,9 +65,9 @@ def _described(head: Moments, m: Moments, layer: str, scale: float, capped: bool
 
 
 def isotropic_logits(rows: int, states: int, d: int) -> tuple[Array, float]:
-    """Singular values (D,), up to scale, of an isotropic head times isotropic states, and their effective rank.
-    Products of two Wishart matrices follow the free product of two Marchenko-Pastur laws, of variance D/rows +
-    D/states; one such law of that variance stands for it."""
+    """Singular values (D,), up to scale, of an isotropic head times isotropic states, and their effective rank. Such
+    products follow the free product of two Marchenko-Pastur laws, of variance D/rows + D/states; one law of that
+    variance stands for it."""
     values = np.sqrt(marchenko_pastur(1 / (1 / rows + 1 / states), d))
     return values, effective_dimensions(values)
 

@@ -2,11 +2,11 @@
 
 A row v is above all others along a direction g if <a_v - a_u, g> > 0 for every other u. With a bias a row is a = (w,
 b), and the last number of g has to be positive. No such g exists if and only if 0 lies in the hull of the differences,
-which `Hull` decides. All rows of a batch share one product with the head in each step.
+which `Hull` decides. Rows of a batch share one product with the head in each step.
 
-No answer depends on the scale of head or bias, which are multiplied by powers of two. The search is in whitened rows,
-where a direction of length 1 has logits of standard deviation 1 over the vocabulary. Differences to far longer rows are
-shortened, and these do not decide what a standard deviation is.
+Powers of two make answers independent of the scale of head and bias. In whitened rows, which are searched, a direction
+of length 1 has logits of standard deviation 1 over the vocabulary. Differences to far longer rows are shortened, and
+these rows do not decide what a standard deviation is.
 """
 
 import math
@@ -157,8 +157,8 @@ def check_head(head: Array, bias: Array | None) -> None:
 
 
 def levels(bias: Array) -> Iterator[tuple[Array, float]]:
-    """The places of rows whose biases lie together, the highest first, and how far they lie apart. A row is compared
-    with its level and those above in their digits: a padded vocabulary's bias of -1e30 takes none from the others."""
+    """The places of rows whose biases lie together, the highest first, and how far they lie apart. In their digits a
+    row is compared with its level and those above: a padded vocabulary's bias of -1e30 takes none from the others."""
     left = np.argsort(-bias, kind="stable")
     ordered = bias[left] / 2  # as a difference may be out of range
     top = ordered[0]
@@ -196,8 +196,8 @@ def seek(
     """For each set of rows whether a direction exists along which they are level and above all others.
 
     Args:
-        sets: places of rows, each set affinely independent.
-        most_steps: of one set; 10 d + 100 unless given.
+        sets: places of affinely independent rows.
+        most_steps: of one set; 10 d + 100 by default.
         work: what is not answered when it is over is undecided.
         keep: the directions of exposed sets.
         progress: called with (sets answered, sets).
