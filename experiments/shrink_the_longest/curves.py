@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from runs import Group
 
-from uncone.report.markup import element
+from uncone.report.markup import tag
 from uncone.report.svg import Axis, Point, axes, frame, label, line, segments, svg
 
 KINDS = {"raw": "raw", "centred": "centred", "within_class": "within each class"}
@@ -26,10 +26,10 @@ def curves(group: Group) -> str:
         f".arm{place % len(_COLOURS)} {{ stroke: {_COLOURS[place % len(_COLOURS)]}; stroke-dasharray: {_DASHES[place % len(_DASHES)] or 'none'} }} "
         for place in range(len(arms))
     )
-    body = element("style", _STYLE + rules) + element("rect", width=f"{size[0]:g}", height=f"{size[1]:g}", fill="#fff")
+    body = tag("style", _STYLE + rules) + tag("rect", width=f"{size[0]:g}", height=f"{size[1]:g}", fill="#fff")
     body += "".join(_key(arm, len(group.arms[arm]), place) for place, arm in enumerate(arms))
     for place, (kind, name) in enumerate(KINDS.items()):
-        body += element("g", _panel(group, kind, name), transform=f"translate({place * (SIZE[0] + GAP):g} {_HEAD:g})")
+        body += tag("g", _panel(group, kind, name), transform=f"translate({place * (SIZE[0] + GAP):g} {_HEAD:g})")
     title = f"A1 over the steps: {group.task}, {group.size} training examples"
     described = "Bold: 64 fixed held-out items without dropout. Thin: the training batch of 64 with dropout, mean of nine steps. Means over seeds."
     return svg(f"a1-{group.task}-{group.size}", title, described, size, body) + "\n"
@@ -37,7 +37,7 @@ def curves(group: Group) -> str:
 
 def _key(arm: str, seeds: int, place: int) -> str:
     left = 50 + 190 * place
-    mark = element("path", class_=f"line arm{place % len(_COLOURS)}", d=f"M{left} 16H{left + 28}")
+    mark = tag("path", class_=f"line arm{place % len(_COLOURS)}", d=f"M{left} 16H{left + 28}")
     return mark + label(
         f"{arm}, {seeds} {'seed' if seeds == 1 else 'seeds'}", left + 34, 20, anchor="start", css="name"
     )

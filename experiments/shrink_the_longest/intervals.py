@@ -4,7 +4,7 @@ from claims import CLAIMS, Claim, results, verdict
 from runs import Group
 from scoring import Difference, Paired
 
-from uncone.report.markup import element
+from uncone.report.markup import tag
 from uncone.report.svg import Axis, label, svg, widened
 
 Row = tuple[str, Difference | Paired, str]
@@ -27,7 +27,7 @@ def intervals(found: list[Group], *, metric: bool) -> str | None:
     height = _TOP + ROW * len(rows) + _BELOW
     x = Axis(*widened(min(0.0, *ends), max(0.0, *ends)), _TEXT, WIDTH - 20)
     unit = "task metric, hundredths" if metric else "A1 or silhouette"
-    body = element("style", _STYLE) + element("rect", width=f"{WIDTH:g}", height=f"{height:g}", fill="#fff") + _key()
+    body = tag("style", _STYLE) + tag("rect", width=f"{WIDTH:g}", height=f"{height:g}", fill="#fff") + _key()
     body += _scale(x, height - _BELOW, f"difference in {unit}")
     body += "".join(_row(row, x, _TOP + ROW * (place + 0.5), scale) for place, row in enumerate(rows))
     described = "Each line is a difference of two arms with its 95 % interval. Green: on the claimed side of 0. Orange: on the other. Grey: undecided."
@@ -47,20 +47,20 @@ def _row(row: Row, x: Axis, at: float, scale: float) -> str:
     assert result.low is not None
     assert result.high is not None
     colour = _MARKS[said]
-    span = element(
+    span = tag(
         "path",
         class_="span",
         d=f"M{x.at(scale * result.low):.1f} {at:.1f}H{x.at(scale * result.high):.1f}",
         stroke=colour,
     )
-    dot = element("circle", cx=f"{x.at(scale * result.value):.1f}", cy=f"{at:.1f}", r="4", fill=colour)
+    dot = tag("circle", cx=f"{x.at(scale * result.value):.1f}", cy=f"{at:.1f}", r="4", fill=colour)
     return label(text, _TEXT - 12, at + 4, anchor="end") + span + dot
 
 
 def _scale(x: Axis, bottom: float, name: str) -> str:
     ticks = x.ticks(8)
-    grid = element("path", class_="grid", d="".join(f"M{x.at(tick):.1f} {_TOP:.1f}V{bottom:.1f}" for tick in ticks))
-    zero = element("path", class_="zero", d=f"M{x.at(0):.1f} {_TOP:.1f}V{bottom:.1f}")
+    grid = tag("path", class_="grid", d="".join(f"M{x.at(tick):.1f} {_TOP:.1f}V{bottom:.1f}" for tick in ticks))
+    zero = tag("path", class_="zero", d=f"M{x.at(0):.1f} {_TOP:.1f}V{bottom:.1f}")
     numbers = "".join(label(f"{tick:g}", x.at(tick), bottom + 15, css="tick") for tick in ticks)
     return grid + zero + numbers + label(name, (x.start + x.stop) / 2, bottom + 33)
 
@@ -70,7 +70,7 @@ def _key() -> str:
     for place, (said, colour) in enumerate(_MARKS.items()):
         left = _TEXT + 130 * place
         parts.append(
-            element("circle", cx=f"{left:g}", cy="22", r="4", fill=colour)
+            tag("circle", cx=f"{left:g}", cy="22", r="4", fill=colour)
             + label(said, left + 10, 26, anchor="start", css="name")
         )
     return "".join(parts)

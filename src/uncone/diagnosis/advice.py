@@ -1,4 +1,4 @@
-"""What to do about a finding: a sentence that fits the matrix, and a command to paste."""
+"""What to do about a finding, and a command to paste."""
 
 import os
 import shlex
@@ -13,12 +13,12 @@ from uncone.records.parts import Finding
 from uncone.records.text import visible
 
 Kind = Literal["vectors", "table", "head", "tensor"]
-"""What rows are; "tensor" is any other matrix of a model, of which no advice is known."""
+"""What rows are; a "tensor" is any other matrix of a model: no advice is known."""
 _SIMILAR = "For similarities of tokens take a repaired copy of the table; the model itself keeps its own."
 _TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
 _SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
-_NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: until then these may look untrained."
-_GIANT = "Look at these rows, and leave them out or make them again: each moves every mean."
+_NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: until then they may look untrained."
+_GIANT = "Leave these rows out or make them again: each moves every mean."
 _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     "common_direction_drift": {
         "vectors": f"Subtract the mean row, from queries and documents alike. {_SEEN}",
@@ -34,21 +34,21 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     "low_effective_rank": {
         "vectors": f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
         "table": _SIMILAR,
-        "head": "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: train "
-        "on, or with another width.",
+        "head": "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: train on, "
+        "or with another width.",
     },
     "low_logit_rank": {
         "head": "No edit of the head's rows brings back directions that head and states together do not use: train on, "
         "or with another width. What a smaller head would cost tells `uncone saturation head`."
     },
     "degenerate_tail": {
-        "vectors": "Do not trust similarities of these rows: make them anew, or leave them out.",
+        "vectors": "Do not trust similarities of these rows: make them anew or leave them out.",
         "table": f"Do not trust similarities of these rows. {_TRAIN_ON}",
         "head": f"{_NEW_ROWS} {_TRAIN_ON}",
     },
     "near_copies": {
         "vectors": "Look at some of these rows: one topic, or one text many times?",
-        "tokens": "Try some of these tokens in a prompt before use, and do not trust their similarities.",
+        "tokens": "Try some of these tokens in a prompt before use; do not trust their similarities.",
     },
     "under_trained_tokens": {
         "vectors": "Leave these rows out, or make them from more texts.",
@@ -60,8 +60,8 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
         "head": "Give rows of added tokens values before training on.",
     },
     "equal_rows": {
-        "vectors": "The same text twice, or a fallback for texts that failed: look at the first.",
-        "tokens": "Rows of added tokens that were set to one value: give them their own.",
+        "vectors": "One text twice, or a fallback for texts that failed: look at the first.",
+        "tokens": "Rows of added tokens were set to one value: give them their own.",
     },
     "giant_rows": {"vectors": _GIANT, "tokens": _GIANT},
     "nonfinite_rows": {
@@ -69,7 +69,7 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
         "tokens": "Go back to a checkpoint before these rows: training diverged, or the file is damaged.",
     },
 }
-"""What to do about a cause, by the rows it is found in; "tokens" are those of a table and of a head."""
+"""By cause and kind of rows; "tokens" stands for a table and a head."""
 _OF_A_NOTE = {
     "degenerate_tail": "Nothing to do unless these rows come into use: then set them anew first.",
     "zero_rows": "Nothing to do where these rows are padding or stay out of use.",
@@ -80,26 +80,21 @@ _REPAIRS = {
     "dominant_direction": ("repaired", "all_but_the_top_d100", "repair", "AllButTheTop()"),
     "low_effective_rank": ("whitened", "whiten", "whiten", "Whiten()"),
 }
-"""Of a cause: the file to write, the method, the file to save it in, and the method in Python."""
-_GIANTS_FIRST = "Leave the giant rows out first, and diagnose again: every mean and every spectrum follows them."
-FIRST = {
-    ("giant_rows", "warning"): _GIANTS_FIRST,
-    ("giant_rows", "severe"): _GIANTS_FIRST,
-    ("equal_rows", "severe"): "Keep one of the equal rows first, and diagnose again: they may make this.",
-}
-"""What comes before any repair of the cloud, by cause and level of the finding."""
+"""The file to write, the method, the file to save it in, and the method in Python."""
+_GIANTS = "Leave the giant rows out first, and diagnose again: every mean and every spectrum follows them."
+_EQUAL = "Keep one of the equal rows first, and diagnose again: they may make this."
+FIRST = {("giant_rows", "warning"): _GIANTS, ("giant_rows", "severe"): _GIANTS, ("equal_rows", "severe"): _EQUAL}
+"""What comes before any repair of the cloud, by cause and level."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What is known of a matrix beside its numbers: what it is, and how commands name it and its model."""
-
     kind: Kind = "vectors"
     matrix: str | None = None
-    """As a shell takes it; None for rows in memory, and empty for a path that cannot be pasted."""
+    """Quoted for a shell; None for rows in memory, empty for a path that cannot be pasted."""
     model: str | None = None
-    finds_untrained: bool = False  # `repair_tokens` finds untrained tokens by this matrix
-    has_tokens: bool = False  # rows have token strings, of which new rows can be made
+    finds_untrained: bool = False  # for `repair_tokens`
+    has_tokens: bool = False  # token strings, of which new rows can be made
     has_unit_rows: bool = False
 
     @property
@@ -107,14 +102,13 @@ class Advice:
         return self.kind in ("table", "head")
 
     def on(self, finding: Finding) -> Finding:
-        """The finding with its advice; unchanged where there is nothing to do."""
         cause, is_note = finding.cause, finding.level == "note"
         if not finding.is_defect and not is_note:
             return finding
-        texts = _ADVICE.get(cause, {})
-        text = texts.get(self.kind) or (texts.get("tokens") if self.is_of_tokens else None) or finding.repair
         if is_note and cause in _OF_A_NOTE:
             return replace(finding, repair=_OF_A_NOTE[cause], command="")
+        texts = _ADVICE.get(cause, {})
+        text = texts.get(self.kind) or (self.is_of_tokens and texts.get("tokens")) or finding.repair
         return replace(finding, repair=text, command=self._command(cause))
 
     def _command(self, cause: str) -> str:
@@ -123,45 +117,35 @@ class Advice:
             if self.model is None or not (by_name or self.finds_untrained):
                 return ""
             name = Path(shlex.split(self.model)[0]).name or "model"
-            out = shlex.quote(f"{name}-{'filled' if by_name else 'repaired'}")
-            how = (" --tokens zero" if by_name else "") + (
-                " --method covariance" if by_name or not self.has_tokens else ""
-            )
+            out = shlex.quote(f"{name}-{'filled' if by_name else 'repaired'}") + " --tokens zero" * by_name
+            how = " --method covariance" * (by_name or not self.has_tokens)
             return f"uncone repair-tokens {self.model} {out}{how}"
         if cause not in _REPAIRS or self.kind not in ("vectors", "table"):
             return ""
         out, method, saved, in_python = _REPAIRS[cause]
         if self.matrix is None:
             return f"repaired = uncone.transforms.{in_python}.fit(x).transform(x)"
-        save = f" --save {saved}.safetensors" if self.kind == "vectors" else ""
-        normalize = " --normalize" if self.has_unit_rows else ""
-        return self.matrix and f"uncone repair {self.matrix} {out}.npy --method {method}{save}{normalize}"
+        options = f" --save {saved}.safetensors" * (self.kind == "vectors") + " --normalize" * self.has_unit_rows
+        return self.matrix and f"uncone repair {self.matrix} {out}.npy --method {method}{options}"
 
 
 def advice_for(spec: Any, name: str, editable: bool) -> Advice:
-    """The advice on the matrix called `name` (a table or head, or any rows) of `spec`, as it was given.
-
-    `editable` says that `repair_tokens` takes the model. A path is written as `path_in_commands` says; there
-    are no commands where it holds characters that are not what they look like.
-    """
+    """`editable`: `repair_tokens` takes the model of `spec`."""
     opened = open_spec(spec) if isinstance(spec, str | os.PathLike) else None
-    other: Kind = "vectors" if opened is None or not opened.is_model else "tensor"
+    other: Kind = "tensor" if opened and opened.is_model else "vectors"
     kind: Kind = "head" if name == "head" else "table" if name == "input" else other
-    if opened is None:
+    if not opened:
         return Advice(kind)
     text, part = path_in_commands(opened.spec), opened.part
-    if visible(text) != text:
+    if visible(text) != text:  # characters that are not what they look like
         return Advice(kind, "")
-    model = text if part is None else text[: -len(part) - 1]
     matrix = text if part is not None or kind == "vectors" else f"{text}#{name}"
-    return Advice(kind, shlex.quote(matrix), shlex.quote(model) if editable else None)
+    model = shlex.quote(text if part is None else text[: -len(part) - 1])
+    return Advice(kind, shlex.quote(matrix), model if editable else None)
 
 
 def path_in_commands(spec: str) -> str:
-    """The path of a spec from the working directory on; of one that lies elsewhere its last two names.
-
-    A report is passed on, and tells no whole path of a machine. `with_whole_paths` gives it back.
-    """
+    """From the working directory on, or the last two names: a report is passed on, and tells no whole path."""
     here = os.path.join(os.getcwd(), "")
     text = spec.removeprefix(here) if os.path.isabs(spec) else spec
     if os.path.isabs(text):
@@ -170,7 +154,7 @@ def path_in_commands(spec: str) -> str:
 
 
 def with_whole_paths(diagnosis: Diagnosis, arguments: Mapping[str, Any]) -> Diagnosis:
-    """The diagnosis of a spec with commands that can be pasted here: a record holds the ends of paths."""
+    """With commands that can be pasted here, as a record holds only the ends of paths."""
     spec = str(arguments["spec"])
     cut = path_in_commands(spec)
     if cut in (spec, f"./{spec}") or not os.path.isabs(spec):

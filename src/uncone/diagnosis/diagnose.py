@@ -36,33 +36,33 @@ def diagnose(
         text: files of text that say why: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also packed
             (.gz, .xz, .zst). Their tokens are counted and the model is run over them (extra [hf]): see `Explanation`.
         counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`),
-            or a tensor or array (N,). Without it those of `text` are taken, or tokens are ranked by their ids.
+            or a tensor or array (N,). By default those of `text`, else tokens are ranked by their ids.
         neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
             `uniformity_exact`): about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         tokens: of the text, at most, that the model is run over; all are counted.
         reach: also search which tokens the head can never predict, and which sets of tokens can be set freely: minutes
-            on two cores, where the run of the model may take one; the progress tells how far it is.
+            on two cores.
         resume: a file to keep the sums over layers in; the same call goes on from it after a stop.
         device: to run the model on, such as "cuda"; the CPU by default.
         dtype: to run it in, such as "bfloat16"; float32 by default.
         progress: called with (the step, rows done, rows in all); the last is 0 for a step without rows.
 
     Returns:
-        A `Diagnosis`: the verdict in one sentence, and each matrix's measurements, findings and picture; with a text
-        its `explanation`.
+        A `Diagnosis`: the verdict in one sentence, each matrix's measurements, findings and picture, and with a text its
+        `explanation`.
 
     Raises:
         InputError: the source cannot be opened or holds rows that are not finite, counts do not fit it, or the text is
             empty, no UTF-8, or of a model without a tokenizer.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
-    others = {"reach": reach or None, "tokens": None if tokens == MOST_TOKENS else tokens}
-    of_text = {"resume": resume, "device": device, "dtype": dtype} | others
+    limit = None if tokens == MOST_TOKENS else tokens
+    of_text = {"resume": resume, "device": device, "dtype": dtype, "reach": reach or None, "tokens": limit}
     given = next((name for name, value in of_text.items() if value is not None), None)
-    if text is None and given is not None:
+    if text is None and given:
         raise InputError(f"expected --text with --{given}, got none: name a text to run the model on")
-    if progress is not None:
+    if progress:
         progress("opening", 0, 0)
     opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
     reading = None
@@ -78,13 +78,13 @@ def diagnose(
             role_of(name, rows, opened.rows),
             counts,
             neighbours=neighbours,
-            logits=reading.logits if reading is not None and name == "head" else None,
+            logits=reading.logits if reading and name == "head" else None,
             advice=advice_for(opened.spec, name, opened.editable),
             capped=opened.cap is not None,
         ).run()
         for name, rows in opened.rows
     )
-    if reading is not None:
+    if reading:
         reading.read_head()
     subjects = placed_among_known(subjects)
     return Diagnosis(
@@ -92,6 +92,6 @@ def diagnose(
         give_verdict(subjects),
         subjects,
         notes=opened.notes,
-        versions=versions("numpy") if reading is None else versions("numpy", "torch", "transformers"),
-        explanation=None if reading is None else reading.explanation(subjects),
+        versions=versions("numpy", *(("torch", "transformers") if reading else ())),
+        explanation=reading.explanation(subjects) if reading else None,
     )

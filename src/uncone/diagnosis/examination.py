@@ -1,7 +1,7 @@
 """One matrix, from its rows to all that a diagnosis says of it."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,49 +27,45 @@ from uncone.roles import Progress
 from uncone.rows import Array, CenteredRows, Rows
 from uncone.threads import on_one_thread
 
-_WORTH_SAYING = 10**9
-MOST_BINS = 200
-FEWEST_BINS = 10
-
+MOST_BINS, FEWEST_BINS = 200, 10
 _OF_A_MEAN = {"mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions"}
 OF_A_HEAD = tuple(one for one in MEASURES if one[0] not in _OF_A_MEAN)
-"""A head is read with its mean removed: no means are left, and raw and centred are the same."""
+"""Without its mean row raw and centred are the same."""
 _GAUGE = {"mean_cosine", "mean_shift", "stable_rank", "anisotropy_1_raw", "outlier_dimensions", "gaussian_isotropy"}
 OF_THE_GAUGE = tuple(one for one in MEASURES if one[0] in _GAUGE)
-"""Raw readings of a head. Subtracting a vector from all rows changes them, and no probability."""
+"""A vector subtracted from all rows of a head changes these, and no probability."""
 
 
+@dataclass
 class Examination:
-    def __init__(
-        self,
-        name: str,
-        rows: Rows,
-        progress: Progress | None,
-        role: Role,
-        counts: Any,
-        *,
-        neighbours: bool = False,
-        logits: LogitSpectrum | None = None,
-        advice: Advice = Advice(),  # noqa: B008
-        capped: bool = False,
-    ) -> None:
-        self._name, self._rows, self._progress, self._role = name, rows, progress, role
-        self._head, self._neighbours, self._advice = name == "head" and not capped, neighbours, advice
-        self._logits = logits
+    name: str
+    rows: Rows
+    progress: Progress | None
+    role: Role
+    counts: Any
+    neighbours: bool = False
+    logits: LogitSpectrum | None = None
+    advice: Advice = Advice()  # noqa: RUF009  # frozen
+    capped: bool = False
+
+    def __post_init__(self) -> None:
+        self._head, rows = self.name == "head" and not self.capped, self.rows
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
-        self._counts, self._notes = counts_of(counts, rows)
-        self._tokens = TokenReader(rows, role, self._counts)
+        self.counts, self._notes = counts_of(self.counts, rows)
+        self._tokens = TokenReader(rows, self.role, self.counts)
+        self._tell: Progress = self.progress or (lambda *_: None)
 
     @on_one_thread
     def run(self) -> Subject:
-        """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
-        rows, without_effect, seen = self._rows, tuple[Measurement, ...](), None
-        zero = raw = common = None
+        """Two passes (four of a head: raw, then centred)."""
+        rows, without_effect = self.rows, tuple[Measurement, ...]()
+        seen = zero = raw = common = None
         odd_rows = measure.OddRowFinder(rows.shape[1], rows.shape[0])
         if self._head:
             raw = Moments(rows.shape[1])
             for start, block in raw.add_all(rows, progress=self._tick("summing the raw rows")):
-                odd_rows.add_rows(start, block, row_norms(block) == 0, self._named(start, len(block)))
+                named = _marked(self._reserved.indices, start, len(block)) & self._reserved.by_name
+                odd_rows.add_rows(start, block, row_norms(block) == 0, named)
                 del block
             raw.spectrum(centered=False)
             without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
@@ -80,48 +76,47 @@ class Examination:
         uniformity = self._read_all(tuple(one for one in MEASURES if one[0] == "uniformity"), m)
         pairs = measure.PairSums.of(m)
         m.unit_second = None  # read; the decomposition wants its memory
-        if raw is not None:
-            without_effect = (*without_effect, self._partition(self._rows, raw))
+        if raw:
+            without_effect += (self._partition(self.rows, raw),)
             raw = None
         if m.n > 1:
             m.spectrum(centered=True)
-        measurements = self._read_all(OF_A_HEAD if self._head else MEASURES, m, *uniformity)
-        spectrum, picture = self._see(m) if seen is None else seen
+        readings = self._read_all(OF_A_HEAD if self._head else MEASURES, m, *uniformity)
+        spectrum, picture = seen or self._see(m)
         tick = self._tick("looking for untrained rows")
         by_frequency, untrained = self._tokens.read(rows, m, pairs, tick, common=common)
         coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
-        measurements = (*measurements, self._partition(rows, m), coupling)
+        readings += (self._partition(rows, m), coupling)
         by_count = self._by_count(rows, m)
-        if self._neighbours:
-            measurements += of_neighbours(rows, m, self._tick)
+        if self.neighbours:
+            readings += of_neighbours(rows, m, self._tick)
         if self._head:
-            measurements = tuple(replace(one, centered=True) for one in measurements)
-        if self._logits:
-            measurements += (rank_of_logits(self._logits),)
-        lengths, found = norms.record(), untrained is not None and bool(untrained.found)
-        if self._role not in ("head", "table"):  # of a tied table the head is asked
-            found = self._role == "tied table" and groups.reserved_by_name
+            readings = tuple(replace(one, centered=True) for one in readings)
+        if self.logits:
+            readings += (rank_of_logits(self.logits),)
+        lengths, found = norms.record(), bool(untrained and untrained.found)
+        if self.role not in ("head", "table"):  # the head decides for a tied table
+            found = self.role == "tied table" and groups.reserved_by_name
         are_unit = Lengths(lengths.mean, lengths.smallest, lengths.largest).is_unit
-        has_tokens = rows.labels is not None
-        advice = replace(self._advice, finds_untrained=found, has_tokens=has_tokens, has_unit_rows=are_unit)
+        advice = replace(self.advice, has_tokens=rows.labels is not None, has_unit_rows=are_unit)
         findings = find(
-            measurements,
+            readings,
             groups,
             head=self._head,
             under_trained=untrained,
             without_effect=without_effect,
             odd=odd,
             left_out=len(rows.left_out),
-            logits=self._logits,
+            logits=self.logits,
             decayed=self._tokens.decayed(rows),
-            advice=advice,
+            advice=replace(advice, finds_untrained=found),
         )
         return Subject(
-            self._name,
+            self.name,
             "/".join(Path(rows.name).parts[-2:]),
             *rows.shape,
             rows.dtype,
-            measurements,
+            readings,
             findings,
             without_effect=without_effect,
             groups=groups,
@@ -140,57 +135,49 @@ class Examination:
         if raw.n < 2:
             return None, None
         tick = self._tick("drawing")
-        picture = draw_picture(self._rows, raw, self._reserved, tick, counts=self._counts)
+        picture = draw_picture(self.rows, raw, self._reserved, tick, counts=self.counts)
         centered = raw.spectrum(centered=True)
         isotropic = measure.marchenko_pastur(raw.effective_n - 1, raw.d) * float(centered.mean())
-        spectra = (raw.spectrum(centered=False), centered, isotropic)
-        return Spectrum(*(tuple(values.tolist()) for values in spectra)), picture
-
-    def _named(self, start: int, n: int) -> Array:
-        """Which of n rows from `start` on are reserved by name."""
-        return _marked(self._reserved.indices, start, n) & self._reserved.by_name
+        return Spectrum(*(tuple(v.tolist()) for v in (raw.spectrum(centered=False), centered, isotropic))), picture
 
     def _sum(
         self, rows: Rows, zero: Array | None, raw: Moments | None, odd_rows: measure.OddRowFinder
     ) -> tuple[Moments, measure.NormProfile, Groups, tuple[OddRows, ...]]:
-        """One pass: moments, norms, the readings of each bin of ids and of the reserved rows, and odd rows.
-
-        `zero`: a zero row of the source, where that is no zero row here; `raw`: moments before the mean was subtracted.
-        """
+        """`zero`: a zero row of the source where that is none here; `raw`: moments with the mean."""
         n, d = rows.shape
         size, doing = products_bytes(d), "summing"
-        if size >= _WORTH_SAYING:
+        if size >= 10**9:
             doing += f", with {size / 1e9:.0f} GB for the products of {d:,} columns"
         reserved, all_ids = self._reserved, rows.ids
         stop = n if all_ids is None else int(all_ids[-1]) + 1
         bin_size = _bin_size_for(stop)
         count = (stop - 1) // bin_size + 1
         moments, profile = Moments(d, second=raw is None, unit_second=True), measure.NormProfile()
-        bins, special = (measure.GroupMoments(k, d) for k in (count, 1))
+        bins, special = measure.GroupMoments(count, d), measure.GroupMoments(1, d)
         for sums in (bins, special):
             sums.work_with(moments)
         in_bin, directed = np.zeros((2, count), np.int64)  # reserved rows, and not zero ones
         for start, block in moments.add_all(rows, progress=self._tick(doing)):
-            # Numbers and marks of a block's rows alone: of all rows they would take 9 bytes a row.
+            # for one block at a time: for all rows at once they would take 9 bytes a row
             last = start + len(block)
             ids = np.arange(start, last) if all_ids is None else all_ids[start:last]
-            is_reserved, named = _marked(reserved.indices, start, len(block)), self._named(start, len(block))
-            norms = row_norms(block)
-            zeros = norms == 0
+            is_reserved, norms = _marked(reserved.indices, start, len(block)), row_norms(block)
+            named, zeros = is_reserved & reserved.by_name, norms == 0
             profile.update(norms, ids)
             self._tokens.update(block, norms)
-            if raw is None:
+            if not raw:
                 odd_rows.add_rows(start, block, zeros, named)
             else:
                 zeros = np.zeros_like(zeros) if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
             odd_rows.add_norms(start, norms, zeros | named)
-            in_bin += np.bincount(ids[is_reserved] // bin_size, minlength=count)
-            directed += np.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=count)
-            bins.update(block, ids // bin_size)
+            of_bin = ids // bin_size
+            in_bin += np.bincount(of_bin[is_reserved], minlength=count)
+            directed += np.bincount(of_bin[is_reserved & (norms > 0)], minlength=count)
+            bins.update(block, of_bin)
             special.update(block, is_reserved.astype(np.int64) - 1)
             del block
         (of_reserved,) = special.finish()
-        if raw is not None:
+        if raw:
             moments.take_products(raw, raw.mean().astype(rows.widened).astype(np.float64))
         groups = []
         for k, (m, *shared) in enumerate(zip(bins.finish(), in_bin.tolist(), directed.tolist(), strict=True)):
@@ -203,32 +190,29 @@ class Examination:
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:
         m.keep_directions()  # all that the second pass needs
-        of_rows = partial(measure.partition_isotropy, rows, progress=self._tick("partition function"))
-        return read("partition_isotropy", of_rows, m)
+        of = partial(measure.partition_isotropy, rows, progress=self._tick("partition function"))
+        return read("partition_isotropy", of, m)
 
     def _by_count(self, rows: Rows, m: Moments) -> FrequencyBins | None:
+        if not (bins := self._tokens.bins):
+            return None
         whose = "the head's mean row before it was subtracted" if self._head else "the mean row"
-        told = f"The common direction is that of {whose}; distances along it are in mean norms."
-        bins = self._tokens.bins
-        return None if bins is None else bins.read(rows, m, told, self._tick("partition function by count"))
+        common = f"The common direction is that of {whose}; distances along it are in mean norms."
+        return bins.read(rows, m, common, self._tick("partition function by count"))
 
     def _read_all(
         self, measures: tuple[tuple[str, Measure], ...], m: Moments, *known: Measurement
     ) -> tuple[Measurement, ...]:
-        if self._progress is not None:
-            self._progress(f"{self._name}: finding eigenvalues", 0, 0)
+        self._tell(f"{self.name}: finding eigenvalues", 0, 0)
         done = {one.name: one for one in known}
-        return tuple(done.get(name) or read(name, function, m) for name, function in measures)
+        return tuple(done.get(name) or read(name, of, m) for name, of in measures)
 
     def _tick(self, doing: str) -> Callable[[int], None]:
-        progress, total = self._progress, self._rows.shape[0]
-        if progress is None:
-            return lambda done: None
-        return lambda done: progress(f"{self._name}: {doing}", done, total)
+        return lambda done: self._tell(f"{self.name}: {doing}", done, self.rows.shape[0])
 
 
 def _marked(indices: Array, first: int, count: int) -> Array:
-    """Which of the rows from `first` on are at `indices` (ascending), bool (count,)."""
+    """Of `count` rows from `first` on, those at `indices` (ascending)."""
     start, stop = np.searchsorted(indices, [first, first + count])
     marked = np.zeros(count, np.bool_)
     marked[indices[start:stop] - first] = True
@@ -236,21 +220,19 @@ def _marked(indices: Array, first: int, count: int) -> Array:
 
 
 def _bin_size_for(n: int) -> int:
-    """1, 2 or 5 times a power of ten: a tenth of few rows, 1,000 ids, or more so that at most 200 bins are left."""
-    size, step = (1, 0) if n < 10 * 1000 else (1000, 0)
-    while n > (MOST_BINS if size >= 1000 else FEWEST_BINS) * size:
-        size = size * 5 // 2 if step % 3 == 1 else size * 2
-        step += 1
-    return size
+    """1, 2 or 5 times a power of ten: a tenth of few rows, else 1,000 or more, for at most 200 bins."""
+    least, most = (1, FEWEST_BINS) if n < 10_000 else (1000, MOST_BINS)
+    sizes = (least * int(digit + "0" * zeros) for zeros in range(20) for digit in "125")
+    return next(size for size in sizes if n <= most * size)
 
 
 def _group(
     name: str, start: int, stop: int, m: Moments, of: Moments | None, reserved_rows: int, directed: int = 0
 ) -> Group:
-    """The readings of one group, beside the reserved rows `of`; it holds `directed` of them, not zero."""
+    """`directed` of its rows are nonzero rows of the reserved ones, `of`."""
     mean = m.mean_norm()
     spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
     cosine, to_reserved = read("mean_cosine", measure.mean_cosine, m).value, None
-    if of is not None:
+    if of:
         to_reserved = read("cosine_between", partial(measure.cosine_between, shared=directed), of, m).value
     return Group(name, start, stop, m.n, m.zero_rows, mean, spread, cosine, to_reserved, reserved_rows)

@@ -1,44 +1,40 @@
-"""Causes, each with its evidence and what to do, and the verdict over all. Each threshold has a reason.
-
-This is the one place that judges: verdict, tiles, pictures, comparisons and checks repeat what stands here.
-"""
+"""Causes with evidence and advice, and the verdict over all. Only this file judges: verdict, tiles, pictures,
+comparisons and checks repeat it. Each threshold has a reason."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from uncone.diagnosis.advice import FIRST, Advice
-from uncone.diagnosis.bins.bins import NOISE_SIGMAS, TAIL_SHARE, Values, find_in_bins
+from uncone.diagnosis.bins.bins import NOISE_SIGMAS, TAIL_SHARE, Values, find_copies, find_tail
 from uncone.diagnosis.record import LEVELS
 from uncone.diagnosis.tokens import DecayedRows, under_trained_evidence
 from uncone.diagnosis.why.layers.record import LogitSpectrum
 from uncone.records.parts import Finding, Groups, Level, Measurement, OddRows
-from uncone.records.text import counted, listing, percent, plural, shortened
+from uncone.records.text import counted, percent, plural, shortened
 from uncone.records.tokens import UnderTrained
 
-DRIFT = 0.1  # cosines of 100 to 1,000 features scatter by 0.03 to 0.1: beyond, the common part outweighs that
-SEVERE_DRIFT = 0.5  # half of every cosine is the same for all pairs: unrelated rows pass for related ones
-FEWEST_ROWS = 30  # with fewer rows the numbers are given, but sampling decides them, and nothing is concluded
-ROGUE_SHARE = 0.2  # one dimension with a fifth of the mean cosine (or of the variance) decides similarities by itself
-EVEN_TIMES = 5.0  # with few dimensions an even share is large already: a rogue one has at least five times as much
-ROGUE_COSINE = 0.05  # below this mean cosine there is hardly anything that a rogue dimension could carry
-LOW_RANK = 0.5  # half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions
-VERY_LOW_RANK = 0.2  # a fifth of it
-MANY = 0.01
-"""Land & Bartolo 2024 confirm 0.1 to 1% of most vocabularies as under-trained: beyond, it is no longer usual.
-Equal rows have the same bar."""
-PADDING_ROWS = 1  # a table may have one zero row: that of padding, which no gradient reaches
-NORM_COUPLING = 0.5  # where ids are sorted by frequency, length tells at this rank correlation how often a token occurs
-LESS_EVEN = 0.9  # of the isotropic value: clouds of noise scatter by less than a tenth
-UNTRAINED_SIGMAS = 6.0  # random tables lie within three of their spectrum's scatter; MiniLM's table is 1,800 away
+DRIFT = 0.1  # cosines of 100 to 1,000 features scatter by 0.03 to 0.1
+SEVERE_DRIFT = 0.5  # half of every cosine is common to all pairs: unrelated rows pass for related ones
+FEWEST_ROWS = 30  # with fewer rows sampling decides the numbers
+ROGUE_SHARE = 0.2  # one dimension with a fifth of the mean cosine or variance alone decides similarities
+EVEN_TIMES = 5.0  # of an even share, which is large with few dimensions
+ROGUE_COSINE = 0.05  # a smaller mean cosine leaves a rogue dimension little to carry
+LOW_RANK = 0.5  # of an isotropic cloud's effective rank: half of the dimensions would store as much
+VERY_LOW_RANK = 0.2
+MANY = 0.01  # Land & Bartolo 2024 confirm 0.1 to 1% of most vocabularies as under-trained; also the bar of equal rows
+PADDING_ROWS = 1  # no gradient reaches the row of padding, which may be zero
+NORM_COUPLING = 0.5  # a rank correlation by which length shows how often a token occurs, where ids are by frequency
+LESS_EVEN = 0.9  # of the isotropic value, from which noise scatters by less than a tenth
+UNTRAINED_SIGMAS = 6.0  # random tables scatter by three; MiniLM's table is 1,800 away
 LOGIT_RANK = "logit_effective_rank"
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
 _OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}
 _RANK, _ISOSCORE = "effective rank {:.1f} of {d}", "IsoScore {:.3g}"
 _ODD = {
-    "zero": "zero: at no angle to any row{in_a_head}.",
-    "equal": "equal to an earlier row: nothing tells them apart.",
-    "giant": "at least ten times as long as the median row, which decides inner products and means.",
+    "zero": "zero: at no angle to any row",
+    "equal": "equal to an earlier row: nothing tells them apart",
+    "giant": "at least ten times as long as the median row, which decides inner products and means",
 }
 
 
@@ -55,11 +51,11 @@ def find(
     decayed: DecayedRows | None = None,
     advice: Advice = Advice(),  # noqa: B008  # frozen
 ) -> tuple[Finding, ...]:
-    """What the numbers of one matrix say, defects first: causes, `no_defect`, structure, and no effect.
+    """What the numbers of one matrix say, defects first.
 
-    Of a `head` whose mean changes no probability, `measurements` are those of the centred rows, and
-    `without_effect` those of the rows as stored. With `logits`, what the head makes of a text's states, its spectrum is
-    judged by them: a map between head and states that changes no logit changes the spectrum of its rows.
+    Of a `head` whose mean changes no probability, `measurements` are of the centred rows, `without_effect` of the rows
+    as stored. With `logits` they judge the spectrum: a map between head and states changes the spectrum of the rows,
+    and no logit.
     """
     rows = max((m.n for m in measurements), default=0)
     if rows < FEWEST_ROWS:
@@ -68,46 +64,42 @@ def find(
     values = {m.name: m for m in measurements if m.value is not None}
     causes = [] if head else list(_drift(values))
     causes += [] if logits else _rogue(values)
-    causes += find_in_bins(values, groups, odd, advice)
+    causes += [*find_tail(values, groups), *find_copies(values, groups, odd, advice)]
     causes += _of_logits(logits) if logits else _rank(values)
-    leads = {finding.cause for finding in causes if finding.is_defect} - {"common_direction_drift"}
-    causes += [] if head or logits or leads else _direction(values)
+    defects = {f.cause for f in causes if f.is_defect}
+    causes += [] if head or logits or defects - {"common_direction_drift"} else _direction(values)
     causes += _odd(odd, rows, left_out, advice)
-    tail_is_named = any(f.cause == "degenerate_tail" and f.is_defect for f in causes)
     untrained = _untrained(values, without_effect, advice)
     if not untrained and not _are_zero(under_trained, odd):
-        causes += find_under_trained(under_trained, tail_is_named=tail_is_named)
+        causes += find_under_trained(under_trained, tail_is_named="degenerate_tail" in defects)
     causes += _one_length(decayed, rows)
-    is_healthy = not untrained and not any(finding.is_defect for finding in causes)
+    is_healthy = not untrained and not any(f.is_defect for f in causes)
     causes += [_no_defect(values, head=head, logits=logits)] if is_healthy else untrained
     if not untrained:
         causes += _coupling(values)
-        lost = logits is not None or any(f.cause == "low_effective_rank" for f in causes)
-        causes += [] if lost else _less_even(values)
+        causes += [] if logits or "low_effective_rank" in defects else _less_even(values)
     causes += _gauge(without_effect)
-    causes.sort(key=lambda finding: LEVELS.index(finding.level))
-    causes = [advice.on(finding) for finding in causes]
-    first = [FIRST[f.cause, f.level] for f in causes if (f.cause, f.level) in FIRST]
-    if first:
+    causes = list(map(advice.on, sorted(causes, key=lambda f: LEVELS.index(f.level))))
+    if first := [FIRST[f.cause, f.level] for f in causes if (f.cause, f.level) in FIRST]:
         causes = [replace(f, repair=first[0], command="") if f.cause in _OF_A_CLOUD else f for f in causes]
     return tuple(causes)
 
 
 def _told(values: Values, **words: str) -> tuple[str, ...]:
-    """Those of the named measures that were taken, in words, each beside its isotropic value."""
-    taken = ((values[name], text) for name, text in words.items() if name in values)
+    """The measures that were taken, each with its isotropic value."""
     return tuple(
         f"{text.format(float(m), percent=percent(float(m)), d=m.d)} (isotropic: {_number(m.reference)})"
-        for m, text in taken
+        for name, text in words.items()
+        if (m := values.get(name))
     )
 
 
 def _drift(values: Values) -> Iterator[Finding]:
     cosine = values.get("mean_cosine")
-    if cosine is None or float(cosine) < DRIFT + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / cosine.n:
+    if not cosine or float(cosine) < DRIFT + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / cosine.n:
         return
     partition = values.get("partition_isotropy")
-    if partition is not None and partition.warnings:  # rows too short for it to say anything
+    if partition and partition.warnings:  # rows too short to say anything
         values = {name: m for name, m in values.items() if m is not partition}
     evidence = _told(
         values,
@@ -130,25 +122,25 @@ def _rogue(values: Values) -> Iterator[Finding]:
     carried = {"rogue_dimensions": "mean cosine"} if cosine and float(cosine) >= ROGUE_COSINE else {}
     for name, total in (carried | {"dominant_dimension": "variance"}).items():
         share = values.get(name)
-        if share is not None and _carries(share):
-            shares[name], told = float(share), share.details
-            dimension = told["dimensions"][0] if total == "mean cosine" else told["dimension"]
+        if share and _carries(share):
+            shares[name], details = float(share), share.details
+            dimension = details["dimensions"][0] if total == "mean cosine" else details["dimension"]
             even = f"(even spread: {_number(share.reference)})"
             evidence.append(f"dimension {dimension} carries {percent(float(share))} of the {total} {even}")
     if evidence:
         summary = "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say."
-        of, extent = tuple(shares), max(shares.values())
-        yield Finding("rogue_dimensions", "warning", summary, tuple(evidence), measures=of, extent=extent)
+        extent = max(shares.values())
+        yield Finding("rogue_dimensions", "warning", summary, tuple(evidence), measures=tuple(shares), extent=extent)
 
 
 def _direction(values: Values) -> Iterator[Finding]:
-    """One direction of the centred rows that is no single feature, and that no tail or lost rank explains."""
+    """One direction of the centred rows, where no feature, tail or lost rank explains it."""
     share = values.get("anisotropy_1")
-    if share is not None and _carries(share):
+    if share and _carries(share):
         summary = "One direction dominates: similarities are decided by it, also when the mean row is subtracted."
         evidence = _told(values, anisotropy_1="it carries {percent} of the variance")
-        of, extent = ("anisotropy_1",), float(share)
-        yield Finding("dominant_direction", "warning", summary, evidence, measures=of, extent=extent)
+        of = ("anisotropy_1",)
+        yield Finding("dominant_direction", "warning", summary, evidence, measures=of, extent=float(share))
 
 
 def _carries(share: Measurement) -> bool:
@@ -158,7 +150,7 @@ def _carries(share: Measurement) -> bool:
 
 def _rank(values: Values) -> Iterator[Finding]:
     rank = values.get("effective_rank")
-    if rank is None or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
+    if not rank or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
         return
     yield Finding(
         "low_effective_rank",
@@ -171,7 +163,6 @@ def _rank(values: Values) -> Iterator[Finding]:
 
 
 def _of_logits(logits: LogitSpectrum) -> Iterator[Finding]:
-    """What head and states do together; the level was decided beside the numbers, by the bars of `_rank`."""
     if logits.level != "healthy":
         summary, evidence = "Head and states together use only part of their dimensions.", (_logits_told(logits),)
         extent = 1 - logits.effective_rank / logits.reference
@@ -179,63 +170,59 @@ def _of_logits(logits: LogitSpectrum) -> Iterator[Finding]:
 
 
 def _logits_told(logits: LogitSpectrum) -> str:
-    rank = f"{logits.effective_rank:.1f} of {logits.most} (isotropic: {_number(logits.reference)})"
-    return f"logits between contexts have an effective rank of {rank}"
+    rank = f"effective rank of {logits.effective_rank:.1f} of {logits.most}"
+    return f"logits between contexts have an {rank} (isotropic: {_number(logits.reference)})"
 
 
 def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> Iterator[Finding]:
     if left_out:
-        words = counted(left_out, "row that is not finite was", "rows that are not finite were")
-        share, summary = left_out / (rows + left_out), f"{words} left out, as asked: nothing here is said of them."
+        were = counted(left_out, "row that is not finite was", "rows that are not finite were")
+        share, summary = left_out / (rows + left_out), f"{were} left out, as asked: nothing here is said of them."
         yield Finding("nonfinite_rows", "severe" if share > TAIL_SHARE else "warning", summary, extent=share)
     for one in odd:
         evidence, share = _listed(one), one.n / rows
         if one.reserved and one.n:
-            evidence += (f"{counted(one.reserved, 'more row')} of that kind {_is(one.reserved)} reserved",)
-        usual = {"zero": PADDING_ROWS if advice.is_of_tokens else 0, "equal": MANY * rows, "giant": 0}
-        bad: Level = "severe" if share > TAIL_SHARE else "warning" if one.n > usual[one.kind] else "note"
-        which = f"{'About ' if one.sampled > 1 else ''}{counted(one.n, 'row')} {_is(one.n)}"
-        in_a_head = ", and always of logit 0 in a head" if advice.is_of_tokens else ""
-        summary = f"{which if one.n else 'Reserved rows are'} {_ODD[one.kind].format(in_a_head=in_a_head)}"
+            more = f"{counted(one.reserved, 'more row')} of that kind"
+            evidence += (f"{more} {plural(one.reserved, 'is', 'are')} reserved",)
+        usual = {"zero": PADDING_ROWS * advice.is_of_tokens, "equal": MANY * rows}.get(one.kind, 0)
+        bad: Level = "severe" if share > TAIL_SHARE else "warning" if one.n > usual else "note"
+        which = "About " * (one.sampled > 1) + counted(one.n, "row is", "rows are")
+        in_a_head = ", and always of logit 0 in a head" * (one.kind == "zero" and advice.is_of_tokens)
+        summary = f"{which if one.n else 'Reserved rows are'} {_ODD[one.kind]}{in_a_head}."
         yield Finding(f"{one.kind}_rows", bad, summary, evidence, extent=share)
 
 
-def _is(n: int) -> str:
-    return plural(n, "is", "are")
-
-
 def _listed(odd: OddRows) -> tuple[str, ...]:
-    """The first rows of a kind by id, with their tokens."""
     labels = ("" if label is None else f" ({shortened(label)!r})" for label in odd.labels)
     named = ", ".join(f"{i:,}{label}" for i, label in zip(odd.ids, labels, strict=True))
-    told = (f"{'the longest first' if odd.kind == 'giant' else 'first'}: {named}",) if named else ()
-    return told if odd.length is None else (f"the longest has {odd.length:.3g} times the median", *told)
+    first = (f"{'the longest first' if odd.kind == 'giant' else 'first'}: {named}",) if named else ()
+    return first if odd.length is None else (f"the longest has {odd.length:.3g} times the median", *first)
 
 
 def _are_zero(under_trained: UnderTrained | None, odd: Sequence[OddRows]) -> bool:
-    """Whether the tokens that look untrained are those with zero rows, of which another finding tells."""
+    """Whether the rows that look untrained are zero, which another finding says."""
     zero = sum(one.n for one in odd if one.kind == "zero")
-    if under_trained is None or not zero:
+    if not under_trained or not zero:
         return zero > 0
     are_listed = all(one.norm == 0 for one in under_trained.tokens if not one.expected)
     return are_listed and (under_trained.found or 0) <= zero
 
 
 def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: bool) -> list[Finding]:
-    """A note that names tokens, or a warning where they are many and no finding has named them yet."""
-    if under_trained is None or not under_trained.found:
+    """A warning where they are many and no finding has named them yet."""
+    if not under_trained or not under_trained.found:
         return []
-    u, n = under_trained, under_trained.found
-    told = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
-    level: Level = "warning" if n > MANY * u.tested and not tail_is_named else "note"
-    of, evidence = ("under_trained_share",), under_trained_evidence(u)
-    summary = f"{told}, though not reserved."
-    return [Finding("under_trained_tokens", level, summary, evidence, measures=of, extent=n / u.tested)]
+    n, share = under_trained.found, under_trained.found / under_trained.tested
+    look = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
+    level: Level = "warning" if n > MANY * under_trained.tested and not tail_is_named else "note"
+    summary, evidence = f"{look}, though not reserved.", under_trained_evidence(under_trained)
+    of = ("under_trained_share",)
+    return [Finding("under_trained_tokens", level, summary, evidence, measures=of, extent=share)]
 
 
 def _one_length(decayed: DecayedRows | None, rows: int) -> Iterator[Finding]:
-    """Rows of one short length: a note where many are not known to be unused, and else as every table has them."""
-    if decayed is not None:
+    """A note where many are not known to be unused; all tables have some."""
+    if decayed:
         of = "one short length, as weight decay leaves rows that hardly a gradient reached."
         summary = f"{counted(decayed.n, 'row has', 'rows have')} {of}"
         level: Level = "note" if decayed.news > MANY * rows else "structure"
@@ -243,14 +230,14 @@ def _one_length(decayed: DecayedRows | None, rows: int) -> Iterator[Finding]:
 
 
 def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> list[Finding]:
-    """The rows of a random initialisation: a spectrum of Marchenko and Pastur, no common direction, no order."""
+    """A spectrum of Marchenko and Pastur, no common direction and no order."""
     ratio, cosine, order = (values.get(name) for name in ("participation_ratio", "mean_cosine", "norm_id_correlation"))
-    if ratio is None or cosine is None or ratio.d < 2:
+    if not ratio or not cosine or ratio.d < 2:
         return []
     n, d, spread = ratio.n - 1, ratio.d, _sphericity(ratio)
     largest = max([float(cosine), *(m.value or 0.0 for m in raw if m.name == "mean_cosine")])
     is_centred = largest < UNTRAINED_SIGMAS * math.sqrt(2 / d) / n
-    is_ordered = order is not None and abs(float(order)) >= NOISE_SIGMAS / math.sqrt(n)
+    is_ordered = order and abs(float(order)) >= NOISE_SIGMAS / math.sqrt(n)
     if abs(spread) > UNTRAINED_SIGMAS or not is_centred or is_ordered:
         return []
     of = "those of a new model, before training" if advice.is_of_tokens else "noise"
@@ -264,11 +251,11 @@ def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> 
 
 
 def _sphericity(ratio: Measurement) -> float:
-    """How many standard deviations the spread of a spectrum lies from that of random rows.
+    """Standard deviations between the spread of a spectrum and that of random rows.
 
-    With U = D / participation ratio - 1 of n rows whose mean was subtracted, n D U / 2 is chi-squared with
-    f = D (D + 1) / 2 - 1 degrees of freedom (John 1972), also where D grows with n (Ledoit & Wolf 2002, proposition 7).
-    Its cube root is near normal (Wilson & Hilferty 1931).
+    With U = D / participation ratio - 1 of n rows less their mean, n D U / 2 is chi-squared with f = D (D + 1) / 2 - 1
+    degrees of freedom (John 1972), also where D grows with n (Ledoit & Wolf 2002, proposition 7); its cube root is near
+    normal (Wilson & Hilferty 1931).
     """
     n, d = ratio.n - 1, ratio.d
     f = d * (d + 1) / 2 - 1
@@ -304,12 +291,11 @@ def _less_even(values: Values) -> Iterator[Finding]:
 
 
 def _gauge(without_effect: tuple[Measurement, ...]) -> Iterator[Finding]:
-    """The common direction of a head's rows as stored, which would be drift in a table."""
+    """What would be drift in a table."""
     values = {m.name: m for m in without_effect if m.value is not None}
     if any(_drift(values)):
-        shared = (
-            "The rows of the head as stored share a common direction. Softmax ignores it: no probability depends on it."
-        )
+        shared = "The rows of the head as stored share a common direction. Softmax ignores it: "
+        shared += "no probability depends on it."
         evidence = _told(values, mean_cosine="mean cosine of the rows as stored {:.3f}")
         yield Finding("common_direction_of_the_head", "no_effect", shared, evidence)
 
@@ -320,14 +306,14 @@ def _no_defect(values: Values, *, head: bool, logits: LogitSpectrum | None = Non
     if len(evidence) < len(names):
         advice = "Pass more rows, or rows that differ; each measure says what it lacked."
         return Finding("not_measured", "note", TOO_LITTLE, evidence, advice)
-    carrier = "a feature that carries" if head else "a direction or feature that carries"
-    missing = [f"{carrier} the variance", "lost rank", "giant, zero or equal rows"]
-    none = listing([*([] if head else ["drift"]), "a leaning tail", *missing])
+    carrier = f"a {'' if head else 'direction or '}feature that carries the variance"
+    drift = "" if head else "drift, "
+    none = f"{drift}a leaning tail, {carrier}, lost rank and giant, zero or equal rows"
     rank = values["effective_rank"]
-    told = [] if head else [f"mean cosine {float(values['mean_cosine']):.3g} (isotropic: 0)"]
-    told += [f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})"]
-    told += [_logits_told(logits)] if logits else []
-    return Finding("no_defect", "healthy", f"No defect was found: looked for {none}.", tuple(told))
+    seen = [] if head else [f"mean cosine {float(values['mean_cosine']):.3g} (isotropic: 0)"]
+    seen += [f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})"]
+    seen += [_logits_told(logits)] if logits else []
+    return Finding("no_defect", "healthy", f"No defect was found: looked for {none}.", tuple(seen))
 
 
 def _number(value: float | None) -> str:

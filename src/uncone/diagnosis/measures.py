@@ -1,4 +1,4 @@
-"""`measures`: the measures, and what each says."""
+"""`measures`: what each measure says."""
 
 from uncone.arguments import shown
 from uncone.errors import InputError, nearest

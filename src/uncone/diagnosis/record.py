@@ -1,4 +1,4 @@
-"""The record of a diagnosis, and of each matrix in it: all that was read from it, and how it is shown."""
+"""The record of a diagnosis and of each matrix in it."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from uncone.records import tokens
 from uncone.records.blocks import Block, Bullets, Cell, Cloud, Code, Figure, Folded, Gauge, Gauges, Heading, Table, Text
 from uncone.records.brief import part
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
-from uncone.records.layout import folded, named, section, shown
+from uncone.records.layout import folded, named, numbers, section, shown
 from uncone.records.names import detail, find
 from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, OddRows, Picture, Spectrum
 from uncone.records.readings import is_centered, readings_blocks
@@ -33,12 +33,10 @@ WITHOUT_EFFECT_REASON = (
 _GAUGE_FIXED = "All are read after the head's mean row was subtracted, which changes no probability."
 _NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
 CALLED = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
-"""The subjects of a diagnosis inside a sentence."""
+"""Inside a sentence."""
 _USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
-_KEYS = ("mean_cosine", "effective_rank", "isoscore")
-_TILES = 3
-_FEWEST_KNOWN = 5  # fewer models say little about what is usual
-_OUTERMOST = 8
+_KEYS, _TILES = ("mean_cosine", "effective_rank", "isoscore"), 3
+_FEWEST_KNOWN, _OUTERMOST = 5, 8  # fewer models say little about what is usual
 
 
 @part
@@ -50,34 +48,32 @@ class Subject:
     n: int  # rows
     d: int  # columns
     dtype: str  # as stored
-    measurements: tuple[Measurement, ...]  # every measure, undefined ones too
+    measurements: tuple[Measurement, ...]  # also undefined ones
     findings: tuple[Finding, ...]  # most severe first
     groups: Groups | None  # readings by bin of ids
     spectrum: Spectrum | None  # eigenvalues
     norms: Norms | None  # the distribution of row lengths
-    picture: Picture | None  # coordinates for the cone picture
-    without_effect: tuple[Measurement, ...] = ()  # of a head: raw readings that no probability depends on
-    left_out: int = 0  # rows that are not finite and were left out on request
-    notes: tuple[str, ...] = ()  # what is to be said about this matrix
-    # frequent, medium, rare and reserved rows compared; of a collection only with counts
+    picture: Picture | None  # for the cone picture
+    without_effect: tuple[Measurement, ...] = ()  # a head's raw readings that change no probability
+    left_out: int = 0  # rows that are not finite, left out on request
+    notes: tuple[str, ...] = ()  # about this matrix
+    # frequent, medium, rare and reserved rows; of a collection only with counts
     frequency_groups: FrequencyGroups | None = None
     under_trained: UnderTrained | None = None  # rows that look untrained; `null` for a collection
     odd_rows: tuple[OddRows, ...] = ()  # zero, equal and giant rows
-    placed: tuple[Placed, ...] = ()  # readings among those of known models
-    # rows by measured frequency, where there are counts: see [its records](explain_records.md)
+    placed: tuple[Placed, ...] = ()  # among readings of known models
+    # rows by measured frequency, with counts: see [its records](explain_records.md)
     by_count: FrequencyBins | None = None
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called `name`; KeyError where it was not taken."""
-        return {measurement.name: measurement for measurement in reversed(self.measurements)}[name]
+        return {m.name: m for m in reversed(self.measurements)}[name]
 
     def token_measurements(self) -> tuple[Measurement, ...]:
-        """The readings of groups of tokens and the share that looks untrained, as measurements."""
         return tokens.token_measurements(self.frequency_groups, self.under_trained, self.d)
 
     @property
     def title(self) -> str:
-        """The matrix in words: a model's two matrices by what they are, everything else by its own name."""
         return _NAMES.get(self.name, self.name)
 
     def blocks(self) -> tuple[Block, ...]:
@@ -86,11 +82,11 @@ class Subject:
         if self.left_out:
             rows = counted(self.left_out, "row that is not finite was", "rows that are not finite were")
             notes = (f"{rows} left out, as asked.", *notes)
-        findings, is_random = self._by_level(), any(f.cause == "untrained" for f in self.findings)
+        is_random = "untrained" in {f.cause for f in self.findings}
         return shown(
             Heading(self.title, 2, about=f"{size}, {self.dtype}, {self.source}"),
-            *map(_finding, findings),
-            Text("" if findings else "No finding was drawn from these numbers.", "quiet"),
+            *map(_finding, self._by_level()),
+            Text("" if self.findings else "No finding was drawn from these numbers.", "quiet"),
             self._among_known(),
             self._figures(),
             tokens.frequency_blocks(self.frequency_groups),
@@ -102,43 +98,43 @@ class Subject:
         )
 
     def _by_level(self) -> list[Finding]:
-        return sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
+        return sorted(self.findings, key=lambda f: LEVELS.index(f.level))
 
     def gauges(self, *, of_many: bool = False) -> Gauges:
-        """Three numbers: those that defects rest on, the worst first, then the usual; `of_many` matrices say whose."""
+        """Three numbers: those of defects, the worst first, then the usual; `of_many` matrices say whose."""
         taken, chosen, findings = {m.name: m for m in self.measurements}, dict[str, Gauge](), self._by_level()
         resting = {name: finding for finding in reversed(findings) for name in finding.measures}
         whose = self.title if of_many else ""
 
         def add(name: str) -> None:
             if name in taken and name not in chosen:
-                m, finding = taken[name], resting.get(name)
+                m = taken[name]
                 about = ", ".join(filter(None, (whose, _USED[is_centered(m, bool(self.without_effect))])))
-                told = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, about)
-                chosen[name] = Gauge(*told, *(() if finding is None else _judged(finding)))
+                read = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, about)
+                chosen[name] = Gauge(*read, *(_judged(resting[name]) if name in resting else ()))
 
-        for finding in filter(lambda finding: finding.is_defect, findings):
-            if finding.cause == "degenerate_tail" and (nearest := nearest_bin(self.groups)) is not None:
-                label = f"Cosine of ids {count(nearest.start)} to {count(nearest.stop - 1)} to "
+        for f in (f for f in findings if f.is_defect):
+            if f.cause == "degenerate_tail" and (nearest := nearest_bin(self.groups)):
+                label = f"Cosine of ids {_ids(nearest)} to "
                 label += "reserved rows" if self.groups and self.groups.reserved_by_name else "the last ids"
-                told = (label, nearest.cosine_to_reserved, "", 0.0, (-1.0, 1.0))
-                chosen[finding.cause] = Gauge(*told, "lower", whose, *_judged(finding))
-            elif finding.extent is not None and not taken.keys() & set(finding.measures):
-                share = (f"{title(finding.cause)}, as a share of all", finding.extent, "", 0.0, (0.0, 1.0))
-                chosen[finding.cause] = Gauge(*share, "lower", whose, *_judged(finding))
-            for name in finding.measures[:1]:
+                cosine = (label, nearest.cosine_to_reserved, "", 0.0, (-1.0, 1.0))
+                chosen[f.cause] = Gauge(*cosine, "lower", whose, *_judged(f))
+            elif f.extent is not None and not taken.keys() & set(f.measures):
+                share = (f"{title(f.cause)}, as a share of all", f.extent, "", 0.0, (0.0, 1.0))
+                chosen[f.cause] = Gauge(*share, "lower", whose, *_judged(f))
+            for name in f.measures[:1]:
                 add(name)
-        for name in (*_KEYS, *taken) if not self.without_effect else (*_KEYS[1:], *taken):
+        for name in (*_KEYS[bool(self.without_effect) :], *taken):
             add(name)
         return Gauges(tuple(chosen.values())[:_TILES])
 
     def _among_known(self) -> tuple[Block, ...]:
-        known = [placed for placed in self.placed if placed.total >= _FEWEST_KNOWN]
-        none = f"No reading of {self.placed[0].whom}s is known to compare with." if self.placed else ""
-        sources = dict.fromkeys(source for placed in known for source in placed.sources)
-        told = Text(f"Sources: {'; '.join(sources)}." if known else none, "quiet")
-        about = tuple(Text(words, "quiet") for words in dict.fromkeys(one.about for one in known) if words)
-        return section("Among known models", Bullets(tuple(one.named for one in known)), *about, told)
+        known = [one for one in self.placed if one.total >= _FEWEST_KNOWN]
+        last = f"No reading of {self.placed[0].whom}s is known to compare with." if self.placed else ""
+        if known:
+            last = f"Sources: {'; '.join(dict.fromkeys(source for one in known for source in one.sources))}."
+        texts = (Text(words, "quiet") for words in (*dict.fromkeys(one.about for one in known), last))
+        return section("Among known models", Bullets(tuple(one.named for one in known)), texts)
 
     def _found(self) -> str:
         causes = {f.cause for f in self.findings}
@@ -147,28 +143,24 @@ class Subject:
         said = "The rows look random." if "untrained" in causes else "No defect was found in these rows."
         if defects := [title(f.cause).lower() for f in self.findings if f.is_defect]:
             said = f"Found in these rows: {listing(defects)}."
-        no_effect = any(f.level == "no_effect" for f in self.findings)
+        no_effect = "no_effect" in {f.level for f in self.findings}
         return said + " The common direction of the head changes no probability." * no_effect
 
     def _figures(self) -> Iterator[Block]:
-        groups, spectrum = self.groups, None if self.spectrum is None else spectrum_chart(self.spectrum)
-        if self.picture is not None and self.picture.ids:
-            raw, centered = ((), ()) if self.spectrum is None else (self.spectrum.raw, self.spectrum.centered)
+        groups, spectrum = self.groups, spectrum_chart(self.spectrum) if self.spectrum else None
+        if self.picture and self.picture.ids:
+            raw, centered = (self.spectrum.raw, self.spectrum.centered) if self.spectrum else ((), ())
             cloud = Cloud("cone", "The picture", self.picture, (_shares(raw), _shares(centered)))
             yield Figure("The picture", (cloud,), self._found())
-            rows = tuple(_farthest(name, labels) for name, labels in self.picture.outermost(_OUTERMOST))
+            rows = tuple(_farthest(*group) for group in self.picture.outermost(_OUTERMOST))
             columns = ("group", "rows, the farthest first", *[""] * (_OUTERMOST - 1))
-            if rows:
-                yield Folded("Farthest from the centre, by group", (Table(columns, rows),))
-        if groups is not None:
-            charts = tuple(bin_charts([("bins", "bins", groups.bins)], by_name=groups.reserved_by_name))
-            if charts:
-                yield _by_id(groups, charts)
-                yield Folded("The numbers behind this figure", (_bin_table(groups),))
-        norms = None if self.norms is None else norms_chart(self.norms)
-        legend = () if spectrum is None else tuple((curve.style, curve.name) for curve in spectrum.curves)
-        shapes = tuple(chart for chart in (spectrum, norms) if chart is not None)
-        yield Figure("Spectrum and norms", shapes, legend=legend)
+            yield Folded("Farthest from the centre, by group", shown(Table(columns, rows)))
+        if groups and (charts := tuple(bin_charts([("bins", "bins", groups.bins)], by_name=groups.reserved_by_name))):
+            yield _by_id(groups, charts)
+            yield Folded("The numbers behind this figure", (_bin_table(groups),))
+        norms = norms_chart(self.norms) if self.norms else None
+        legend = tuple((curve.style, curve.name) for curve in spectrum.curves) if spectrum else ()
+        yield Figure("Spectrum and norms", tuple(filter(None, (spectrum, norms))), legend=legend)
 
 
 @dataclass(frozen=True)
@@ -180,41 +172,40 @@ class Diagnosis(Record):
         "columns. Numbers are never rounded onto a limit they did not reach."
     )
 
-    name: str  # what was diagnosed, as it was named; of a path, its last two parts
+    name: str  # what was diagnosed; of a path, its last two parts
     verdict: str  # one sentence
     subjects: tuple[Subject, ...]  # the matrices
-    notes: tuple[str, ...] = ()  # what is to be said about the whole, such as a tied or missing head
+    notes: tuple[str, ...] = ()  # about the whole, such as a tied or missing head
     versions: Mapping[str, str] = field(default_factory=dict)  # what made it
-    # what texts say, where they were given: see [its records](explain_records.md)
+    # what texts say: see [its records](explain_records.md)
     explanation: Explanation | None = None
 
     def blocks(self) -> tuple[Block, ...]:
         worst = self.level
-        first = next((one for one in self.subjects if any(f.level == worst for f in one.findings)), None)
-        first = first or next(iter(self.subjects), None)
+        first = [one for one in self.subjects if any(f.level == worst for f in one.findings)] or self.subjects
         return shown(
             Heading(self.verdict, 1, LABELS[worst] if worst else "", worst or ""),
             Text(self.name, "quiet"),
-            () if first is None else first.gauges(of_many=len(self.subjects) > 1),
+            *(one.gauges(of_many=len(self.subjects) > 1) for one in first[:1]),
             *(named(one.blocks(), one.name if place else "") for place, one in enumerate(self.subjects)),
-            () if self.explanation is None else self.explanation.blocks(),
+            self.explanation.blocks() if self.explanation else (),
             section("Notes", Bullets(self.notes), level=2),
             Text(made_with(self.versions), "quiet"),
         )
 
     @property
     def level(self) -> Level | None:
-        """The level of the worst finding of any subject; None without findings."""
-        levels = [finding.level for subject in self.subjects for finding in subject.findings]
+        """The level of the worst finding; None without findings."""
+        levels = (f.level for one in self.subjects for f in one.findings)
         return min(levels, key=LEVELS.index, default=None)
 
     def __getitem__(self, name: Any) -> Any:
         """The reading called `name`: a `Measurement`, or the plain value of one of its details.
 
-        A name is SUBJECT.MEASURE, such as `d["input.mean_cosine"]`; its details are SUBJECT.MEASURE.DETAIL, items
-        of a list by their place, from 0; a reading of a group of tokens is SUBJECT.GROUP.READING, such as
-        `input.rare.cosine_to_reserved`; a head's reading that changes no probability is
-        head.without_effect.MEASURE. SUBJECT may be left out where there is one. `uncone.check` takes the same.
+        A name is SUBJECT.MEASURE, such as `d["input.mean_cosine"]`; SUBJECT.MEASURE.DETAIL for its details, with items
+        of a list by their place, from 0; SUBJECT.GROUP.READING for a group of tokens, such as
+        `input.rare.cosine_to_reserved`; head.without_effect.MEASURE for a head's reading that changes no probability.
+        SUBJECT may be left out where there is one. `uncone.check` takes the same.
 
         Raises:
             UnknownName: (a KeyError and an InputError) no reading has this name; the message gives the nearest.
@@ -239,29 +230,29 @@ class Diagnosis(Record):
 
     def find(self, name: str) -> tuple[str, Measurement, str]:
         """The whole name of the measurement that `name` begins with, the measurement, and the rest of `name`."""
-        return find(self._named(), name, [subject.name for subject in self.subjects])
+        return find(self._named(), name, [one.name for one in self.subjects])
 
     def _named(self) -> dict[str, Measurement]:
         named = dict[str, Measurement]()
         for one in self.subjects:
-            taken = [(one.name, m) for m in (*one.measurements, *one.token_measurements())]
-            for prefix, m in [*taken, *((f"{one.name}.without_effect", m) for m in one.without_effect)]:
-                named.setdefault(f"{prefix}.{m.name}", m)
+            for m in (*one.measurements, *one.token_measurements()):
+                named.setdefault(f"{one.name}.{m.name}", m)
+            for m in one.without_effect:
+                named.setdefault(f"{one.name}.without_effect.{m.name}", m)
         return named
 
     def _ipython_key_completions_(self) -> list[str]:
-        """The names, and those of their details, for the tab key."""
+        """Names, and those of their details, for the tab key."""
         named = self._named()
         names = [*named, *(f"{name}.{key}" for name, m in named.items() for key in m.details)]
         only = f"{self.subjects[0].name}." if len(self.subjects) == 1 else ""
         return [*names, *(name.removeprefix(only) for name in names if only)]
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each measurement."""
         return [
-            {"subject": subject.name, **m.to_row(), "has_effect": of is subject.measurements}
-            for subject in self.subjects
-            for of in (subject.measurements, subject.without_effect)
+            {"subject": one.name, **m.to_row(), "has_effect": of is one.measurements}
+            for one in self.subjects
+            for of in (one.measurements, one.without_effect)
             for m in of
         ]
 
@@ -282,14 +273,17 @@ def _judged(finding: Finding) -> tuple[str, Level]:
 
 
 def nearest_bin(groups: Groups | None) -> Group | None:
-    """The bin, not mostly of reserved rows, that lies nearest to the reserved ones."""
-    compared = () if groups is None else (g for g in unreserved_bins(groups) if g.cosine_to_reserved is not None)
-    return max(compared, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
+    bins = (g for g in unreserved_bins(groups) if g.cosine_to_reserved is not None) if groups else ()
+    return max(bins, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
 
 
 def unreserved_bins(groups: Groups) -> Iterator[Group]:
-    """The bins that are not mostly of rows reserved by name."""
+    """Not mostly of rows reserved by name."""
     return (g for g in groups.bins if 2 * g.reserved_rows < g.n or not groups.reserved_by_name)
+
+
+def _ids(first: Group, last: Group | None = None) -> str:
+    return f"{count(first.start)} to {count((last or first).stop - 1)}"
 
 
 def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
@@ -301,20 +295,19 @@ def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
     size, reserved = count(groups.bin_size), groups.reserved_group
     shaded = "reserved rows" if groups.reserved_by_name else "the last ids, in place of reserved rows"
     caption = f"Dashed: what an isotropic cloud gives. Shaded: bins that hold {shaded}."
-    if reserved is not None:
+    if reserved:
         cosine = reserved.mean_cosine
         among = "" if cosine is None else f"; their mean cosine among themselves: {number(cosine, limits=(-1, 1))}"
         caption += f" Reserved: {groups.reserved}, {counted(reserved.n, 'row')}{among}."
-    ids = f"{count(groups.bins[0].start)} to {count(groups.bins[-1].stop - 1)}"
-    spark = f"By row id, {ids}, bins of {size}:"
+    spark = f"By row id, {_ids(groups.bins[0], groups.bins[-1])}, bins of {size}:"
     return Figure("By row id", charts, caption, (("bins", f"a bin of {size} ids"),), spark)
 
 
 def _bin_table(groups: Groups) -> Table:
     columns = ("ids", "rows", "zero rows", "reserved", "norm", "cosine within", "cosine to reserved")
-    rows = [_bin_row(group, f"{count(group.start)} to {count(group.stop - 1)}") for group in groups.bins]
-    rows += [] if groups.reserved_group is None else [_bin_row(groups.reserved_group, "all reserved")]
-    return Table(columns, tuple(rows), columns[1:])
+    rows = [_bin_row(group, _ids(group)) for group in groups.bins]
+    rows += [_bin_row(groups.reserved_group, "all reserved")] if groups.reserved_group else []
+    return numbers(columns, rows)
 
 
 def _bin_row(group: Group, name: str) -> tuple[str | Cell, ...]:
@@ -325,8 +318,8 @@ def _bin_row(group: Group, name: str) -> tuple[str | Cell, ...]:
 
 
 def _shares(values: Sequence[float]) -> tuple[float, ...]:
-    """The shares of the squared length that the first two and the first three directions hold."""
+    """Of the squared length, in the first two and three directions."""
     largest = max(values, default=0.0)
-    parts = [value / largest for value in values] if largest > 0 else []  # whose sum is a number, whatever theirs is
+    parts = [value / largest for value in values] if largest > 0 else []  # their sum is in range
     total = math.fsum(parts)
     return () if total <= 0 else tuple(math.fsum(parts[:dims]) / total for dims in (2, 3))

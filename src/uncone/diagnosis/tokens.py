@@ -1,4 +1,4 @@
-"""What rows say about their tokens: groups by frequency, and the tokens that were hardly trained."""
+"""What rows say about their tokens: groups by frequency, and tokens that were hardly trained."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,15 +20,13 @@ from uncone.records.text import counted, percent
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 from uncone.rows import Array, Rows
 
-_TOKENS_SHOWN = 8
-_MOST_COMPARED = 2048
+_TOKENS_SHOWN, _MOST_COMPARED = 8, 2048
 Role = Literal["head", "table", "table of its own", "tied table", "collection"]
-"""What a matrix is to its model: `table` where no head was read, `table of its own` beside a head."""
+"""`table` where no head was read, `table of its own` next to a head."""
 TIED = "the table is tied to the head: its untrained rows are those of the head"
 
 
 def role_of(name: str, rows: Rows, subjects: tuple[tuple[str, Rows], ...]) -> Role:
-    """The role of the subject called `name` among all that were opened."""
     if name != "input":
         return "head" if name == "head" else "collection"
     heads = [other for kind, other in subjects if kind == "head"]
@@ -38,11 +36,11 @@ def role_of(name: str, rows: Rows, subjects: tuple[tuple[str, Rows], ...]) -> Ro
 
 
 def counts_of(counts: Any, rows: Rows) -> tuple[Array | None, tuple[str, ...]]:
-    """`counts` (a file, or numbers of all rows of the source) of the rows that are read, and notes."""
+    """Counts (a file, or numbers of all rows of the source) of the rows that are read, and notes."""
     if counts is None:
         return None, ()
     labels, total = rows.labels, rows.shape[0] + len(rows.left_out)
-    if rows.ids is not None and labels is not None:  # places of rows that were left out stay without a token
+    if rows.ids is not None and labels is not None:  # rows that were left out have no token
         placed: list[str | None] = [None] * total
         for i, label in zip(rows.ids.tolist(), labels, strict=True):
             placed[i] = label
@@ -53,20 +51,17 @@ def counts_of(counts: Any, rows: Rows) -> tuple[Array | None, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class DecayedRows:
-    """How many rows have one short length, how many of those are not known to be unused, and the evidence."""
-
     n: int
-    news: int
+    news: int  # not known to be unused
     evidence: tuple[str, ...]
 
 
 class TokenReader:
-    """Reads groups and tokens, where the matrix's role gives them a meaning: `update` in a first pass, then `read`."""
+    """Where a matrix's role gives tokens a meaning: `update` in a first pass, then `read`."""
 
     def __init__(self, rows: Rows, role: Role, counts: Array | None) -> None:
         self._role, self._counts, self._unit = role, counts, None
-        self.bins: BinReader | None = None
-        """Rows by count, where counts were given."""
+        self.bins: BinReader | None = None  # where counts were given
         if role == "collection" and counts is None:
             return
         self._known = known_unused(rows.labels, rows.shape[0])
@@ -77,32 +72,20 @@ class TokenReader:
             self.bins = BinReader(rows, counts, self._known[0])
 
     def update(self, block: Array, norms: Array) -> None:
-        if self._unit is not None:
+        if self._unit:
             self._unit.update(block, norms)
-        if self.bins is not None:
+        if self.bins:
             self.bins.update(block, norms)
 
     def read(
-        self,
-        rows: Rows,
-        moments: Moments,
-        pairs: PairSums,
-        progress: Callable[[int], None] | None = None,
-        *,
-        common: Array | None = None,
+        self, rows: Rows, moments: Moments, pairs: PairSums, progress: Callable[[int], None], *, common: Array | None
     ) -> tuple[FrequencyGroups | None, UnderTrained | None]:
-        """Both, from one more pass over the rows; None without meaning, as of a collection without counts.
-
-        `bins` take theirs from the same pass: the `common` direction (D,) is by default that of the mean row.
-        """
+        """One more pass over the rows, which `bins` share; the `common` direction (D,) defaults to the mean row's."""
         unit = self._unit
-        if unit is None or moments.n < 2:
+        if not unit or moments.n < 2:
             return None, None
-        mean = moments.mean()
-        of_bins = np.zeros((len(mean), 0))
-        if self.bins is not None:
-            of_bins = self.bins.axes(mean if common is None else common)
-        axes = np.concatenate([group_axes(unit), of_bins], axis=1)
+        of_bins = [self.bins.axes(moments.mean() if common is None else common)] if self.bins else []
+        axes = np.concatenate([group_axes(unit), *of_bins], axis=1)
         if self._role in ("collection", "tied table"):
             groups = self._compared(unit, project(rows, axes, progress), axes, pairs)
             return groups, UnderTrained(None, TIED) if self._role == "tied table" else None
@@ -118,15 +101,15 @@ class TokenReader:
             return groups, UnderTrained(None, str(error))
 
     def decayed(self, rows: Rows) -> DecayedRows | None:
-        """Rows of one short length, which weight decay leaves: of a table, whose unused rows get no gradient."""
-        if self._unit is None or self._role in ("collection", "head"):
+        """Rows of one short length, as weight decay leaves rows that get no gradient."""
+        if not self._unit or self._role in ("collection", "head"):
             return None
         floor = length_floor(self._unit.norms, rows.shape[1])
-        return None if floor is None else _decayed(floor, rows, self._known[0], self._counts)
+        return _decayed(floor, rows, self._known[0], self._counts) if floor else None
 
     def _compared(self, unit: UnitSums, products: Array, axes: Array, pairs: PairSums) -> FrequencyGroups:
-        """The groups, from the products with their axes; the last two are those of the bins, which take them."""
-        if self.bins is not None:
+        """The last two axes are those of the bins."""
+        if self.bins:
             self.bins.take(products[:, -2:], axes[:, -2:])
             products = products[:, :-2]
         return compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
@@ -151,14 +134,11 @@ def _decayed(floor: LengthFloor, rows: Rows, unused: Array, counts: Array | None
 
 
 def under_trained_evidence(u: UnderTrained) -> tuple[str, ...]:
-    """How many rows look untrained, by what, whether the known ones do, and the first tokens."""
-    evidence = [
-        f"{u.found or 0:,} of {u.tested:,} rows, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"
-    ]
+    found = f"{u.found or 0:,} of {u.tested:,} rows"
+    evidence = [f"{found}, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
     if u.known:
         known, looks = counted(u.known, "row"), counted(u.known_found, "looks", "look")
         evidence.append(f"of the {known} known to be unused, {looks} it by the same measure")
-    tokens = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None]
-    if tokens:
+    if tokens := [repr(one.token) for one in u.tokens if not one.expected and one.token is not None]:
         evidence.append(f"first: {', '.join(tokens[:_TOKENS_SHOWN])}")
     return tuple(evidence)

@@ -1,4 +1,4 @@
-"""The verdict of a diagnosis: one sentence over all that was found."""
+"""The verdict of a diagnosis in one sentence."""
 
 from uncone.diagnosis.bins.bins import nearest_leaning
 from uncone.diagnosis.record import CALLED, Subject
@@ -28,31 +28,29 @@ def give_verdict(subjects: tuple[Subject, ...]) -> str:
 
 
 def _clause(subject: Subject) -> str:
-    name = CALLED.get(subject.name, subject.name)
-    causes = {finding.cause: finding for finding in subject.findings}
-    defects = [finding for finding in subject.findings if finding.is_defect]
+    name, causes = CALLED.get(subject.name, subject.name), {f.cause for f in subject.findings}
+    defects = [f for f in subject.findings if f.is_defect]
     if "not_measured" in causes:
         return f"{name} could not be judged: its {counted(subject.n, 'row is', 'rows are')} too few"
-    problems = [_PROBLEMS[finding.cause].format(**_told(subject, finding)) for finding in defects]
-    named = {finding.cause for finding in defects}
+    problems = [_PROBLEMS[f.cause].format(**_told(subject, f)) for f in defects]
+    named = {f.cause for f in defects}
     random = "looks untrained" if subject.name in ("input", "head") else "looks like noise"
     if not defects:
         notes = [title(one.cause).lower() for one in subject.findings if one.level == "note"]
         noted = f", with a note on {listing(notes)}" if notes else ""
         return f"{name} {random if 'untrained' in causes else f'shows no defect{_shown(subject)}'}{noted}"
-    is_severe = any(finding.level == "severe" for finding in defects)
+    is_severe = any(f.level == "severe" for f in defects)
     if named == {"degenerate_tail"} and not is_severe:
         return f"{name} shows no defect as a whole{_shown(subject)}, but {problems[0]}"
-    what = f"is {'severely ' * is_severe}degenerate"
+    what, how = f"is {'severely ' * is_severe}degenerate", "severe " * is_severe
     if named <= _OF_ROWS:
-        how = "severe " * is_severe
         what = f"has {plural(len(defects), f'a {how}defect', f'{how}defects')}"
     what = f"{name} {what}: {listing(problems)}"
     return f"{what}; otherwise it {random}" if "untrained" in causes else what
 
 
 def _shown(subject: Subject) -> str:
-    """The headline numbers; of a head read with its mean removed the mean cosine is 0."""
+    """Of a head read with its mean removed the mean cosine is 0."""
     values = {m.name: m.value for m in subject.measurements if m.value is not None}
     has_mean = "mean_cosine" in values and not subject.without_effect
     parts = [f"mean cosine {_short(values['mean_cosine'])}"] if has_mean else []
@@ -63,23 +61,26 @@ def _shown(subject: Subject) -> str:
 
 def _told(subject: Subject, finding: Finding) -> dict[str, str]:
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
-    n = 0 if subject.under_trained is None else subject.under_trained.found or 0
-    rows = [(one.kind, one.n, "about " * (one.sampled > 1)) for one in subject.odd_rows]
-    counts = [*rows, ("left_out", subject.left_out, "")]
-    odd = {kind: about + counted(k, "of its rows is", "of its rows are") for kind, k, about in counts}
-    others = {
+    n = (subject.under_trained and subject.under_trained.found) or 0
+    counts = [(one.kind, one.n, "about " * (one.sampled > 1)) for one in subject.odd_rows]
+    odd = {
+        kind: about + counted(k, "of its rows is", "of its rows are")
+        for kind, k, about in (*counts, ("left_out", subject.left_out, ""))
+    }
+    return {
+        **values,
+        **odd,
         "d": f"{subject.d:,}",
         "tail": _tail_words(subject) if finding.cause == "degenerate_tail" else "",
         "under_trained": f"{n:,} of its tokens {plural(n, 'looks', 'look')}",
         "extent": "" if finding.extent is None else percent(finding.extent),
     }
-    return values | odd | others
 
 
 def _tail_words(subject: Subject) -> str:
     worst = nearest_leaning(subject.groups, subject.measurement("mean_cosine"))
-    assert worst is not None  # the finding came from it
-    by_name = subject.groups is not None and subject.groups.reserved_by_name
+    assert worst  # the finding came from it
+    by_name = subject.groups and subject.groups.reserved_by_name
     whom = "reserved rows that were never trained" if by_name else "the last ids"
     return f"{worst.name} have a mean cosine of {_short(worst.cosine_to_reserved)} to {whom}"
 

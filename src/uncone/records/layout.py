@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
-from uncone.records.blocks import Block, Figure, Folded, Heading, Intervals, Text
+from uncone.records.blocks import Block, Cell, Figure, Folded, Heading, Intervals, Table, Text
 
 SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond, sums, margins and quotients leave the range of a float
 
@@ -36,6 +36,11 @@ def beneath(title: str, blocks: Iterable[Block]) -> Iterable[Block]:
             yield from (Heading(title, 3), Text(block.text, "lead"))
         else:
             yield replace(block, level=3) if isinstance(block, Heading) else block
+
+
+def numbers(columns: tuple[str, ...], rows: Iterable[tuple[str | Cell, ...]]) -> Table:
+    """A table of numbers, but for its first column."""
+    return Table(columns, tuple(rows), columns[1:])
 
 
 def caution(text: str) -> Text:

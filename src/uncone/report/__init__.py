@@ -13,14 +13,14 @@ __all__ = ["print_record", "to_html", "to_markdown", "write_html", "write_markdo
 
 
 def print_record(record: Record, console: Any = None) -> None:
-    """Print the record to `console` (one of rich), by default the standard output. Its text is never markup."""
+    """Print the record to `console` (one of rich), by default the standard output; its text is never markup."""
     from uncone.report.terminal import print_document  # rich is loaded only by those who print
 
     print_document(record.document(), console)
 
 
 def to_html(record: Record) -> str:
-    """The record as one HTML page that opens from disk. All but the picture to explore is there without JavaScript."""
+    """The record as one HTML page that opens from disk. Without JavaScript only the picture to explore is missing."""
     return to_page(record.document())
 
 
@@ -35,7 +35,7 @@ def write_html(record: Record, path: Path_) -> None:
 
 
 def write_markdown(record: Record, path: Path_) -> None:
-    """Write `to_markdown(record)` to `path`, atomically; errors as `write_html`."""
+    """Write `to_markdown(record)`; as `write_html`."""
     atomic.write_text(path, to_markdown(record))
 
 

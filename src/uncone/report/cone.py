@@ -7,30 +7,25 @@ from dataclasses import dataclass
 from uncone.records.parts import Picture
 from uncone.records.text import count
 from uncone.records.token_text import shown_token
-from uncone.report.markup import element, escape, path
+from uncone.report.markup import escape, path, tag
 from uncone.report.svg import Axis, Point, dot, equal_axes, frame, label, rectangle, svg
 
-_SIZE = (360.0, 372.0)
-MOST_POINTS = 3000
-_NAMED_PER_GROUP = 120  # points that tell their token on hover; each costs some 60 bytes
-_WITHIN = 0.95
-_COLOURS = 6
-_FEW = 600  # so few points can be drawn larger without hiding each other
+_SIZE, MOST_POINTS, _COLOURS, _WITHIN = (360.0, 372.0), 3000, 6, 0.95
+_NAMED_PER_GROUP = 120  # points that show their token on hover, for some 60 bytes each
+_FEW = 600  # so few points can be larger without hiding each other
 
 
 @dataclass(frozen=True)
 class Legend:
-    """A group of rows: its name, the CSS class that colours it, its size and how many rows are drawn."""
-
     name: str
-    css: str
-    drawn: int
+    css: str  # the class that colours it
+    drawn: int  # rows
     pictured: int
 
 
 def cone_panels(picture: Picture, uid: str) -> list[tuple[str, str, str]]:
     raw, centered = ([(x, y) for x, y, _ in picture.coordinates(centered=how)] for how in (False, True))
-    # The sign of a singular direction is arbitrary; the mean to the upper right makes reports comparable.
+    # signs are arbitrary: the mean to the upper right makes reports comparable
     flips = [-1.0 if math.fsum(point[axis] for point in raw) < 0 else 1.0 for axis in (0, 1)]
     raw = [(flips[0] * x, flips[1] * y) for x, y in raw]
     return [
@@ -42,39 +37,39 @@ def cone_panels(picture: Picture, uid: str) -> list[tuple[str, str, str]]:
 def legends(picture: Picture) -> list[Legend]:
     drawn = [picture.groups[i] for i in sample(picture.groups, len(picture.group_names), MOST_POINTS)]
     named = enumerate(zip(picture.group_names, group_classes(picture), strict=True))
-    entries = [Legend(name, css, drawn.count(group), picture.groups.count(group)) for group, (name, css) in named]
-    return sorted((entry for entry in entries if entry.pictured), key=lambda entry: entry.css)
+    entries = (Legend(name, css, drawn.count(group), picture.groups.count(group)) for group, (name, css) in named)
+    return sorted((one for one in entries if one.pictured), key=lambda one: one.css)
 
 
 def group_classes(picture: Picture) -> list[str]:
-    """A CSS class for each group: the largest is the quiet background, reserved rows keep one colour."""
-    sizes = [picture.groups.count(group) for group in range(len(picture.group_names))]
-    largest = max(range(len(sizes)), key=sizes.__getitem__, default=0)
-    others = [group for group in range(len(sizes)) if group != largest]
+    """CSS: the largest group is the quiet background, reserved rows keep one colour."""
+    named = range(len(picture.group_names))
+    largest = max(named, key=picture.groups.count, default=0)
+    others = [group for group in named if group != largest]
     others.sort(key=lambda group: "reserved" not in picture.group_names[group].lower())
     classes = {group: f"g{1 + order % (_COLOURS - 1)}" for order, group in enumerate(others)}
-    return [classes.get(group, "g0") for group in range(len(sizes))]
+    return [classes.get(group, "g0") for group in named]
 
 
 def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
-    """Positions of at most `most` points, evenly spaced in each group. Every group keeps all its points or at least
-    `most / (2 * n_groups)`; the rest is shared by size."""
+    """At most `most` positions, evenly spaced in each group, which keeps all or at least `most / (2 * n_groups)`; the
+    rest is shared by size."""
     if len(groups) <= most:
         return list(range(len(groups)))
     members: list[list[int]] = [[] for _ in range(n_groups)]
-    for position, group in enumerate(groups):
-        members[group].append(position)
-    kept = [min(len(positions), most // (2 * n_groups)) for positions in members]
+    for place, group in enumerate(groups):
+        members[group].append(place)
+    kept = [min(len(places), most // (2 * n_groups)) for places in members]
     spare, waiting = most - sum(kept), len(groups) - sum(kept)
     chosen = list[int]()
-    for least, positions in zip(kept, members, strict=True):
-        share = least + spare * (len(positions) - least) // waiting
-        chosen += [positions[index * len(positions) // share] for index in range(share)]
+    for least, places in zip(kept, members, strict=True):
+        share = least + spare * (len(places) - least) // waiting
+        chosen += [places[index * len(places) // share] for index in range(share)]
     return sorted(chosen)
 
 
 def wedge(points: Sequence[Point]) -> tuple[float, float] | None:
-    """The cone from the origin that holds 95% of the points: direction and half angle in radians, or None."""
+    """The cone from the origin with 95% of the points: direction and half angle in radians."""
     angles = [math.atan2(y, x) for x, y in points if x or y]
     if not angles:
         return None
@@ -85,7 +80,7 @@ def wedge(points: Sequence[Point]) -> tuple[float, float] | None:
 
 
 def opening(half: float | None, where: str) -> str:
-    """The cone in words; `half` is its half angle in radians, None where there is none."""
+    """In words; `half` is the half angle in radians."""
     if half is None:
         return f"Seen from the origin, no cone narrower than 180° holds 95% of the rows {where}."
     angle = f"±{math.degrees(half):.0f}°"
@@ -94,33 +89,30 @@ def opening(half: float | None, where: str) -> str:
 
 def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: str) -> tuple[str, str, str]:
     drawn = sample(picture.groups, len(picture.group_names), MOST_POINTS)
-    x, y = equal_axes(_SIZE, [points[i] for i in drawn])
-    cone = wedge(points)
+    (x, y), cone = equal_axes(_SIZE, [points[i] for i in drawn]), wedge(points)
     caption = opening(cone and cone[1], "in this plane")
     body = frame(x, y, "along the first singular direction (embedding units)", "along the second")
-    inside = rectangle(x.start, y.stop, x.stop, y.start)
-    body += element("clipPath", inside, id=f"{uid}-clip")
+    body += tag("clipPath", rectangle(x.start, y.stop, x.stop, y.start), id=f"{uid}-clip")
     across, down = x.at(0), y.at(0)
-    if cone is not None:
+    if cone:
         direction, half = cone
-        reach = 2 * (_SIZE[0] + _SIZE[1])  # beyond the panel in every direction; the clip cuts it
+        reach = 2 * (_SIZE[0] + _SIZE[1])  # beyond the panel, whose clip cuts it
         angles = [direction + half * step / 8 for step in range(-8, 9)]
         rim = "L".join(f"{across + reach * math.cos(a):.0f} {down - reach * math.sin(a):.0f}" for a in angles)
-        d = f"M{across:.1f} {down:.1f}L{rim}Z"
-        body += element("path", class_="cone", clip_path=f"url(#{uid}-clip)", d=d)
+        origin = f"M{across:.1f} {down:.1f}"
+        body += tag("path", "", "cone", clip_path=f"url(#{uid}-clip)", d=f"{origin}L{rim}Z")
     body += _dots(picture, points, drawn, x, y)
     body += path("origin", f"M{across - 7:.1f} {down:.1f}h14M{across:.1f} {down - 7:.1f}v14")
     shift, anchor = (-8, "end") if across > x.stop - 50 else (8, "start")
     body += label("origin", across + shift, down + 13, anchor=anchor, css="label mark")
-    rows = f"{count(len(drawn))} {what}"
-    described = f"{rows}, on their first two singular directions; the origin is marked. {caption}"
+    described = f"{count(len(drawn))} {what}, on their first two singular directions; the origin is marked. {caption}"
     return title, svg(uid, f"{title}: rows on two singular directions", described, _SIZE, body), caption
 
 
 def _dots(picture: Picture, points: list[Point], drawn: list[int], x: Axis, y: Axis) -> str:
     n = max(1, len(points))
     centre = math.fsum(x for x, _ in points) / n, math.fsum(y for _, y in points) / n
-    # The background is lowest, the reserved rows are on top of all.
+    # the background is lowest, the reserved rows on top
     layers = sorted(enumerate(group_classes(picture)), key=lambda layer: (layer[1] != "g0", layer[1] == "g1"))
     dots = {i: dot(x.at(points[i][0]), y.at(points[i][1])) for i in drawn}
     body = ""
@@ -132,4 +124,4 @@ def _dots(picture: Picture, points: list[Point], drawn: list[int], x: Axis, y: A
         for i in members[:_NAMED_PER_GROUP]:
             name, row = picture.labels[i], f"row {picture.ids[i]}"
             body += path(f"dots {css}", dots[i], escape(row if name is None else f"{shown_token(name)} ({row})"))
-    return element("g", body, class_="few" if len(drawn) <= _FEW else None)
+    return tag("g", body, "few" if len(drawn) <= _FEW else None)

@@ -1,4 +1,4 @@
-"""A chart as its axes can show it: what has no place is left out and counted, and an empty chart is a sentence."""
+"""A chart as its axes can show it: what has no place is counted, and an empty chart is a sentence."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,16 +18,16 @@ _NOT_ABOVE, _FAR = "of 0 or less, which a logarithmic axis cannot show", "beyond
 
 
 class NotDrawnError(ValueError):
-    """Nothing of the chart has a place on its axes; the message says why."""
+    """Nothing has a place on the axes."""
 
 
 def drawn_or_said(chart: AnyChart, draw: Callable[[Any, str], Drawing], instead: Callable[[str], Drawing]) -> Drawing:
-    """What `draw` makes of the chart and of the sentence on what it leaves out; or `instead`, of the sentence that says
-    why it cannot be drawn: one chart never costs a reader the rest of a result."""
+    """What `draw` makes of the chart and of what it leaves out; or `instead` of why it cannot: one chart must not cost
+    a reader the rest of a result."""
     try:
         lost = Counter[str]()
         fitted = _fitted(chart, lost)
-        return draw(fitted, f"Not drawn: {_told(lost)}." if lost else "")
+        return draw(fitted, f"Not drawn: {_words(lost)}." if lost else "")
     except Exception as error:
         why = str(error) if isinstance(error, NotDrawnError) else f"drawing it failed ({first_line(error)})"
         return instead(f"{chart.title or 'This chart'} cannot be drawn: {why}.")
@@ -35,7 +35,7 @@ def drawn_or_said(chart: AnyChart, draw: Callable[[Any, str], Drawing], instead:
 
 @singledispatch
 def _fitted(chart: AnyChart, lost: Counter[str]) -> AnyChart:
-    """The chart with what has a place on its axes; `lost` counts the values that have none."""
+    """`lost` counts the values that have no place."""
     raise TypeError(f"no chart: {type(chart).__name__}")
 
 
@@ -49,23 +49,23 @@ def _(chart: Chart, lost: Counter[str]) -> Chart:
 
     curves = tuple(_curve(curve, chart, lost) for curve in chart.curves)
     has_bars = bool(chart.bars) and all(map(on_x, chart.edges)) and all(map(on_y, chart.bars))
-    lost.update({} if has_bars or not chart.bars else {_FAR: len(chart.bars)})
+    lost.update([_FAR] * (0 if has_bars else len(chart.bars)))
     if not has_bars and all(y is None for curve in curves for y in curve.y):
         raise NotDrawnError(_nothing(lost))
     there = (mark for mark in chart.marks if (on_x if mark.axis == "x" else on_y)(mark.at))
     marks = tuple(replace(mark, top=mark.top if mark.top is None or on_y(mark.top) else None) for mark in there)
     bands = tuple(band for band in chart.bands if all(map(on_x, band)))
     shades = tuple(kept for shade in chart.shades if (kept := _shade(shade, on_x, on_y)).x)
-    ends = chart.x_limits if chart.x_limits and all(map(on_x, chart.x_limits)) else (0.0, 0.0)
-    chart = replace(chart, curves=curves, marks=marks, bands=bands, shades=shades)
-    chart = replace(chart, x_limits=ends if ends[0] < ends[1] else None)
+    ends = chart.x_limits
+    ends = ends if ends and all(map(on_x, ends)) and ends[0] < ends[1] else None
+    chart = replace(chart, curves=curves, marks=marks, bands=bands, shades=shades, x_limits=ends)
     return chart if has_bars else replace(chart, bars=(), edges=())
 
 
 @_fitted.register
 def _(chart: Intervals, lost: Counter[str]) -> Intervals:
     rows = tuple(row for row in chart.rows if not any(_missed(value, False) for value in row[1:]))
-    lost.update({_FAR: len(chart.rows) - len(rows)} if len(rows) < len(chart.rows) else {})
+    lost.update([_FAR] * (len(chart.rows) - len(rows)))
     if not rows or _missed(chart.origin, False):
         raise NotDrawnError(_nothing(lost))
     return replace(chart, rows=rows)
@@ -76,7 +76,7 @@ def _(chart: HeatMap, lost: Counter[str]) -> HeatMap:
     sides = ((chart.x, chart.log_x), (chart.y, chart.log_y))
     across, up = ([i for i, value in enumerate(side) if not _missed(value, log)] for side, log in sides)
     kept = tuple(tuple(_value(chart.values[j][i], False, lost) for i in across) for j in up)
-    lost.update(_FAR for row in chart.values for _ in row[: len(row) * (not across)])
+    lost.update([_FAR] * sum(map(len, () if across else chart.values)))
     if all(value is None for row in kept for value in row):
         raise NotDrawnError(_nothing(lost))
     x, y = tuple(chart.x[i] for i in across), tuple(chart.y[j] for j in up)
@@ -87,8 +87,7 @@ def _(chart: HeatMap, lost: Counter[str]) -> HeatMap:
 
 @_fitted.register
 def _(chart: Cloud, lost: Counter[str]) -> Cloud:
-    scales = (chart.picture.raw_scale, chart.picture.centered_scale)
-    if any(_missed(scale, True) for scale in scales):
+    if any(_missed(scale, True) for scale in (chart.picture.raw_scale, chart.picture.centered_scale)):
         raise NotDrawnError(f"its coordinates are {_FAR}")
     return chart
 
@@ -106,7 +105,7 @@ def _value(value: float | None, log: bool, lost: Counter[str]) -> float | None:
 
 
 def _curve(curve: Curve, chart: Chart, lost: Counter[str]) -> Curve:
-    """The curve with a gap where a point has no place: the gap stands at the first place that there is."""
+    """A gap, where a point has no place, stands at the first place that there is."""
     there = [x for x in curve.x if not _missed(x, chart.log_x)]
     heights = list[float | None]()
     for x, y in zip(curve.x, curve.y, strict=True):
@@ -118,14 +117,13 @@ def _curve(curve: Curve, chart: Chart, lost: Counter[str]) -> Curve:
 
 def _shade(shade: Shade, on_x: Callable[[float], bool], on_y: Callable[[float], bool]) -> Shade:
     points = zip(shade.x, shade.low, shade.high, strict=True)
-    kept = [point for point in points if on_x(point[0]) and on_y(point[1]) and on_y(point[2])]
-    x, low, high = zip(*kept, strict=True) if kept else ((), (), ())
-    return Shade(x, low, high)
+    kept = [(x, low, high) for x, low, high in points if on_x(x) and on_y(low) and on_y(high)]
+    return Shade(*(zip(*kept, strict=True) if kept else ((), (), ())))
 
 
 def _nothing(lost: Counter[str]) -> str:
-    return f"it has only {_told(lost)}" if lost else "it has no values"
+    return f"it has only {_words(lost)}" if lost else "it has no values"
 
 
-def _told(lost: Counter[str]) -> str:
+def _words(lost: Counter[str]) -> str:
     return " and ".join(f"{counted(n, 'value')} {why}" for why, n in lost.items())

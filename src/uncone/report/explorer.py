@@ -1,4 +1,4 @@
-"""The picture to explore: numbers and controls that `cone.js` reads on the page, and its scales in words."""
+"""The picture to explore: numbers and controls for `cone.js`, and its scales in words."""
 
 import base64
 import json
@@ -11,26 +11,25 @@ from string import Template
 from uncone.records.parts import Picture
 from uncone.records.text import count, number, plural, shortened
 from uncone.records.token_text import shown_token
-from uncone.report.cone import group_classes, opening, wedge
-from uncone.report.markup import beside, element, escape, typeset_text
+from uncone.report.cone import group_classes, legends, opening, wedge
+from uncone.report.markup import beside, escape, tag, typeset_text
 
-_LONGEST_LABEL = 80
-_WITHIN = 0.95
-_RANKS = (0, 5, 4, 3, 2, 1)  # of the classes g0, g1, ..: the background is drawn first, the reserved rows last
-_NARROWEST = 0.2  # cosine: a cone wider than 78 degrees ends earlier, for its rim would be far away
+_LONGEST_LABEL, _WITHIN = 80, 0.95
+_RANKS = (0, 5, 4, 3, 2, 1)  # of the classes g0, g1, ...: the background is drawn first, the reserved rows last
+_NARROWEST = 0.2  # cosine: a cone wider than 78 degrees ends earlier, as its rim would be far away
 _RIM = 48  # corners of the circle around a cone
 _OUTER = 0.01  # norms are coloured between these percentiles: one long row would leave all others one colour
-_STEPS = 16  # colours of a scale; 0 stands for no value on it
+_STEPS = 16  # colours of a scale; 0 is no value
 
 Point = tuple[float, float, float]
-Cone = tuple[Point, float]  # the axis from the origin (unit length), and the half angle in radians
+Cone = tuple[Point, float]  # a unit vector, and the half angle in radians
 Shares = tuple[tuple[float, ...], tuple[float, ...]]
 """Of the squared length in the first two and three directions: raw, and centred."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What colours the rows. `ends` are the values of the first and the last colour; None is no value."""
+    """`ends` are the values of the first and the last colour."""
 
     name: str
     title: str
@@ -40,58 +39,58 @@ class Scale:
     text: Callable[[float], str]
 
     def shades(self) -> list[int]:
-        """A colour from 1 to 16 for each row, 0 where it has no value."""
+        """From 1 to 16, 0 where a row has no value."""
         low, width = self.ends[0], self.ends[1] - self.ends[0] or 1.0
         places = (None if value is None else min(1.0, max(0.0, (value - low) / width)) for value in self.values)
         return [0 if place is None else 1 + round(place * (_STEPS - 1)) for place in places]
 
 
 def colour_scales(picture: Picture) -> list[Scale]:
-    """By id, and by norm and frequency where the record knows them and rows differ."""
+    """Norm and frequency where the record knows them and rows differ."""
     ids = (min(picture.ids), max(picture.ids))
     scales = [Scale("id", "row id", "Row id, linear", picture.ids, ids, lambda value: count(round(value)))]
     norms = picture.lengths()
-    if norms is not None and max(norms) > min(norms):
+    if norms and max(norms) > min(norms):
         words = "Norm of the row as stored, linear from the 1st to the 99th percentile; beyond, end colours"
         ordered = sorted(norms)
         cut = int(_OUTER * (len(ordered) - 1))
-        place = cut if ordered[cut] < ordered[-1 - cut] else 0
-        scales.append(Scale("norm", "norm", words, norms, (ordered[place], ordered[-1 - place]), number))
-    if picture.counts is not None and any(picture.counts):
+        cut = cut if ordered[cut] < ordered[-1 - cut] else 0
+        scales.append(Scale("norm", "norm", words, norms, (ordered[cut], ordered[-1 - cut]), number))
+    if picture.counts and any(picture.counts):
         logarithms = [math.log(count) if count else None for count in picture.counts]
         seen = [value for value in logarithms if value is not None]
-        words, ends = "Occurrences, logarithmic", (min(seen), max(seen))
-        words += "; grey: none" if 0 in picture.counts else ""
+        words = "Occurrences, logarithmic" + "; grey: none" * (0 in picture.counts)
+        ends = (min(seen), max(seen))
         scales.append(Scale("count", "frequency", words, logarithms, ends, lambda value: count(round(math.exp(value)))))
     return scales
 
 
 def explorer(picture: Picture, shares: Shares, uid: str) -> str:
-    """The controls, the canvas, the scales and the numbers for `cone.js`; hidden where scripts are off."""
+    """Hidden where scripts are off."""
     scales = colour_scales(picture)
     clouds = {mode: picture.coordinates(centered=mode == "centered") for mode in ("raw", "centered")}
     cones = {mode: [_cone(points, 2), _cone(points, 3)] for mode, points in clouds.items()}
-    colours = {"group": "group"} | {scale.name: scale.title for scale in scales}
-    pictured, total = len(picture.ids), count(picture.total)
+    pictured = len(picture.ids)
     rows = plural(pictured, "the one row", f"all {count(pictured)} rows")
     if pictured < picture.total:
-        rows = f"{count(pictured)} of {total} rows, a sample"
-    named = enumerate(zip(group_classes(picture), picture.group_names, strict=True))
-    sizes = ((css, name, picture.groups.count(group)) for group, (css, name) in named)
-    swatches = sorted((css, f"{name}, {count(size)}") for css, name, size in sizes if size)
-    items = (element("li", element("i", class_=f"swatch-{css}") + typeset_text(text)) for css, text in swatches)
+        rows = f"{count(pictured)} of {count(picture.total)} rows, a sample"
+    items = (
+        tag("li", tag("i", "", f"swatch-{e.css}") + typeset_text(f"{e.name}, {count(e.pictured)}"))
+        for e in legends(picture)
+    )
+    named = ((scale.name, scale.title) for scale in scales)
     text = "".join(line.strip() for line in beside("explorer.html").splitlines())
     data = json.dumps(_data(picture, scales, clouds, cones), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Template(text).substitute(
         uid=uid,
-        colours="".join(element("option", title, value=name) for name, title in colours.items()),
+        colours="".join(tag("option", title, value=name) for name, title in (("group", "group"), *named)),
         sought="a row" if all(label is None for label in picture.labels) else "a token",
         named=escape(rows),
         rows=typeset_text(rows),
-        legend=element("ul", "".join(items), class_="legend", data_scale="group"),
+        legend=tag("ul", "".join(items), "legend", data_scale="group"),
         notes=_notes(cones, shares),
         scales="".join(map(_bar, scales)),
-        # Nothing in it ends the script element, and HTML and XML parsers read the same.
+        # nothing in it ends the script element, for HTML and XML parsers alike
         data=data.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}),
     )
 
@@ -101,8 +100,7 @@ def _data(
 ) -> dict[str, object]:
     labels = [label if label is None else shown_token(label, _LONGEST_LABEL) for label in picture.labels]
     ranks = [_RANKS[int(css[1:])] for css in group_classes(picture)]
-    shades = {"group": [ranks[group] for group in picture.groups]}
-    shades |= {scale.name: scale.shades() for scale in scales}
+    shades = {"group": [ranks[group] for group in picture.groups]} | {one.name: one.shades() for one in scales}
     return {
         "total": picture.total,
         "steps": [after - before for before, after in pairwise((0, *picture.ids))],  # shorter than the ids
@@ -124,12 +122,11 @@ def _frame(points: Sequence[Point]) -> dict[str, list[float]]:
     axes = list(zip(*points, strict=True))
     low, high = [min(0.0, *axis) for axis in axes], [max(0.0, *axis) for axis in axes]
     middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
-    mean = [math.fsum(axis) / len(axis) for axis in axes]
-    return {"low": low, "high": high, "middle": middle, "mean": mean}
+    return {"low": low, "high": high, "middle": middle, "mean": [math.fsum(axis) / len(axis) for axis in axes]}
 
 
 def _cone(points: Sequence[Point], dims: int) -> Cone | None:
-    """The cone that holds 95% of the points, in the first two directions (`dims` 2) or in all three."""
+    """With 95% of the points, in two directions or in three."""
     if dims == 2:
         flat = wedge([(x, y) for x, y, _ in points])
         return flat and ((math.cos(flat[0]), math.sin(flat[0]), 0.0), flat[1])
@@ -145,7 +142,7 @@ def _cone(points: Sequence[Point], dims: int) -> Cone | None:
 
 
 def _rim(cone: Cone | None, points: Sequence[Point]) -> list[list[float]]:
-    if cone is None:
+    if not cone:
         return []
     (a, b, c), half = cone
     far = max(math.hypot(*point) for point in points) / max(math.cos(half), _NARROWEST)
@@ -160,10 +157,10 @@ def _rim(cone: Cone | None, points: Sequence[Point]) -> list[list[float]]:
 
 def _bar(scale: Scale) -> str:
     low, high = scale.ends
-    marked = (typeset_text(scale.text(value)) for value in (low, (low + high) / 2, high))
-    ticks = element("div", "".join(element("span", text) for text in marked), class_="ticks")
-    bar = element("span", scale.words) + element("div", element("i", class_="ramp") + ticks, class_="bar")
-    return element("div", bar, class_="scale", data_scale=scale.name, hidden="hidden")
+    ticks = "".join(tag("span", typeset_text(scale.text(at))) for at in (low, (low + high) / 2, high))
+    bar = tag("i", "", "ramp") + tag("div", ticks, "ticks")
+    bar = tag("span", scale.words) + tag("div", bar, "bar")
+    return tag("div", bar, "scale", data_scale=scale.name, hidden="hidden")
 
 
 def _notes(cones: dict[str, list[Cone | None]], shares: Shares) -> str:
@@ -175,5 +172,5 @@ def _notes(cones: dict[str, list[Cone | None]], shares: Shares) -> str:
             if held:
                 percent = typeset_text(number(100 * held[dims], limits=(0, 100), digits=2))
                 text = f"These {word} directions hold {percent}% of the rows’ {of}. {text}"
-            notes += element("p", text, class_="muted", data_note=f"{mode}{dims + 2}", hidden="hidden")
+            notes += tag("p", text, "muted", data_note=f"{mode}{dims + 2}", hidden="hidden")
     return notes

@@ -1,25 +1,22 @@
-"""A heat map as SVG text: one hue in twelve shades, told apart without seeing colour, and a tip for each column."""
+"""A heat map as SVG: one hue in twelve shades, told apart without seeing colour, and a tip for each column."""
 
 from itertools import pairwise
 
 from uncone.records.blocks import HeatMap
 from uncone.records.text import number, typeset
-from uncone.report.markup import element, escape, typeset_text
+from uncone.report.markup import escape, tag, typeset_text
 from uncone.report.svg import Axis, axes, frame, svg
 
-_SIZE = (400.0, 236.0)
-_SHADES = 12
-_LIGHTEST = 0.08
-_SCALE, _TOLD = 7.0, 5  # the width of a shade in the scale above the map; the numbers of a column in its tip
+_SIZE, _SHADES, _LIGHTEST = (400.0, 236.0), 12, 0.08
+_SCALE, _NAMED = 7.0, 5  # the width of a shade in the scale; the numbers of a column in its tip
 
 
 def draw_heat(chart: HeatMap, uid: str) -> str:
-    """The map with its scale. Cells of one shade are one path: thousands of them take few bytes."""
+    """Cells of one shade are one path, which takes few bytes."""
     if not chart.x or not chart.y:
         return svg(uid, chart.title, chart.caption, _SIZE, "")
     across, up = chart.edges(chart.x, log=chart.log_x), chart.edges(chart.y, log=chart.log_y)
-    logs = {"log_x": chart.log_x, "log_y": chart.log_y}
-    x, y = axes(_SIZE, (across[0], across[-1]), (up[0], up[-1]), **logs)
+    x, y = axes(_SIZE, (across[0], across[-1]), (up[0], up[-1]), log_x=chart.log_x, log_y=chart.log_y)
     low, high = chart.limits()
     shades = [""] * _SHADES
     for row, (bottom, top) in zip(chart.values, pairwise(up), strict=True):
@@ -38,19 +35,19 @@ def draw_heat(chart: HeatMap, uid: str) -> str:
 
 def _shade(place: int, d: str) -> str:
     opacity = _LIGHTEST + (1 - _LIGHTEST) * place / (_SHADES - 1)
-    return element("path", class_="heat", d=d, fill_opacity=f"{opacity:.2f}")
+    return tag("path", "", "heat", d=d, fill_opacity=f"{opacity:.2f}")
 
 
 def _column(chart: HeatMap, place: int, x: Axis, y: Axis) -> str:
     edges = chart.edges(chart.x, log=chart.log_x)
     left, right = x.at(edges[place]), x.at(edges[place + 1])
     last = len(chart.y) - 1
-    picked = sorted({round(last * part / (_TOLD - 1)) for part in range(_TOLD)})
+    picked = sorted({round(last * part / (_NAMED - 1)) for part in range(_NAMED)})
     known = ((chart.y[i], chart.values[i][place]) for i in picked)
-    told = ", ".join(f"{number(at)}: {number(value)}" for at, value in known if value is not None)
-    tip = element("title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {told or 'nothing known'}"))
-    size = {"width": max(0.0, right - left), "height": y.start - y.stop}
-    return element("rect", tip, class_="column", x=left, y=y.stop, **size)
+    values = ", ".join(f"{number(y)}: {number(value)}" for y, value in known if value is not None)
+    tip = tag("title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {values or 'nothing known'}"))
+    width = max(0.0, right - left)
+    return tag("rect", tip, "column", x=left, y=y.stop, width=width, height=y.start - y.stop)
 
 
 def _scale(chart: HeatMap, x: Axis, low: float, high: float) -> str:
@@ -61,5 +58,5 @@ def _scale(chart: HeatMap, x: Axis, low: float, high: float) -> str:
         drawn += _shade(place, f"M{left + _SCALE * place:.1f} 4h{_SCALE:.1f}v9h-{_SCALE:.1f}z")
     least, most = (escape(typeset(number(end))) for end in (low, high))
     words = f"{escape(typeset(chart.value_label))} {least}"
-    drawn += element("text", words, class_="tick", x=left - 4, y=12.5, text_anchor="end")
-    return drawn + element("text", most, class_="tick", x=right + 4, y=12.5, text_anchor="start")
+    drawn += tag("text", words, "tick", x=left - 4, y=12.5, text_anchor="end")
+    return drawn + tag("text", most, "tick", x=right + 4, y=12.5, text_anchor="start")

@@ -12,7 +12,7 @@ _START = re.compile(r"^(\s*)([-+=]|\d+[.)])(?=\s|$)")
 
 
 def markdown_of(document: Document) -> str:
-    """The document as Markdown. The picture of the rows and the headline numbers are left to the page."""
+    """The picture of the rows and the headline numbers are left to the page."""
     return _joined((*document.blocks, *document.footer)) + "\n"
 
 
@@ -67,12 +67,12 @@ def _cell(cell: str | Cell) -> str:
     if isinstance(cell, str):
         return _text(cell)
     text = _text(cell.text)
-    shown = f"**{text}**" if cell.tone == "strong" and text.strip() else text
-    return f"{shown}<br>{_text(cell.note)}" if cell.note else shown
+    text = f"**{text}**" if cell.tone == "strong" and text.strip() else text
+    return f"{text}<br>{_text(cell.note)}" if cell.note else text
 
 
 def _fenced(text: str) -> str:
-    """A block of code whose fence is longer than any run of backticks in it."""
+    """Code in a fence longer than any run of backticks in it."""
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     lines = "\n".join(map(visible, text.split("\n")))
     return f"{fence}text\n{lines}\n{fence}"

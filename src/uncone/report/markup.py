@@ -1,4 +1,4 @@
-"""Building blocks of the page: every text goes through `escape`, so no text of a record becomes markup."""
+"""Building blocks of the page: no text of a record becomes markup, as `escape` sees to."""
 
 import html
 from functools import cache
@@ -15,19 +15,19 @@ def beside(name: str) -> str:
 
 
 def escape(text: object) -> str:
-    """`text` made visible and safe in element content and in quoted attributes."""
+    """Visible, and safe in element content and quoted attributes."""
     return html.escape(visible(str(text)), quote=True)
 
 
 def typeset_text(text: str) -> str:
-    """A text of ours or of the record with its numbers typeset, escaped."""
+    """Escaped, with its numbers typeset."""
     return html.escape(typeset(visible(text)), quote=True)
 
 
-def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """An element around markup; `class_` is `class`, `data_label` `data-label`; floats get one decimal."""
+def tag(name: str, content: str = "", css: str | None = None, /, **attributes: object) -> str:
+    """An element of class `css`; `class_` is `class`, `data_label` `data-label`; floats get one decimal."""
     opened = name
-    for key, value in attributes.items():
+    for key, value in {"class": css, **attributes}.items():
         if value is not None:
             shown = f"{value:.1f}" if isinstance(value, float) else escape(value)
             opened += f' {key.rstrip("_").replace("_", "-")}="{shown}"'
@@ -35,4 +35,4 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 
 
 def path(css: str, d: str, tip: str = "") -> str:
-    return element("path", element("title", tip) if tip else "", class_=css, d=d)
+    return tag("path", tag("title", tip) if tip else "", css, d=d)

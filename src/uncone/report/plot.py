@@ -14,16 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 _DASHES = {"isotropic": "--", "even": ":", "d1": "--", "d2": ":", "d3": "-."}
-_DOT = 4.0
 
 
 def charts_of(blocks: Iterable[Block]) -> dict[str, AnyChart]:
     charts = dict[str, AnyChart]()
-    for block in blocks:
-        for chart in block.charts if isinstance(block, Figure) else ():
-            charts.setdefault(chart.name, chart)
-            if isinstance(chart, Cloud):
-                charts.setdefault(f"{chart.name} centred", chart)
+    for chart in (chart for block in blocks if isinstance(block, Figure) for chart in block.charts):
+        charts.setdefault(chart.name, chart)
+        if isinstance(chart, Cloud):
+            charts.setdefault(f"{chart.name} centred", chart)
     return charts
 
 
@@ -59,7 +57,7 @@ def _say(ax: "Axes", title: str, why: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """A text as it is: dollars set no formula, and a leading underscore hides no entry of a legend."""
+    """Dollars set no formula, and a leading underscore hides no entry of a legend."""
     shown = visible(text).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
 
@@ -80,11 +78,10 @@ def _chart(chart: Chart, ax: "Axes") -> None:
     if chart.bars:
         ax.stairs(chart.bars, chart.edges, fill=True)
     for curve in chart.curves:
-        values = [float("nan") if value is None else value for value in curve.y]
         dashes, marker = _DASHES.get(curve.style, "-"), "." if curve.dots else None
         if not curve.line:
             dashes, marker = "none", "o"
-        ax.plot(curve.x, values, linestyle=dashes, marker=marker, label=_plain(curve.name))
+        ax.plot(curve.x, _known(curve.y), linestyle=dashes, marker=marker, label=_plain(curve.name))
     for mark in chart.marks:
         line = ax.axvline if mark.axis == "x" else ax.axhline
         line(mark.at, color="black", linestyle="--", linewidth=0.8, label=_plain(mark.label) or None)
@@ -93,20 +90,22 @@ def _chart(chart: Chart, ax: "Axes") -> None:
         ax.legend()
 
 
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [float("nan") if value is None else value for value in values]
+
+
 def _intervals(chart: Intervals, ax: "Axes") -> None:
-    names, values, lows, highs = zip(*chart.rows, strict=True)
-    places = range(len(names))
-    below = [value - low for value, low in zip(values, lows, strict=True)]
-    above = [high - value for value, high in zip(values, highs, strict=True)]
-    ax.errorbar(values, places, xerr=(below, above), fmt="o", capsize=2)
+    names, values = [_plain(row[0]) for row in chart.rows], [row[1] for row in chart.rows]
+    below, above = zip(*((value - low, high - value) for _, value, low, high in chart.rows), strict=True)
+    ax.errorbar(values, range(len(names)), xerr=(below, above), fmt="o", capsize=2)
     ax.axvline(chart.origin, color="black", linestyle="--", linewidth=0.8)
-    ax.set_yticks(places, list(map(_plain, names)))
+    ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.set(xlabel=_plain(chart.x_label), title=_plain(chart.title))
 
 
 def _heat(chart: HeatMap, ax: "Axes") -> None:
-    values = [[float("nan") if value is None else value for value in row] for row in chart.values]
+    values = list(map(_known, chart.values))
     edges = chart.edges(chart.x, log=chart.log_x), chart.edges(chart.y, log=chart.log_y)
     drawn = ax.pcolormesh(*edges, values, cmap="cividis")
     ax.get_figure(root=True).colorbar(drawn, ax=ax, label=_plain(chart.value_label))  # type: ignore[union-attr]
@@ -119,7 +118,7 @@ def _cloud(chart: Cloud, ax: "Axes", centered: bool) -> None:
     for group, name in enumerate(picture.group_names):
         members = [points[i] for i, of in enumerate(picture.groups) if of == group]
         if members:
-            ax.scatter([x for x, _, _ in members], [y for _, y, _ in members], s=_DOT, label=_plain(name))
+            ax.scatter([x for x, _, _ in members], [y for _, y, _ in members], s=4.0, label=_plain(name))
     ax.plot(0, 0, "k+", markersize=10)
     ax.set_aspect("equal", adjustable="datalim")
     title = f"{_plain(chart.title)}, {'mean row subtracted' if centered else 'rows as stored'}"

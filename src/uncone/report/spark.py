@@ -15,7 +15,7 @@ _WIDEST, _HIGHEST = 40, 8
 
 
 def spark_lines(figure: Figure, bars: str = BARS) -> list[str]:
-    """One line for each curve (or the bars) of the charts that have a place in a terminal."""
+    """For each curve (or the bars) of charts with a place in a terminal."""
     lines: list[str] = []
     for chart in figure.charts:
         if isinstance(chart, Chart | HeatMap) and chart.spark:
@@ -25,16 +25,13 @@ def spark_lines(figure: Figure, bars: str = BARS) -> list[str]:
 
 def _with_the_rest(bars: str, chart: Chart | HeatMap, left: str) -> list[str]:
     shades = SHADES if bars == BARS else ASCII_SHADES
-    lines = _lines(chart, bars) if isinstance(chart, Chart) else _shaded(chart, shades)
-    return [*lines, *filter(None, [left])]
+    return [*(_lines(chart, bars) if isinstance(chart, Chart) else _shaded(chart, shades)), *filter(None, [left])]
 
 
 def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:
-    """The map as at most eight lines of shades, the first of `y` at the foot, and what the shades stand for."""
-    stride = math.ceil(len(chart.y) / _HIGHEST)
-    places = range(0, len(chart.y), stride) if chart.y else range(0)
+    """At most eight lines, the first of `y` at the foot, and what the shades stand for."""
     limits, label = chart.limits(), chart.spark
-    for place in reversed(places):
+    for place in reversed(range(0, len(chart.y), math.ceil(len(chart.y) / _HIGHEST) or 1)):
         yield f"{label:<20}{number(chart.y[place]):>6}  {sparkline(chart.values[place], shades, limits)}"
         label = ""
     low, high = (number(end, most=NEAR_DIGITS) for end in limits)
@@ -48,22 +45,21 @@ def _lines(chart: Chart, bars: str) -> Iterator[str]:
     known = [value for values in scaled for value in values if value is not None]
     label, high = chart.spark, max(known, default=0.0)
     every = [value for curve in curves for value in curve.y if value is not None]
-    # what three digits do not tell apart is no shape
+    # equal in three digits
     is_flat = f"{min(every, default=0.0):.3g}" == f"{max(every, default=0.0):.3g}"
     for curve, values in zip(curves, scaled, strict=True):
         ends = [value for value in curve.y if value is not None]
-        letter = f"{curve.name}  " if len(drawn) > 1 else ""
         line = sparkline(values, bars, (0.0 if chart.bars else high if is_flat else min(known), high))
         low, top = (number(end, most=NEAR_DIGITS) for end in (min(ends), max(ends)))
-        yield f"{label:<20}{letter}{line}  {low} to {top}"
+        yield f"{label:<20}{f'{curve.name}  ' * (len(drawn) > 1)}{line}  {low} to {top}"
         label = ""
 
 
 def sparkline(values: Sequence[float | None], bars: str = BARS, limits: tuple[float, float] | None = None) -> str:
-    """The values as one line of bars: neighbours are averaged to fit 40 characters, and gaps stay blank."""
-    stride = math.ceil(len(values) / _WIDEST) if values else 1
-    parts = [values[start : start + stride] for start in range(0, len(values), stride)]
-    held = [[value for value in part if value is not None] for part in parts]
+    """Neighbours are averaged to fit 40 characters, and gaps stay blank."""
+    stride = math.ceil(len(values) / _WIDEST) or 1
+    parts = (values[start : start + stride] for start in range(0, len(values), stride))
+    held = ([value for value in part if value is not None] for part in parts)
     means = [fmean(part) if part else None for part in held]
     known = [mean for mean in means if mean is not None]
     if not known:

@@ -1,4 +1,4 @@
-"""Charts as SVG text, styled by the page's classes, without a script; and the axes and frame they share."""
+"""Charts as SVG, styled by the page's classes, and the axes and frame they share."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,23 +8,21 @@ from itertools import pairwise
 from uncone.records.blocks import Chart, Curve, Intervals, Mark, Shade
 from uncone.records.layout import SMALLEST_DRAWN
 from uncone.records.text import NEAR_DIGITS, number, shortened, typeset
-from uncone.report.markup import SVG, element, escape, path, typeset_text
+from uncone.report.markup import SVG, escape, path, tag, typeset_text
 
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
-_FEW_DECADES = 2.0
-FEW_POINTS = 4  # of so few points none says what lies between them: they are dots, without a line
-_NO_WIDTH = 1e-12
-_FAR_FROM_ZERO = 0.75  # an axis whose nearest end is farther than this share of the other end does not begin at 0
+FEW_POINTS = 4  # so few do not say what lies between them: they are dots, without a line
+_FEW_DECADES, _NO_WIDTH = 2.0, 1e-12
+_FAR_FROM_ZERO = 0.75  # an axis does not begin at 0 if its nearest end is farther than this share of the other end
 
 Point = tuple[float, float]
-_WIDE, _NARROW = (400.0, 236.0), (320.0, 214.0)
 _ROW, _LINES = 22.0, 400.0
 _LONGEST_NAME, _LETTER = 32, 6.8  # of a name beside its line
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A map from data in [low, high] to drawing units in [start, stop]."""
+    """From data in [low, high] to drawing units in [start, stop]."""
 
     low: float
     high: float
@@ -33,14 +31,12 @@ class Axis:
     is_log: bool = False
 
     def at(self, value: float) -> float:
-        """The position of `value` in drawing units."""
-        low, high = (math.log10(self.low), math.log10(self.high)) if self.is_log else (self.low, self.high)
-        place = math.log10(value) if self.is_log else value
+        low, high, place = (math.log10(x) if self.is_log else x for x in (self.low, self.high, value))
         return self.start + (place - low) / (high - low) * (self.stop - self.start)
 
     @property
     def is_broken(self) -> bool:
-        """Whether 0, from which lengths are read, lies beyond its ends; a logarithmic axis has none."""
+        """0, from which lengths are read, lies beyond its ends; a logarithmic axis has none."""
         return not self.is_log and not self.low <= 0 <= self.high
 
     def ticks(self, most: int) -> list[float]:
@@ -61,13 +57,13 @@ class Axis:
 
 
 def axes(size: Point, x: Point, y: Point, *, log_x: bool = False, log_y: bool = False) -> tuple[Axis, Axis]:
-    """The two axes of a chart of the given size inside the shared margins; y grows upwards."""
+    """Inside the shared margins; y grows upwards."""
     across = Axis(*x, MARGIN_LEFT, size[0] - MARGIN_RIGHT, log_x)
     return across, Axis(*y, size[1] - MARGIN_BOTTOM, MARGIN_TOP, log_y)
 
 
 def equal_axes(size: Point, points: Sequence[Point]) -> tuple[Axis, Axis]:
-    """Axes that hold the points and the origin, with one scale, so that the page shows true angles."""
+    """With the origin, and one scale, so that the page shows true angles."""
     width, height = size[0] - MARGIN_LEFT - MARGIN_RIGHT, size[1] - MARGIN_TOP - MARGIN_BOTTOM
     xs, ys = [0.0, *(x for x, _ in points)], [0.0, *(y for _, y in points)]
     unit = max((max(xs) - min(xs)) / width, (max(ys) - min(ys)) / height) * 1.08 or 1.0 / width
@@ -77,17 +73,17 @@ def equal_axes(size: Point, points: Sequence[Point]) -> tuple[Axis, Axis]:
 
 
 def widened(low: float, high: float, by: float = 0.06) -> tuple[float, float]:
-    """The interval with a margin on both sides; without a width that ticks can tell, one unit in its value's scale."""
+    """With margins; without a width that ticks can tell, one unit in the value's scale."""
     is_wide = high - low > max(_NO_WIDTH * max(abs(low), abs(high)), SMALLEST_DRAWN)
     margin = (high - low) * by if is_wide else max(abs(high) * 0.5, 0.5)
     return low - margin, high + margin
 
 
 def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
-    """The chart; `narrow` where three stand side by side."""
+    """`narrow` where three stand side by side."""
     if isinstance(chart, Intervals):
         return _draw_intervals(chart, uid)
-    size = _NARROW if narrow else _WIDE
+    size = (320.0, 214.0) if narrow else (400.0, 236.0)
     x, y = axes(size, *limits(chart), log_x=chart.log_x, log_y=chart.log_y)
     bands = ([x.at(min(max(end, x.low), x.high)) for end in band] for band in chart.bands)
     body = "".join(rectangle(start, y.stop, stop, y.start, "band") for start, stop in bands)
@@ -99,15 +95,13 @@ def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
             gap = min(0.4, (x.at(right) - x.at(left)) * 0.1)
             bars += f"M{x.at(left) + gap:.1f} {y.start:.1f}V{y.at(height):.1f}H{x.at(right) - gap:.1f}V{y.start:.1f}Z"
     body += (path("bars", bars) if bars else "") + "".join(_curve(curve, x, y) for curve in chart.curves)
-    within = (mark for mark in chart.marks if mark.axis == "y" or x.low <= mark.at <= x.high)
-    body += "".join(_mark(mark, x, y) for mark in within)
-    # Ids are names and not amounts, so their axis begins where they do.
-    broken = [f"M{x.start} {y.stop}V{y.start - 13}l-4 2.5 8 4-4 2.5V{y.start}"] if y.is_broken else []
+    body += "".join(_mark(one, x, y) for one in chart.marks if one.axis == "y" or x.low <= one.at <= x.high)
+    # ids, which have `x_limits`, are names and not amounts
+    broken = path("broken", f"M{x.start} {y.stop}V{y.start - 13}l-4 2.5 8 4-4 2.5V{y.start}") * y.is_broken
     if x.is_broken and chart.x_limits is None:
-        broken.append(f"M{x.stop} {y.start}H{x.start + 13}l-2.5 4-4-8-2.5 4H{x.start}")
-    body += "".join(path("broken", d) for d in broken)
-    said = f"{chart.caption} An axis that does not begin at 0 is broken." if broken else chart.caption
-    return svg(uid, chart.title, said, size, body)
+        broken += path("broken", f"M{x.stop} {y.start}H{x.start + 13}l-2.5 4-4-8-2.5 4H{x.start}")
+    caption = f"{chart.caption} An axis that does not begin at 0 is broken." if broken else chart.caption
+    return svg(uid, chart.title, caption, size, body + broken)
 
 
 def _draw_intervals(chart: Intervals, uid: str) -> str:
@@ -128,14 +122,14 @@ def _draw_intervals(chart: Intervals, uid: str) -> str:
 
 
 def limits(chart: Chart) -> tuple[Point, Point]:
-    """The ends of both axes. Linear ones begin at 0, unless the numbers would then lie in a far corner."""
+    """Linear axes begin at 0, unless the numbers would then lie in a far corner."""
     xs = [*chart.edges, *(x for curve in chart.curves for x in curve.x)]
     xs += [end for band in chart.bands for end in band] + [x for shade in chart.shades for x in shade.x]
     ys = [*chart.bars, *(y for curve in chart.curves for y in curve.y if y is not None)]
     ys += [end for shade in chart.shades for end in (*shade.low, *shade.high)]
     ys += [mark.at for mark in chart.marks if mark.axis == "y"] + ([0.0] if chart.bars else [])
     (left, right), (low, high) = ((min(ends), max(ends)) for ends in (xs, ys))
-    if chart.log_x and right <= left * (1 + _NO_WIDTH):  # about a single place it has a width too
+    if chart.log_x and right <= left * (1 + _NO_WIDTH):  # a single place
         left, right = left / 1.3, right * 1.3
     x = chart.x_limits or ((left, right) if chart.log_x else _from_zero(left, right, 0.0))
     if chart.log_y:
@@ -153,10 +147,10 @@ def _from_zero(low: float, high: float, margin: float) -> Point:
 
 
 def is_scattered(curve: Curve) -> bool:
-    """Whether the curve has no line, or too few points for one; steps, which repeat places, are lines always."""
+    """No line, or too few points for one; steps, which repeat places, always have one."""
     if not curve.line:
         return True
-    known = [place for place, value in zip(curve.x, curve.y, strict=True) if value is not None]
+    known = [x for x, y in zip(curve.x, curve.y, strict=True) if y is not None]
     return len(known) <= FEW_POINTS and len(set(known)) == len(known)
 
 
@@ -173,18 +167,17 @@ def _curve(curve: Curve, x: Axis, y: Axis) -> str:
 
 
 def _shade(shade: Shade, x: Axis, y: Axis) -> str:
-    around = [*zip(shade.x, shade.high, strict=True), *reversed(list(zip(shade.x, shade.low, strict=True)))]
+    around = [*zip(shade.x, shade.high, strict=True), *zip(shade.x[::-1], shade.low[::-1], strict=True)]
     return line(around, x, y, "band", "Z")
 
 
 def _mark(mark: Mark, x: Axis, y: Axis) -> str:
     if mark.axis == "y":
         return path("reference", f"M{x.start:.1f} {y.at(mark.at):.1f}H{x.stop:.1f}")
-    across, up = x.at(mark.at), y.stop if mark.top is None else y.at(mark.top)
-    shift, anchor = (-5.0, "end") if across > x.stop - 80 and mark.top is None else (5.0, "start")
-    text_x = across + shift if mark.top is None else min(across + shift, x.stop - 24)
-    down = up + 10 if mark.top is None else up - 4
-    words = label(typeset(mark.label), text_x, down, anchor=anchor, css="label mark") if mark.label else ""
+    across, up, ends = x.at(mark.at), y.stop if mark.top is None else y.at(mark.top), mark.top is not None
+    shift, anchor = (-5.0, "end") if across > x.stop - 80 and not ends else (5.0, "start")
+    at = min(across + shift, x.stop - 24) if ends else across + shift, up - 4 if ends else up + 10
+    words = label(typeset(mark.label), *at, anchor=anchor, css="label mark") if mark.label else ""
     return path("reference", f"M{across:.1f} {up:.1f}V{y.start:.1f}") + words
 
 
@@ -197,49 +190,48 @@ def line(points: Iterable[Point], x: Axis, y: Axis, css: str, end: str = "") -> 
 
 
 def segments(xs: Sequence[float], values: Sequence[float | None]) -> list[list[Point]]:
-    """The runs of points without a gap, so that an undefined value breaks a line rather than bending it."""
+    """The runs without a gap: an undefined value breaks a line rather than bending it."""
     runs: list[list[Point]] = [[]]
-    for position, value in zip(xs, values, strict=True):
-        if value is None:
+    for x, y in zip(xs, values, strict=True):
+        if y is None:
             runs.append([])
         else:
-            runs[-1].append((position, value))
+            runs[-1].append((x, y))
     return [run for run in runs if run]
 
 
 def rectangle(left: float, top: float, right: float, bottom: float, css: str | None = None) -> str:
     width, height = max(0.0, right - left), max(0.0, bottom - top)
-    return element("rect", class_=css, x=left, y=top, width=width, height=height)
+    return tag("rect", "", css, x=left, y=top, width=width, height=height)
 
 
 def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "label") -> str:
-    """Text in drawing units; `text` is plain and gets escaped."""
-    return element("text", escape(text), class_=css, x=float(x), y=float(y), text_anchor=anchor)
+    return tag("text", escape(text), css, x=float(x), y=float(y), text_anchor=anchor)
 
 
 def frame(x: Axis, y: Axis, x_label: str, y_label: str = "", *, x_ticks: int = 5, y_ticks: int = 6) -> str:
-    """Grid lines, tick labels and axis labels. The y label stands level above its axis."""
+    """Grid, ticks and labels. The y label stands level above its axis."""
     left, right, bottom, top = x.start, x.stop, y.start, y.stop
-    verticals, horizontals = x.ticks(x_ticks), y.ticks(y_ticks) if y_ticks else []
-    grid = "".join(f"M{left:.1f} {y.at(tick):.1f}H{right:.1f}" for tick in horizontals)
-    grid += "".join(f"M{x.at(tick):.1f} {top:.1f}V{bottom:.1f}" for tick in verticals)
-    shown = [_tick(tick, x.at(tick), bottom + 15, "middle") for tick in verticals]
-    shown += [_tick(tick, left - 6, y.at(tick) + 3.5, "end") for tick in horizontals]
-    shown.append(label(x_label, (left + right) / 2, bottom + 33))
-    shown += [label(y_label, 4, 13, anchor="start")] if y_label else []
-    return path("grid", grid) + "".join(shown)
+    across = [(tick, x.at(tick)) for tick in x.ticks(x_ticks)]
+    up = [(tick, y.at(tick)) for tick in y.ticks(y_ticks)] if y_ticks else []
+    grid = "".join(f"M{left:.1f} {at:.1f}H{right:.1f}" for _, at in up)
+    grid += "".join(f"M{at:.1f} {top:.1f}V{bottom:.1f}" for _, at in across)
+    shown = "".join(_tick(tick, at, bottom + 15, "middle") for tick, at in across)
+    shown += "".join(_tick(tick, left - 6, at + 3.5, "end") for tick, at in up)
+    shown += label(x_label, (left + right) / 2, bottom + 33)
+    return path("grid", grid) + shown + (label(y_label, 4, 13, anchor="start") if y_label else "")
 
 
 def _tick(value: float, x: float, y: float, anchor: str) -> str:
-    # Ticks are round, so trailing zeros say nothing; they are places and not readings, so those near 1 differ too.
+    # Ticks are round: trailing zeros say nothing. They are no readings: those near 1 differ too.
     mantissa, mark, exponent = number(value, digits=NEAR_DIGITS).partition("e")
     text = (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + exponent
-    return element("text", typeset_text(text), class_="tick", x=x, y=y, text_anchor=anchor)
+    return tag("text", typeset_text(text), "tick", x=x, y=y, text_anchor=anchor)
 
 
 def svg(uid: str, title: str, description: str, size: Point, body: str) -> str:
-    """The drawing with its accessible name and description; `uid` must be unique on the page."""
-    names = element("title", escape(title), id=f"{uid}-title")
-    names += element("desc", typeset_text(description), id=f"{uid}-desc")
+    """`uid` must be unique on the page."""
+    body = tag("desc", typeset_text(description), id=f"{uid}-desc") + body
+    body = tag("title", escape(title), id=f"{uid}-title") + body
     box, named_by = f"0 0 {size[0]:g} {size[1]:g}", f"{uid}-title {uid}-desc"
-    return element("svg", names + body, class_="chart", viewBox=box, role="img", aria_labelledby=named_by, xmlns=SVG)
+    return tag("svg", body, "chart", viewBox=box, role="img", aria_labelledby=named_by, xmlns=SVG)

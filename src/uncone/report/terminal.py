@@ -1,7 +1,9 @@
-"""A document in a terminal: text is made visible, encodable and free of markup before it gets there."""
+"""A document in a terminal: visible, encodable and free of markup."""
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from uncone.errors import needed
@@ -21,28 +23,27 @@ _STYLES |= {"better": "green", "worse": "red", "lead": "dim", "little": "dim", "
 
 
 def print_document(document: Document, console: "Console | None" = None) -> None:
-    """Print the document to `console`, by default standard output; `[red]` in it shows as it is written."""
+    """By default to standard output; `[red]` in it shows as it is written."""
     _Printer(console).blocks(document.blocks)
 
 
 def environment() -> dict[str, str]:
-    """The environment variables, without a COLUMNS that is no width for lines."""
+    """Without a COLUMNS that is no width for lines."""
     kept = dict(os.environ)
-    try:
-        is_usable = _LEAST_WIDTH <= int(kept.get("COLUMNS", _LEAST_WIDTH)) <= _MOST_WIDTH
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        del kept["COLUMNS"]
+    with suppress(ValueError):
+        if _LEAST_WIDTH <= int(kept.get("COLUMNS", _LEAST_WIDTH)) <= _MOST_WIDTH:
+            return kept
+    del kept["COLUMNS"]
     return kept
 
 
 class _Printer:
-    """The one way to the console. `indent` is set for the paragraphs of a card."""
+    """The one way to the console. `indent` is for the paragraphs of a card."""
 
     def __init__(self, console: "Console | None") -> None:
         rich = needed("rich.console", "printing a result needs rich, got none: pip install rich")
         self.console = console or rich.Console(highlight=False, _environ=environment())
+        self.print = partial(self.console.print, highlight=False)
         self.is_unicode = self.console.encoding.lower().startswith("utf")
         self.indent = 0
 
@@ -50,7 +51,7 @@ class _Printer:
         before: Block | None = None
         for block in blocks:
             if isinstance(block, Table) and not (isinstance(before, Heading) and before.level > 1):
-                self.console.print()
+                self.print()
             before = before if isinstance(block, Folded) else block
             match block:
                 case Heading():
@@ -63,7 +64,7 @@ class _Printer:
                     self.table(block)
                 case Code():
                     for line in block.text.rstrip("\n").splitlines():  # to be copied, so without breaks of ours
-                        self.console.print(self.text(line), highlight=False, soft_wrap=True)
+                        self.print(self.text(line), soft_wrap=True)
                 case Figure():
                     self.figure(block)
                 case Folded():
@@ -81,17 +82,16 @@ class _Printer:
     def line(self, content: str, style: str = "") -> None:
         from rich.padding import Padding
 
-        indented = Padding(self.text(content, style), (0, 0, 0, self.indent), expand=False)
-        self.console.print(indented, highlight=False)
+        self.print(Padding(self.text(content, style), (0, 0, 0, self.indent), expand=False))
 
     def heading(self, block: Heading) -> None:
         if block.level > 1:
-            self.console.print()
+            self.print()
         content = self.text(block.label, _STYLES.get(block.tone, ""))
         content.append("  " if block.label and block.text else "")
         content.append_text(self.text(block.text, "bold underline" if block.level == 2 else "bold"))
         content.append_text(self.text(f"  {block.about}" if block.about else ""))
-        self.console.print(content, highlight=False)
+        self.print(content)
         self.indent = 2 if block.level == 4 else 0
 
     def bullets(self, block: Bullets) -> None:
@@ -100,7 +100,7 @@ class _Printer:
         for item in block.items:
             row = Grid.grid(padding=(0, 1, 0, 0), pad_edge=False)
             row.add_row(self.text("  -", "dim"), self.text(item, "dim"))
-            self.console.print(row)
+            self.print(row)
 
     def table(self, block: Table) -> None:
         from rich.table import Table as Grid
@@ -117,7 +117,7 @@ class _Printer:
                 grid.add_row(self.text(title, "dim"))
             for row in rows:
                 grid.add_row(*map(self.cell, row))
-        self.console.print(grid)
+        self.print(grid)
 
     def cell(self, cell: str | Cell) -> "Text":
         if isinstance(cell, str):
@@ -129,7 +129,7 @@ class _Printer:
         lines = spark_lines(block, BARS if self.is_unicode else ASCII_BARS)
         if lines and block.spark:
             self.indent = 0
-            self.console.print()
+            self.print()
             self.line(block.spark, "bold")
             for line in lines:
                 self.line(line)

@@ -13,8 +13,6 @@ from uncone.rows.open import split_part
 from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
-_STATE = ".part"
-
 
 def count(
     model: Model,
@@ -27,19 +25,16 @@ def count(
 ) -> TokenFrequencies:
     """Count how often each token of a model occurs in texts, and its words beside them.
 
-    Saved counts are what `counts` of every other function takes. The law that tokens follow is fitted by
-    `uncone.fit_zipf`.
+    Saved counts are what `counts` of every other function takes; `uncone.fit_zipf` fits the law that tokens follow.
 
     Args:
         model: a model (a directory or a cached name), a tokenizer's directory, or a tokenizer.json.
         texts: files: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also packed (.gz, .xz, .zst);
             and counts to be added to theirs, `.npy` or `.tsv`, as of other parts of a text.
         save: a `.npy` file for the counts, int64 (V,), one for each row of the model's table. While it works its state
-            is kept beside it, in a file of this name and `.part`: the same call goes on where an earlier one was
-            stopped.
+            is kept in a file of this name and `.part`: the same call goes on where an earlier one was stopped.
         words: also count words, which takes up to a third of the time more.
-        overwrite: replace a file of the name `save`, and one of the name with `.part` from which this call cannot go
-            on.
+        overwrite: replace a file of the name `save`, and one with `.part` from which this call cannot go on.
         progress: called with (the step, done, in all).
 
     Returns:
@@ -53,14 +48,12 @@ def count(
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     state = None
-    if save is not None and Path(save).suffix != ".npy":
-        told = Path(save).with_suffix(".npy")
-        raise InputError(
-            f"expected a name that ends in .npy for the counts (--save), got {os.fspath(save)}: say {told}"
-        )
     if save is not None:
+        if Path(save).suffix != ".npy":
+            came = f"got {os.fspath(save)}: say {Path(save).with_suffix('.npy')}"
+            raise InputError(f"expected a name that ends in .npy for the counts (--save), {came}")
         target = writable(save)
-        state = target.with_name(target.name + _STATE)
+        state = target.with_name(target.name + ".part")
         check_apart([target, state], [split_part(one)[0] for one in given])
         unused(save, overwrite=overwrite)
         writable(state)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Table, Text
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, counted, number, optional, percent, plural
@@ -19,10 +19,10 @@ _STYLES = {"tokens": "raw", "words": "centred"}
 
 @part
 class ZipfLaw:
-    exponent: Estimate  # s in p(r) ~ r^-s; the interval is over stretches of the text
-    ranks: int  # how many of the most frequent were fitted
+    exponent: Estimate  # s in p(r) ~ r^-s, with an interval over stretches of text
+    ranks: int  # of the most frequent that were fitted
     least: int  # the least count that may be fitted
-    gap: float | None  # the largest difference of the cumulative share from the law's
+    gap: float | None  # the largest of the cumulative share to the law's
     reason: str = ""  # why there is no exponent, or no interval
 
 
@@ -43,8 +43,8 @@ class RankFrequency:
     counts: tuple[int, ...]  # at each rank
 
     def __post_init__(self) -> None:
-        told = f"{len(self.counts)} for {len(self.ranks)}"
-        expect(len(self.ranks) == len(self.counts), f"a count for each rank, got {told}: the file was cut")
+        counts, ranks = len(self.counts), len(self.ranks)
+        expect(ranks == counts, f"a count for each rank, got {counts} for {ranks}: the file was cut")
 
 
 @part
@@ -71,21 +71,21 @@ class TokenFrequencies(Record):
     characters: int  # of the texts; 0 of counts made before
     vocabulary: int  # rows of the model's table
     never_seen: int  # tokens that do not occur
-    reserved: int  # of those the ones that are reserved by name or special, or that have no token
+    reserved: int  # of those the ones reserved by name or special, or without a token
     tokens: RankFrequency  # tokens by rank
-    words: RankFrequency | None  # words by rank, where they were counted
+    words: RankFrequency | None  # where they were counted
     frequent: tuple[CountedToken, ...]  # the most frequent ones
-    unseen: tuple[CountedToken, ...]  # the first by id that never occur and are not reserved
+    unseen: tuple[CountedToken, ...]  # the first by id, without reserved ones
     word: str = ""  # what counts as a word
-    notes: tuple[str, ...] = ()  # what else is to be said
+    notes: tuple[str, ...] = ()  # what else to know
 
     def blocks(self) -> tuple[Block, ...]:
         kinds = self._kinds()
-        size = f"{counted(self.characters, 'character')} of text, " if self.characters else ""
-        told = f"{size}{count(self.tokens.total)} tokens; vocabulary of {self.name}, {counted(self.vocabulary, 'row')}"
+        size = f"{counted(self.characters, 'character')} of text, " * bool(self.characters)
+        size += f"{count(self.tokens.total)} tokens; vocabulary of {self.name}, {counted(self.vocabulary, 'row')}"
         return shown(
             Heading(self.verdict, 1),
-            Text(told, "quiet"),
+            Text(size, "quiet"),
             Text(f"Counted: {', '.join(self.sources)}.", "quiet"),
             section(
                 "Coverage",
@@ -102,7 +102,6 @@ class TokenFrequencies(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each drawn rank."""
         return [
             {"unit": kind.unit, "rank": rank, "count": times}
             for kind in self._kinds()
@@ -110,48 +109,36 @@ class TokenFrequencies(Record):
         ]
 
     def _kinds(self) -> list[RankFrequency]:
-        return [self.tokens] if self.words is None else [self.tokens, self.words]
+        return [self.tokens, self.words] if self.words else [self.tokens]
 
     def _coverage(self, kinds: list[RankFrequency]) -> Table:
         columns = ("share of the text", *(kind.unit for kind in kinds))
-        of_all = {"tokens": self.vocabulary, "words": 0 if self.words is None else self.words.different}
-        rows: tuple[tuple[str | Cell, ...], ...] = tuple(
-            (percent(first.share), *(_covering(kind, first.share, of_all[kind.unit]) for kind in kinds))
-            for first in self.tokens.coverage
-        )
-        return Table(columns, rows, columns[1:])
+        of_all = {"tokens": self.vocabulary, "words": self.words.different if self.words else 0}
+        shares = (one.share for one in self.tokens.coverage)
+        rows = ((percent(of), *(_covering(kind, of, of_all[kind.unit]) for kind in kinds)) for of in shares)
+        return numbers(columns, rows)
 
     def _figure(self, kinds: list[RankFrequency]) -> Figure:
-        drawn = [kind for kind in kinds if len(kind.ranks) > 1 and kind.total]
         curves = tuple(
-            Curve(
-                kind.unit, tuple(map(float, kind.ranks)), tuple(n / kind.total for n in kind.counts), _STYLES[kind.unit]
-            )
-            for kind in drawn
+            Curve(one.unit, tuple(map(float, one.ranks)), tuple(n / one.total for n in one.counts), _STYLES[one.unit])
+            for one in kinds
+            if len(one.ranks) > 1 and one.total
         )
-        chart = Chart(
-            "rank frequency",
-            "Frequency by rank",
-            "rank",
-            "share of the text",
-            curves,
-            log_x=True,
-            log_y=True,
-            caption="A straight line is Zipf's law.",
-            spark="share of the text by rank",
-        )
-        legend = tuple((_STYLES[curve.name], curve.name) for curve in curves)
-        return Figure("Frequency by rank", (chart,) if curves else (), legend=legend if len(kinds) > 1 else ())
+        names, caption = ("Frequency by rank", "rank", "share of the text"), "A straight line is Zipf's law."
+        spark = "share of the text by rank"
+        chart = Chart("rank frequency", *names, curves, log_x=True, log_y=True, caption=caption, spark=spark)
+        legend = tuple((_STYLES[curve.name], curve.name) for curve in curves if len(kinds) > 1)
+        return Figure("Frequency by rank", (chart,) if curves else (), legend=legend)
 
     def _named(self) -> tuple[str, ...]:
         others, different = self.never_seen - self.reserved, self.tokens.different
         never = f"{count(self.never_seen)} never {plural(self.never_seen, 'does', 'do')}"
         seen = f"{counted(different, 'token occurs', 'tokens occur')}, {never}"
-        told = [f"{seen}; of those {count(self.reserved)} {plural(self.reserved, 'is', 'are')} reserved or special."]
-        if others:
-            first = ", ".join(f"{shown_token(one.token or '-', 24)!r} ({count(one.id)})" for one in self.unseen)
-            told.append(f"Never seen, though not reserved: {count(others)}. The first by id: {first}.")
-        return tuple(told)
+        seen += f"; of those {count(self.reserved)} {plural(self.reserved, 'is', 'are')} reserved or special."
+        if not others:
+            return (seen,)
+        first = ", ".join(f"{shown_token(one.token or '-', 24)!r} ({count(one.id)})" for one in self.unseen)
+        return seen, f"Never seen, though not reserved: {count(others)}. The first by id: {first}."
 
 
 def _covering(kind: RankFrequency, share: float, different: int) -> Cell | str:
@@ -162,13 +149,12 @@ def _covering(kind: RankFrequency, share: float, different: int) -> Cell | str:
 
 
 def _laws(kinds: list[RankFrequency]) -> Table:
-    columns = ("of", "exponent", "gap", "ranks", "least count", "different", "total")
-    rows: list[tuple[str | Cell, ...]] = []
-    for kind in kinds:
-        numbers = map(count, (kind.law.ranks, kind.law.least, kind.different, kind.total))
+    def row(kind: RankFrequency) -> tuple[str | Cell, ...]:
         gap = optional(kind.law.gap, shown=partial(percent, precise=True))
-        rows.append((kind.unit, _exponent(kind.law), gap, *numbers))
-    return Table(columns, tuple(rows), columns[1:])
+        counts = map(count, (kind.law.ranks, kind.law.least, kind.different, kind.total))
+        return kind.unit, _exponent(kind.law), gap, *counts
+
+    return numbers(("of", "exponent", "gap", "ranks", "least count", "different", "total"), map(row, kinds))
 
 
 def _exponent(law: ZipfLaw) -> Cell:
@@ -180,7 +166,5 @@ def _exponent(law: ZipfLaw) -> Cell:
 
 
 def _tokens(tokens: tuple[CountedToken, ...]) -> Table:
-    rows = tuple(
-        (Cell(shown_token(one.token or "-", 24), tone="token"), count(one.id), count(one.count)) for one in tokens
-    )
-    return Table(("token", "id", "count"), rows, ("id", "count"))
+    named = ((Cell(shown_token(one.token or "-", 24), tone="token"), one) for one in tokens)
+    return numbers(("token", "id", "count"), ((name, count(one.id), count(one.count)) for name, one in named))

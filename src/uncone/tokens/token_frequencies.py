@@ -1,4 +1,4 @@
-"""What the counts of a text say: in what law tokens occur, how many cover it, and which never do."""
+"""What the counts of a text say: the law of tokens, how many cover it, and which never occur."""
 
 from typing import Literal
 
@@ -17,40 +17,38 @@ _WORD = "A word is a run of letters, digits and underscores, in lower case. Its 
 
 
 def token_frequencies(of: Counted) -> TokenFrequencies:
-    counts, vocabulary = of.counts, of.vocabulary
-    unused, _ = known_unused(vocabulary.labels, vocabulary.size)
-    added = vocabulary.tokenizer.get_added_tokens_decoder()
-    unused[[i for i, token in added.items() if token.special and i < vocabulary.size]] = True
+    counts, labels, size = of.counts, of.vocabulary.labels, of.vocabulary.size
+    unused, _ = known_unused(labels, size)
+    added = of.vocabulary.tokenizer.get_added_tokens_decoder()
+    unused[[i for i, token in added.items() if token.special and i < size]] = True
     unseen = np.flatnonzero((counts == 0) & ~unused)
     frequent = np.argsort(-counts, kind="stable")[: min(_FREQUENT, int((counts > 0).sum()))]
 
     def named(ids: Array) -> tuple[CountedToken, ...]:
-        listed = ids.tolist()
-        texts = token_texts(vocabulary.labels, listed)
-        return tuple(CountedToken(i, text, int(counts[i])) for i, text in zip(listed, texts, strict=True))
+        texts = zip(ids.tolist(), token_texts(labels, ids.tolist()), strict=True)
+        return tuple(CountedToken(i, text, int(counts[i])) for i, text in texts)
 
     tokens, never = _by_rank("tokens", counts, of.blocks), int((counts == 0).sum())
     words = _by_rank("words", np.fromiter(of.words.values(), np.int64), None) if of.words else None
     return TokenFrequencies(
-        verdict=_verdict(tokens, never, vocabulary.size),
-        name=vocabulary.name,
+        verdict=_verdict(tokens, never, size),
+        name=of.vocabulary.name,
         sources=of.sources,
         characters=of.characters,
-        vocabulary=vocabulary.size,
+        vocabulary=size,
         never_seen=never,
         reserved=never - len(unseen),
         tokens=tokens,
         words=words,
         frequent=named(frequent),
         unseen=named(unseen[:_UNSEEN]),
-        word=_WORD if words is not None else "",
+        word=_WORD if words else "",
         notes=of.notes,
     )
 
 
 def _by_rank(unit: Literal["tokens", "words"], counts: Array, blocks: Array | None) -> RankFrequency:
-    # A sum of int64 may wrap.
-    total, different = int(counts.sum(dtype=np.float64)), int((counts > 0).sum())
+    total, different = int(counts.sum(dtype=np.float64)), int((counts > 0).sum())  # a sum of int64 may wrap
     return RankFrequency(unit, total, different, fit_zipf(counts, blocks), coverage(counts), *drawn_ranks(counts))
 
 
@@ -66,10 +64,9 @@ def _law(law: ZipfLaw) -> str:
     if value is None or gap is None:
         return f"Too little text to fit Zipf's law: {law.reason}."
     low, high = law.exponent.interval or (value, value)
-    told = number(value, digits=_DIGITS)
+    exponent = number(value, digits=_DIGITS)
     if high > low:
-        told += f" ({number(low, digits=_DIGITS)} to {number(high, digits=_DIGITS)})"
-    how = "closely" if gap <= CLOSE else "roughly"
+        exponent += f" ({number(low, digits=_DIGITS)} to {number(high, digits=_DIGITS)})"
     if gap > ROUGH:
-        return f"Tokens do not follow Zipf's law (nearest exponent {told})."
-    return f"Tokens follow Zipf's law {how}, with exponent {told}."
+        return f"Tokens do not follow Zipf's law (nearest exponent {exponent})."
+    return f"Tokens follow Zipf's law {'closely' if gap <= CLOSE else 'roughly'}, with exponent {exponent}."

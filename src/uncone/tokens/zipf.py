@@ -11,35 +11,33 @@ from uncone.records.tokens import Estimate
 from uncone.rows import Array, as_array
 from uncone.tokens.record import Coverage, ZipfLaw
 
-LEAST = 100  # tokens that occur less often are left out of the fit: their order is mostly chance
+LEAST = 100  # of a token in the fit: the order of rarer ones is mostly chance
 FEWEST_RANKS = 10
-FEWEST_BLOCKS = 10  # with fewer stretches of text there is no interval
+FEWEST_BLOCKS = 10  # stretches of text that an interval needs
 CLOSE, ROUGH = 0.02, 0.1
-"""The law misses the share of the text up to some rank by at most so much: it is followed closely, or roughly."""
-SHARES = (0.3, 0.5, 0.9, 0.98)  # of a text, to be covered; 30, 50 and 98% are those of Bis et al. 2021, section 2
+"""The largest `gap` of a law that is followed closely, or roughly."""
+SHARES = (0.3, 0.5, 0.9, 0.98)  # of a text; 30, 50 and 98% are those of Bis et al. 2021, section 2
 _T_95 = """2.262 2.228 2.201 2.179 2.160 2.145 2.131 2.120 2.110 2.101 2.093 2.086 2.080 2.074 2.069 2.064 2.060 2.056
 2.052 2.048 2.045 2.042 2.040 2.037 2.035 2.032 2.030 2.028 2.026 2.024 2.023"""
-"""The 97.5% quantile of Student's t with 9 to 39 degrees of freedom."""
-_STEPS, _CLOSE_ENOUGH = 60, 1e-10
-_LIMITS = (-20.0, 40.0)
+"""97.5% quantiles of Student's t with 9 to 39 degrees of freedom."""
+_STEPS, _CLOSE_ENOUGH, _LIMITS = 60, 1e-10, (-20.0, 40.0)
 
 
 def fit_zipf(counts: Array, blocks: Array | None = None, *, least: int = LEAST) -> ZipfLaw:
     """Fit p(r) = r^-s / (1^-s + ... + R^-s) to the counts by rank (Zipf 1949).
 
-    With the counts n_1 >= ... >= n_R in falling order and N their sum, the exponent s of greatest likelihood is where
-    the mean log-rank of the text is that of the law:
+    With the counts n_1 >= ... >= n_R and N their sum, the exponent s of greatest likelihood is where the mean log-rank
+    of the text is that of the law:
 
         sum_r n_r ln r / N = sum_r r^-s ln r / sum_r r^-s
 
     R is the number of tokens that occur at least `least` times, but at most half of those that occur: ranks come from
-    the same counts as the fit, so that noise looks like order, and most so among small counts and at the end of a
-    vocabulary. The law says nothing of what is left out.
+    the same counts as the fit, so that noise looks like order, most so among small counts. The law says nothing of the
+    rest.
 
     With `blocks` the value and its interval are those of the delete-one jackknife over them (Efron & Stein 1981), with
-    ranks taken anew each time. It takes out the bias of ranking, which falls with the length of the text. And it knows
-    that words come in bursts: an interval that took tokens for independent would be far too narrow. `gap` is the
-    largest distance of the text's cumulative share from the law's (Kolmogorov-Smirnov).
+    new ranks each time. It takes out the bias of ranking, which falls with the length of the text, and knows that words
+    come in bursts. `gap` is the largest distance of the text's cumulative share from the law's (Kolmogorov-Smirnov).
 
     Args:
         counts: (V,), how often each token occurs.
@@ -53,17 +51,17 @@ def fit_zipf(counts: Array, blocks: Array | None = None, *, least: int = LEAST) 
     counts = np.asarray(as_array(counts), np.float64)
     ranks = min(int((counts >= least).sum()), int((counts > 0).sum()) // 2)
     if ranks < FEWEST_RANKS:
-        many = f"{counted(ranks, 'rank')} of tokens that occur at least {least} times"
-        reason = f"{many}, where {FEWEST_RANKS} are needed: count more text"
-        return ZipfLaw(Estimate(None), ranks, least, None, reason)
+        few = f"{counted(ranks, 'rank')} of tokens that occur at least {least} times"
+        needed = f"{few}, where {FEWEST_RANKS} are needed: count more text"
+        return ZipfLaw(Estimate(None), ranks, least, None, needed)
     logs = np.log(np.arange(1, ranks + 1))
     falling = _falling(counts)[:ranks]
     value = _exponent(falling, logs)
     model = np.exp(-value * logs)
     gap = np.abs(falling.cumsum() / falling.sum() - model.cumsum() / model.sum()).max()
-    stretches = FEWEST_BLOCKS if blocks is None else len(blocks)
-    few = stretches < FEWEST_BLOCKS
-    reason = f"no interval: {stretches} of {FEWEST_BLOCKS} stretches of text" if few else ""
+    reason = ""
+    if blocks is not None and len(blocks) < FEWEST_BLOCKS:
+        reason = f"no interval: {len(blocks)} of {FEWEST_BLOCKS} stretches of text"
     return ZipfLaw(_jackknife(counts, blocks, value, logs), ranks, least, float(gap), reason)
 
 
@@ -72,7 +70,7 @@ def _falling(counts: Array) -> Array:
 
 
 def _exponent(falling: Array, logs: Array) -> float:
-    """The root of a falling function, by Newton's method held between two bounds."""
+    """By Newton's method between two bounds."""
     wanted, (low, high), s = float(falling @ logs / falling.sum()), _LIMITS, 1.0
     for _ in range(_STEPS):
         weights = np.exp(-s * logs if s >= 0 else -s * (logs - logs[-1]))
@@ -89,7 +87,7 @@ def _exponent(falling: Array, logs: Array) -> float:
 
 
 def _jackknife(counts: Array, blocks: Array | None, value: float, logs: Array) -> Estimate:
-    """Over the stretches of text; each time the same number of ranks."""
+    """Over the stretches of text, with as many ranks each time."""
     if blocks is None or len(blocks) < FEWEST_BLOCKS:
         return Estimate(value)
     n, ranks = len(blocks), len(logs)
@@ -116,7 +114,7 @@ def coverage(counts: Array, shares: Sequence[float] = SHARES) -> tuple[Coverage,
 
 
 def drawn_ranks(counts: Array, most: int = 120) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ranks evenly spaced on a logarithmic axis, and the count at each."""
+    """Even on a logarithmic axis, and the count at each."""
     falling = _falling(np.asarray(as_array(counts), np.float64))
     last = len(falling)
     ranks = sorted({round(last ** (step / most)) for step in range(most + 1)} | set(range(1, min(last, 20) + 1)))

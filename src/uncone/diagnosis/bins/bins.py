@@ -1,4 +1,4 @@
-"""What bins of ids say: a tail that leans to untrained rows, and rows that are near-copies of each other."""
+"""Bins of ids that lean to untrained rows, or that are near-copies of one vector."""
 
 import math
 import statistics
@@ -10,27 +10,23 @@ from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Odd
 from uncone.records.text import counted, listing, plural
 
 NOISE_SIGMAS = 4.0
-"""A reading counts beyond its threshold by so many standard errors of an isotropic cloud of the same size."""
-TAIL_EXCESS = 0.2  # rows this much closer to the reserved rows than to each other share the reserved rows' direction
-TAIL_SHARE = 0.2  # a fifth of all rows in the degenerate tail is no longer a tail; nor are a fifth of all rows odd ones
-COLLAPSED = 0.5  # reserved rows, or a bin of ids, with this mean cosine among themselves are near-copies of one vector
+"""Standard errors of an isotropic cloud, by which a reading must pass its threshold."""
+TAIL_EXCESS = 0.2  # rows so much closer to the reserved rows than to each other share their direction
+TAIL_SHARE = 0.2  # a fifth of all rows is no longer a tail, and no longer odd
+COLLAPSED = 0.5  # rows with this mean cosine among themselves are near-copies of one vector
 Values = Mapping[str, Measurement]
 _SHOWN = 4
 
 
-def find_in_bins(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> list[Finding]:
-    return [*_tail(values, groups), *_copies(values, groups, odd, advice)]
-
-
-def _tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
-    if groups is None or groups.reserved_group is None or "mean_cosine" not in values:
+def find_tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
+    if not groups or not groups.reserved_group or "mean_cosine" not in values:
         return
-    everywhere, reserved = float(values["mean_cosine"]), groups.reserved_group
-    leaning, within = leaning_bins(groups, everywhere, values["mean_cosine"].d), reserved.mean_cosine
-    themselves = f"mean cosine {'unknown' if within is None else f'{within:.3g}'} among themselves"
-    evidence = [f"{groups.reserved}: {themselves}, {everywhere:.3f} among all rows"]
+    cosine, within = values["mean_cosine"], groups.reserved_group.mean_cosine
+    leaning, everywhere = leaning_bins(groups, cosine), float(cosine)
+    themselves = f"{'unknown' if within is None else f'{within:.3g}'} among themselves"
+    evidence = [f"{groups.reserved}: mean cosine {themselves}, {everywhere:.3f} among all rows"]
     if not leaning:
-        if within is not None and within >= max(COLLAPSED, everywhere + TAIL_EXCESS):
+        if (within or 0) >= max(COLLAPSED, everywhere + TAIL_EXCESS):
             summary = "The reserved rows are near-copies of one vector, but no other rows follow them."
             yield Finding("degenerate_tail", "note", summary, tuple(evidence))
         return
@@ -38,54 +34,53 @@ def _tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
     if not groups.reserved_by_name:
         whom, other = "one common point", groups.reserved.partition(",")[0]
     affected = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning)
-    share, rows = affected / sum(g.n for g in groups.bins), counted(affected, "row")
-    closest = sorted(leaning, key=lambda g: -(g.cosine_to_reserved or 0.0))[:_SHOWN]
+    share, closest = affected / sum(g.n for g in groups.bins), sorted(leaning, key=_nearness, reverse=True)[:_SHOWN]
     evidence += [f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest]
-    lean = f"the {rows} of {_spans(leaning)} {plural(affected, 'leans', 'lean')} toward {whom}."
+    lean = f"{_spans(leaning)} {plural(affected, 'leans', 'lean')} toward {whom}."
+    summary = f"Rare rows are degenerate: the {counted(affected, 'row')} of {lean}"
     level: Level = "severe" if share > TAIL_SHARE else "warning"
-    summary, of = f"Rare rows are degenerate: {lean}", ("rare.cosine_to_reserved",)
+    of = ("rare.cosine_to_reserved",)
     yield Finding("degenerate_tail", level, summary, tuple(evidence), measures=of, extent=share)
 
 
-def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
-    """Bins, not mostly of reserved rows, far closer to those than rows are to each other (`everywhere`)."""
+def leaning_bins(groups: Groups, cosine: Measurement) -> list[Group]:
+    """Far closer to the reserved rows than rows are to each other (`cosine`)."""
     reserved = groups.reserved_group
-    if reserved is None or (not groups.reserved_by_name and not _stands_out(reserved, groups)):
+    if not reserved or (not groups.reserved_by_name and not _stands_out(reserved, groups)):
         return []
     return [
         g
         for g in unreserved_bins(groups)
         if g.cosine_to_reserved is not None
-        and g.cosine_to_reserved - everywhere >= TAIL_EXCESS + NOISE_SIGMAS / math.sqrt(d * g.n * reserved.n)
+        and g.cosine_to_reserved - float(cosine) >= TAIL_EXCESS + NOISE_SIGMAS / math.sqrt(cosine.d * g.n * reserved.n)
     ]
 
 
 def nearest_leaning(groups: Groups | None, cosine: Measurement) -> Group | None:
-    """The bin of a degenerate tail that lies nearest to the reserved rows; None where there is no tail."""
-    leaning = [] if groups is None else leaning_bins(groups, float(cosine), cosine.d)
-    return max(leaning, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
+    return max(leaning_bins(groups, cosine) if groups else (), key=_nearness, default=None)
 
 
-def _copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> Iterator[Finding]:
-    """Bins of ids that collapsed onto a vector of their own: no tail leans to it, no row equals another."""
+def _nearness(group: Group) -> float:
+    return group.cosine_to_reserved or 0.0
+
+
+def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> Iterator[Finding]:
+    """Bins that collapsed onto a vector of their own: no tail leans to it, no row equals another."""
     cosine = values.get("mean_cosine")
-    if groups is None or cosine is None:
+    if not groups or not cosine:
         return
-    least = max(COLLAPSED, float(cosine) + TAIL_EXCESS)
-    leaning = leaning_bins(groups, float(cosine), cosine.d)
+    least, leaning = max(COLLAPSED, float(cosine) + TAIL_EXCESS), leaning_bins(groups, cosine)
     alike = [
         g
         for g in unreserved_bins(groups)
-        if g.mean_cosine is not None
-        and g.mean_cosine >= least + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / g.n
-        and g not in leaning
+        if (g.mean_cosine or 0) >= least + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / g.n and g not in leaning
     ]
     n, named = sum(g.n for g in alike), sum(one.n for one in odd if one.kind == "equal")
     if not alike or 2 * named >= n:
         return
     of_tokens = advice.is_of_tokens
-    told = "as rows that no text trained are" if of_tokens else "or sorted by what they are about"
-    summary = f"The {counted(n, 'row')} of {_spans(alike)} are near-copies of one vector, {told}."
+    as_ = "as rows that no text trained are" if of_tokens else "or sorted by what they are about"
+    summary = f"The {counted(n, 'row')} of {_spans(alike)} are near-copies of one vector, {as_}."
     evidence = (
         f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
         for g in alike[:_SHOWN]
@@ -95,13 +90,13 @@ def _copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advic
 
 
 def _stands_out(last: Group, groups: Groups) -> bool:
-    """Whether the last ids have more in common than a usual bin: in sorted rows every bin has much."""
+    """The last ids have more in common than a usual bin: sorted rows have much in every bin."""
     usual = statistics.median([g.mean_cosine for g in groups.bins if g.mean_cosine is not None] or [0.0])
     return last.mean_cosine is not None and (len(groups.bins) < 2 or last.mean_cosine >= usual + TAIL_EXCESS)
 
 
 def _spans(bins: list[Group]) -> str:
-    """The ids of bins in words, neighbours joined: "ids 1,000 to 1,999 and 29,000 to 30,521"."""
+    """Neighbours are joined: "ids 1,000 to 1,999 and 29,000 to 30,521"."""
     starts = [g.start for i, g in enumerate(bins) if not i or bins[i - 1].stop != g.start]
     stops = [g.stop for i, g in enumerate(bins) if i + 1 == len(bins) or bins[i + 1].start != g.stop]
     parts = [f"{start:,} to {stop - 1:,}" for start, stop in zip(starts, stops, strict=True)]

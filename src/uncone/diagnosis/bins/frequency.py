@@ -1,4 +1,4 @@
-"""How measured frequency shapes the rows: readings of each bin of counts, rank correlations, and tokens by name."""
+"""How measured frequency shapes rows: readings of bins of counts, rank correlations, and tokens by name."""
 
 import math
 from collections.abc import Callable
@@ -17,44 +17,42 @@ from uncone.records.tokens import Estimate
 from uncone.rows import Array, Rows, SelectedRows
 from uncone.statistics.ranks import centred_ranks
 
-FEWEST_ROWS = 10  # a bin of fewer rows is joined to its neighbour: means of so few say little
+FEWEST_ROWS = 10  # a smaller bin is joined to its neighbour: its means say little
 CONFIDENCE = 0.95
-LITTLE = 0.1  # of a rank correlation: below, frequency explains a hundredth of the ranks, which no reader would see
-_PER_DECADE = 2
-_LISTED = 20
+LITTLE = 0.1  # a rank correlation that explains a hundredth of the ranks, which no reader would see
+_PER_DECADE, _LISTED = 2, 20
 _ALONG, _NEAR = "distance along the common direction", "cosine to reserved rows"
 _WAYS = {
     "norm": ("shorter", "longer"),
     _ALONG: ("less far along the common direction", "further along the common direction"),
     _NEAR: ("less near to reserved rows", "nearer to reserved rows"),
 }
-"""In words, where the rarer tokens have a lower or a higher reading."""
-_NEAR_ZERO = 1e-5  # of the mean norm: a mean row so short is rounding, as of rows whose mean was subtracted
+"""Rarer tokens have a lower, or a higher, reading."""
+_NEAR_ZERO = 1e-5  # of the mean norm: a shorter mean row is rounding
 
 
 def spearman(x: Array, y: Array, *, confidence: float = CONFIDENCE) -> Estimate:
-    """Spearman's rank correlation of x and y (n,), ties by their mean rank, with an interval.
+    """Spearman's rank correlation of x and y (n,), ties by their mean rank; undefined where either is constant.
 
-    The interval is Fisher's: tanh(atanh(r) +- z sqrt((1 + r^2 / 2) / (n - 3))), with the variance of Bonett & Wright
-    2000, for the rows as a random sample. There is none below 4 rows, nor where r is 1 or -1. Without two different
-    values of both it is undefined.
+    The interval is Fisher's, tanh(atanh(r) +- z sqrt((1 + r^2 / 2) / (n - 3))) with the variance of Bonett & Wright
+    2000. There is none below 4 rows, nor where |r| is 1.
 
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).value
     0.5
     """
-    a, b = (centred_ranks(values) for values in (x, y))
+    a, b = map(centred_ranks, (x, y))
     length = math.sqrt(float(a @ a) * float(b @ b))
     if length == 0:
         return Estimate(None)
     r, n = max(-1.0, min(1.0, float(a @ b) / length)), len(a)
     if n < 4 or abs(r) == 1:
         return Estimate(r)
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((1 + r**2 / 2) / (n - 3))
-    return Estimate(r, (math.tanh(math.atanh(r) - reach), math.tanh(math.atanh(r) + reach)))
+    z, reach = math.atanh(r), NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((1 + r**2 / 2) / (n - 3))
+    return Estimate(r, (math.tanh(z - reach), math.tanh(z + reach)))
 
 
 def bin_edges(counts: Array) -> list[int]:
-    """The least count of each bin: 0, then 1, 4, 10, 32, ..., two bins a decade; small bins are joined.
+    """The least count of each bin: 0, then 1, 4, 10, 32, ..., two bins a decade.
 
     >>> bin_edges(np.repeat([0, 1, 2, 50, 700], 20))
     [0, 1, 32, 317]
@@ -75,12 +73,12 @@ def bin_edges(counts: Array) -> list[int]:
 
 
 class BinReader:
-    """Reads rows by their `counts` (N,): `update` in a first pass, `take` from a second, then `read`."""
+    """Reads rows by their `counts` (N,): `update` in a first pass, `take` in a second, then `read`."""
 
     def __init__(self, rows: Rows, counts: Array, unused: Array) -> None:
         self._counts, self._unused = counts, unused
         low = bin_edges(counts[~unused])
-        self._groups = np.searchsorted(low, counts, side="right") - 1  # the bin of each row, the reserved rows last
+        self._groups = np.searchsorted(low, counts, side="right") - 1  # reserved rows last
         self._groups[unused] = len(low)
         self._bins, n = len(low) + 1, int(unused.sum())
         never = int((self._groups == 0).sum()) if low[0] == 0 else 0
@@ -100,7 +98,7 @@ class BinReader:
         self._unit.update(block, norms)
 
     def axes(self, common: Array) -> Array:
-        """The axes to project on, (D, 2): the mean unit row of the reserved rows, and the common direction."""
+        """(D, 2): the mean unit reserved row, and the common direction."""
         reference, length = self._reference, math.sqrt(float(common @ common))
         axes = np.zeros((len(common), 2))
         if reference is not None:
@@ -119,15 +117,11 @@ class BinReader:
     def _mean_norm(self) -> float:
         return float(self._unit.norms.mean()) or 1.0
 
-    def read(
-        self, rows: Rows, m: Moments, common: str, progress: Callable[[int], None] | None = None
-    ) -> FrequencyBins | None:
-        """The record; one pass over the rows for I(W). None where no row has a count.
+    def read(self, rows: Rows, m: Moments, common: str, progress: Callable[[int], None]) -> FrequencyBins | None:
+        """None where no row has a count. `common` says what the common direction is.
 
-        I(W) of a bin is min Z(c) / max Z(c) over the rows of the bin (Mu & Viswanath 2018, eq. 6), with both signs of
-        the eigenvectors of all rows: bins are read along the same directions, and small ones have no others. I(W) falls
-        with the size of a bin: as many rows drawn from all are read too. `m` are the moments of `rows`; `common` says
-        what the common direction is.
+        I(W) of a bin is min Z(c) / max Z(c) over its rows (Mu & Viswanath 2018, eq. 6), with both signs of the
+        eigenvectors of all rows. It falls with the number of rows: as many drawn from all are read too.
         """
         if not self._counts.any() or m.n < 2:
             return None
@@ -137,8 +131,7 @@ class BinReader:
             if len(members):
                 bins.append(self._bin(k, members, rows, m))
             done += len(members)
-            if progress is not None:
-                progress(done)
+            progress(done)
         reserved = bins.pop() if self._unused.any() else None
         correlations = self._correlations()
         never = np.flatnonzero((self._counts == 0) & ~self._unused)
@@ -160,9 +153,7 @@ class BinReader:
         norms, counts = self._unit.norms[members], self._counts[members]
         n, s = np.count_nonzero(norms), self._unit.sums[k]
         drawn = np.random.default_rng(k).choice(len(self._counts), len(members), replace=False)
-        to_reserved = None
-        if self._to_reserved is not None and n and k != self._reference:
-            to_reserved = float(self._to_reserved[members].sum()) / n
+        cosines = None if k == self._reference or not n else self._to_reserved
         return FrequencyBin(
             low=int(counts.min()),
             high=int(counts.max()),
@@ -170,14 +161,14 @@ class BinReader:
             occurrences=int(counts.sum(dtype=np.float64)),
             mean_norm=float(norms.mean()),
             mean_cosine=min(1.0, (float(s @ s) - n) / (n * (n - 1))) if n > 1 else None,
-            cosine_to_reserved=to_reserved,
+            cosine_to_reserved=None if cosines is None else float(cosines[members].sum()) / n,
             partition_isotropy=_isotropy(rows, members, m),
             partition_isotropy_drawn=_isotropy(rows, np.sort(drawn), m),
             along_common=None if self._along is None else float(self._along[members].mean()),
         )
 
     def _correlations(self) -> tuple[CountCorrelation, ...]:
-        """Over the rows that are not reserved; cosines over those that have a direction and are not compared with."""
+        """Without reserved rows; cosines are of rows with a direction that are not the reference."""
         others = ~self._unused
         of = [("norm", self._unit.norms, others)]
         if self._along is not None:
@@ -191,15 +182,14 @@ class BinReader:
         )
 
     def _named(self, rows: Rows, which: Array, by: Array | None) -> tuple[PlacedToken, ...]:
-        """The first of the rows `which`, the greatest by `by` first."""
+        """Those greatest by `by` first."""
         order = which if by is None else which[np.argsort(-by[which], kind="stable")]
         listed, ids = order[:_LISTED].tolist(), rows.ids
-        along, to_reserved = self._along, self._to_reserved
 
         def token(i: int, text: str | None) -> PlacedToken:
-            of = (None if values is None else float(values[i]) for values in (along, to_reserved))
-            id_ = i if ids is None else int(ids[i])
-            return PlacedToken(id_, text, int(self._counts[i]), float(self._unit.norms[i]), *of)
+            of = (None if values is None else float(values[i]) for values in (self._along, self._to_reserved))
+            own = int(self._counts[i]), float(self._unit.norms[i])
+            return PlacedToken(i if ids is None else int(ids[i]), text, *own, *of)
 
         return tuple(map(token, listed, token_texts(rows.labels, listed)))
 
@@ -207,23 +197,22 @@ class BinReader:
 def _isotropy(rows: Rows, members: Array, m: Moments) -> float | None:
     if len(members) < 2:
         return None
-    logarithms = np.stack(partition_of(SelectedRows(rows, members), m))
-    return math.exp(float(logarithms.min() - logarithms.max()))
+    return math.exp(-float(np.ptp(np.stack(partition_of(SelectedRows(rows, members), m)))))
 
 
 def _verdict(correlations: tuple[CountCorrelation, ...]) -> str:
-    told, unsure = list[str](), False
+    sure, unsure = list[str](), False
     for one in correlations:
         ends, value = one.correlation.interval, one.correlation.value
         if ends is None or value is None or abs(value) < LITTLE:
             continue
         if ends[0] * ends[1] > 0:
-            told.append(f"the {_WAYS[one.reading][value < 0]} (rank correlation {number(-value, digits=2)})")
+            sure.append(f"the {_WAYS[one.reading][value < 0]} (rank correlation {number(-value, digits=2)})")
         else:
             unsure = True
-    if told:
-        return f"The rarer a token, {listing(told)}."
+    if sure:
+        return f"The rarer a token, {listing(sure)}."
     if unsure:
-        few = "Too few rows to say whether how often a token occurs shapes its row"
+        few = "Too few rows to say whether a token's frequency shapes its row"
         return f"{few}: the intervals of the larger rank correlations hold 0."
     return f"How often a token occurs says little of its row: no rank correlation reaches {LITTLE:g}."

@@ -1,11 +1,11 @@
-"""Rows by how often their tokens were counted in a text: readings of each bin, rank correlations, tokens by name."""
+"""Rows by how often their tokens were counted in a text."""
 
 from collections.abc import Sequence
 from math import sqrt
 
 from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Folded, Mark, Table, Text
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.text import Limits, count, counted, number, optional, percent
 from uncone.records.token_text import shown_token
 from uncone.records.tokens import Estimate
@@ -18,15 +18,15 @@ _READINGS: tuple[tuple[str, str, str, Limits], ...] = (
     ("along_common", "along common", "Distance along the common direction", (None, None)),
     ("partition_isotropy", "I(W)", "I(W)", _SHARES),
 )
-"""Of each reading of a bin: the field, the column, the chart's title, and the range."""
-_NEVER = 0.3  # where an axis of logarithms shows tokens that were never seen
+"""The field, the column, the chart's title, and the range."""
+_NEVER = 0.3  # the place of tokens never seen on a logarithmic axis
 _FIRST = "The first point: tokens that were never seen."
 _DRAWN = "Beside I(W): that of as many rows drawn from all, as fewer rows have a lower one."
 
 
 @part
 class FrequencyBin:
-    """The rows whose tokens occur `low` to `high` times, and their readings; undefined ones are None."""
+    """Rows whose tokens occur `low` to `high` times; undefined readings are None."""
 
     low: int  # the least count in the bin
     high: int  # the greatest
@@ -34,15 +34,14 @@ class FrequencyBin:
     occurrences: int  # the sum of their counts
     mean_norm: float
     mean_cosine: float | None  # between rows of the bin
-    cosine_to_reserved: float | None  # mean cosine of its rows and the reserved rows
+    cosine_to_reserved: float | None  # mean, of its rows and the reserved rows
     along_common: float | None  # mean of w . c over the mean norm of all rows
-    partition_isotropy: float | None  # I(W) of the bin's rows, along the eigenvectors of all rows
-    # the same of as many rows drawn from all: fewer rows have a lower one
+    partition_isotropy: float | None  # I(W), along the eigenvectors of all rows
+    # of as many rows drawn from all: fewer rows have a lower one
     partition_isotropy_drawn: float | None = None
 
     @property
     def name(self) -> str:
-        """The counts in words."""
         if self.high == 0:
             return "never seen"
         return count(self.low) if self.low == self.high else f"{count(self.low)} to {count(self.high)}"
@@ -50,8 +49,6 @@ class FrequencyBin:
 
 @part
 class CountCorrelation:
-    """Spearman's rank correlation of the count of a token with a reading of its row, over `n` rows."""
-
     reading: str  # what the count is correlated with
     n: int  # rows
     correlation: Estimate  # Spearman's, with Fisher's interval (Bonett & Wright 2000)
@@ -59,8 +56,6 @@ class CountCorrelation:
 
 @part
 class PlacedToken:
-    """One row: its token, how often it was counted, its norm, and how it lies."""
-
     id: int
     token: str | None
     count: int
@@ -71,39 +66,38 @@ class PlacedToken:
 
 @part
 class FrequencyBins:
-    """Rows by measured frequency; reserved rows stand apart."""
+    """Reserved rows stand apart."""
 
     verdict: str  # one sentence
     tokens: int  # the sum of the counts
     confidence: float  # of the intervals
     bins: tuple[FrequencyBin, ...]  # from never seen to the most frequent
     reserved: FrequencyBin | None  # the rows known to be unused
-    compared: str  # which rows cosines to the reserved rows are to
+    compared: str  # the rows that stand for reserved rows
     common: str  # what the common direction is
     correlations: tuple[CountCorrelation, ...]  # of the count with each reading
-    never_seen: int  # tokens that do not occur and are not reserved
-    unseen: tuple[PlacedToken, ...]  # the first of them, the nearest to the reserved rows first
+    never_seen: int  # tokens, without reserved ones
+    unseen: tuple[PlacedToken, ...]  # the first, the nearest to the reserved rows first
     furthest: tuple[PlacedToken, ...]  # the rows furthest along the common direction
 
 
 def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
-    """The section of rows by measured frequency; nothing where no counts were given."""
-    if by_count is None or not by_count.bins:
+    if not by_count or not by_count.bins:
         return ()
     columns = ("count", "rows", *(words for _, words, *_ in _READINGS))
     rows = [_row(one, one.name) for one in by_count.bins]
-    rows += [] if by_count.reserved is None else [_row(by_count.reserved, "reserved")]
-    charts = tuple(chart for reading in _READINGS if (chart := _chart(by_count.bins, *reading)) is not None)
+    rows += [_row(by_count.reserved, "reserved")] if by_count.reserved else []
+    charts = tuple(chart for reading in _READINGS if (chart := _chart(by_count.bins, *reading)))
     unseen, furthest = by_count.unseen, by_count.furthest
-    told = f"Never seen, though not reserved: the first {len(unseen)} of {count(by_count.never_seen)}"
+    never = f"Never seen, though not reserved: the first {len(unseen)} of {count(by_count.never_seen)}"
     return section(
         "By measured frequency",
         Text(by_count.verdict, "lead"),
         _correlations(by_count),
-        Table(columns, tuple(rows), columns[1:]),
+        numbers(columns, rows),
         Text(f"{by_count.compared} {by_count.common} {_DRAWN}", "quiet"),
         Figure("By measured frequency", charts, _FIRST if by_count.never_seen else ""),
-        Folded(told, shown(_tokens(unseen))),
+        Folded(never, shown(_tokens(unseen))),
         Folded(f"Furthest along the common direction: {len(furthest)} tokens", shown(_tokens(furthest))),
     )
 
@@ -111,19 +105,17 @@ def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
 def _row(one: FrequencyBin, name: str) -> tuple[str | Cell, ...]:
     *readings, isotropy = (optional(getattr(one, field), limits) for field, *_, limits in _READINGS)
     drawn = one.partition_isotropy_drawn
-    beside = "" if drawn is None else f"of {number(drawn, limits=_SHARES)}"
-    return name, count(one.n), *readings, Cell(isotropy, beside)
+    return name, count(one.n), *readings, Cell(isotropy, "" if drawn is None else f"of {number(drawn, limits=_SHARES)}")
 
 
 def _correlations(by_count: FrequencyBins) -> Table:
-    interval = f"{percent(by_count.confidence, precise=True)} interval"
-    columns = ("rank correlation of the count with", "value", interval, "rows")
-
     def row(one: CountCorrelation) -> tuple[str, ...]:
         ends = " to ".join(number(end, limits=_COSINES) for end in one.correlation.interval or ())
         return one.reading, optional(one.correlation.value, _COSINES), ends or "-", count(one.n)
 
-    return Table(columns, tuple(map(row, by_count.correlations)), columns[1:])
+    interval = f"{percent(by_count.confidence, precise=True)} interval"
+    columns = ("rank correlation of the count with", "value", interval, "rows")
+    return numbers(columns, map(row, by_count.correlations))
 
 
 def _chart(bins: Sequence[FrequencyBin], field: str, words: str, title: str, limits: Limits) -> Chart | None:
@@ -140,11 +132,9 @@ def _chart(bins: Sequence[FrequencyBin], field: str, words: str, title: str, lim
 
 
 def _tokens(tokens: Sequence[PlacedToken]) -> Table:
-    columns = ("token", "id", "count", "norm", "along common", "to reserved")
-
     def row(one: PlacedToken) -> tuple[str | Cell, ...]:
         token = "-" if one.token is None else Cell(shown_token(one.token, 24), tone="token")
         along, to_reserved = optional(one.along_common), optional(one.cosine_to_reserved, _COSINES)
         return token, count(one.id), count(one.count), number(one.norm, limits=_LENGTHS), along, to_reserved
 
-    return Table(columns, tuple(map(row, tokens)), columns[1:])
+    return numbers(("token", "id", "count", "norm", "along common", "to reserved"), map(row, tokens))

@@ -1,7 +1,5 @@
-"""A reading among those of real models: the published ones and ours, in `known_readings.csv` beside this file.
-
-The table is made by `experiments/known_runs/make_table.py`. It holds models that were trained without a remedy.
-"""
+"""A reading among those of real models that were trained without a remedy: published ones and ours, in
+`known_readings.csv`, which `experiments/known_runs/make_table.py` makes."""
 
 import csv
 import math
@@ -17,35 +15,23 @@ from uncone.errors import InputError, nearest
 from uncone.records.parts import Measurement
 
 Kind = Literal["untied input table", "untied head", "tied table", "table without a head", "collection"]
-"""What a matrix is to its model, as far as it decides which known matrices it is like."""
-ONE_SIGN = "partition_isotropy_one_sign"  # `Placed.about` says it
-"""I(W) as published."""
-EFFECTIVE_RANK_SHARE = "effective_rank_share"
-"""`effective_rank` divided by min(N, D), so that matrices of different widths compare."""
-LARGEST_OVER_MEAN = "largest_row_over_mean"  # the length of the longest row divided by the mean length
+ONE_SIGN = "partition_isotropy_one_sign"  # I(W) as published
+EFFECTIVE_RANK_SHARE = "effective_rank_share"  # of min(N, D)
+LARGEST_OVER_MEAN = "largest_row_over_mean"  # lengths
 _WHOM: dict[Kind, str] = {"table without a head": "tied table or table without a head", "collection": "row collection"}
 _CENTER_THEMSELVES = {"isoscore", EFFECTIVE_RANK_SHARE}
 _PLACED = ("mean_cosine", "mean_shift", "partition_isotropy", "isoscore", "effective_rank")
-_RANGES: dict[str, tuple[float, float]] = {
-    "mean_cosine": (-1.0, 1.0),
-    "mean_shift": (0.0, 1.0),
-    "partition_isotropy": (0.0, 1.0),
-    ONE_SIGN: (0.0, 1.0),
-    "isoscore": (0.0, 1.0),
-    EFFECTIVE_RANK_SHARE: (0.0, 1.0),
-    LARGEST_OVER_MEAN: (1.0, math.inf),
-}
-"""The measures of the table, and the ends of each."""
+_SHARES = ("mean_shift", "partition_isotropy", ONE_SIGN, "isoscore", EFFECTIVE_RANK_SHARE)
+_RANGES = {"mean_cosine": (-1.0, 1.0)} | dict.fromkeys(_SHARES, (0.0, 1.0)) | {LARGEST_OVER_MEAN: (1.0, math.inf)}
 _PAST_AN_END = 1e-6  # of float32 rows
-_HALF_A_DIGIT = 0.5 + 1e-9  # 0.0005 itself may have been printed as 0.000 or as 0.001
-_OURS = "uncone"
+_HALF_A_DIGIT = 0.5 + 1e-9  # 0.0005 may have been printed as 0.000 or as 0.001
 _SAME, _FEWEST_SAME = 2e-6, 4
-"""How near a reading lies to our own of the same matrix on another machine; how many tell that it is the same."""
+"""How near two readings of one matrix lie on two machines, and how many such make it the same."""
 
 
 @dataclass(frozen=True)
 class KnownReading:
-    """One line of the table. The source rounded: the number lies from `low` to `high`; nan where it gave none."""
+    """The number lies from `low` to `high`, as its source rounded it; nan where it gave none."""
 
     model: str
     parameters: int | None
@@ -59,10 +45,11 @@ class KnownReading:
 
 
 def kind_of(subject: Subject, subjects: tuple[Subject, ...]) -> Kind:
-    """The kind of one subject of a diagnosis among all of them. A tied head and its table have one source."""
-    if subject.name not in ("input", "head"):
+    """A tied head and its table have one source."""
+    model = ("input", "head")
+    if subject.name not in model:
         return "collection"
-    others = [one for one in subjects if one.name in ("input", "head") and one.name != subject.name]
+    others = [one for one in subjects if one.name in model and one.name != subject.name]
     if any(one.source == subject.source for one in others):
         return "tied table"
     if subject.name == "head":
@@ -71,19 +58,15 @@ def kind_of(subject: Subject, subjects: tuple[Subject, ...]) -> Kind:
 
 
 def placed_among_known(subjects: tuple[Subject, ...]) -> tuple[Subject, ...]:
-    """The subjects of one diagnosis, each with its readings among known ones of such matrices."""
     return tuple(replace(one, placed=tuple(_placed(one, kind_of(one, subjects)))) for one in subjects)
 
 
 def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
-    """Of a head, the rows as stored are placed: published readings are of those."""
     taken = [m for m in (*subject.measurements, *subject.without_effect) if m.value is not None]
-    of, read = {m.name: m for m in taken}, dict[tuple[str, bool], float]()
-    for m in taken:
-        name, value = _read(m)
-        read[name, m.centered is True] = value
+    of = {m.name: m for m in taken}  # of a head the rows as stored, as published readings are
+    read = {(name, m.centered is True): value for m in taken for name, value in [_read(m)]}
     largest = (LARGEST_OVER_MEAN, bool(subject.without_effect))
-    if subject.norms is not None and subject.norms.mean > 0:
+    if subject.norms and subject.norms.mean > 0:
         read[largest] = max(1.0, subject.norms.largest / subject.norms.mean)
     itself = _model_of(read)
     for name in _PLACED:
@@ -95,13 +78,10 @@ def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
 
 
 def _model_of(read: Mapping[tuple[str, bool], float]) -> str:
-    """The model of the table whose matrix has just these readings, by measure and whether centred; or none.
-
-    Published readings have two or three digits, too few to tell: only ours are asked.
-    """
+    """The model whose matrix has these readings, by measure and whether centred; published ones have too few digits."""
     same: dict[str, list[bool]] = {}
     for one in known_readings():
-        if one.source == _OURS and (value := read.get((one.measure, one.centered))) is not None:
+        if one.source == "uncone" and (value := read.get((one.measure, one.centered))) is not None:
             same.setdefault(one.model, []).append(one.low - _SAME <= value <= one.high + _SAME)
     return next((model for model, are in same.items() if len(are) >= _FEWEST_SAME and all(are)), "")
 
@@ -113,19 +93,10 @@ def _read(m: Measurement) -> tuple[str, float]:
 
 
 def place(measurement: Measurement, kind: Kind, *, parameters: int | None = None, itself: str = "") -> Placed:
-    """Where a measurement of a diagnosis stands among known readings of such matrices.
+    """Where a measurement of a diagnosis stands among known readings; arguments and errors are those of `place_value`.
 
-    I(W) is compared as published, with one sign of each eigenvector: a known reading counts as lower or higher
-    only where it is so whatever the signs, which the measurement's details tell.
-
-    Args:
-        measurement: of a subject's `measurements` or `without_effect`; `centered` says which.
-        kind: what the matrix is, see `kind_of`.
-        parameters, itself: as for `place_value`.
-
-    Raises:
-        InputError: as for `place_value`.
-        UndefinedMeasure: the measurement has no value.
+    I(W) is compared as published, with one sign of each eigenvector: a known reading counts as lower or higher only
+    where it is so whatever the signs. UndefinedMeasure: the measurement has no value.
     """
     m, (name, value) = measurement, _read(measurement)
     ends, centered = (value, value), m.centered is True
@@ -154,7 +125,7 @@ def place_value(
         shape: its rows and columns (N, D).
         centered: whether the mean row was subtracted first.
         parameters: of the whole model, if known.
-        itself: the model of the table that this matrix is of: its readings are left out.
+        itself: the matrix's own model in the table, whose readings are left out.
 
     Raises:
         InputError: another measure or kind, or a value that is not finite or outside the measure's range.
@@ -163,7 +134,7 @@ def place_value(
     'higher than 17 of 30 known untied heads of 16 to 221 M parameters (5 diverged runs left out)'
     """
     low, high = _checked(measure, value, kind)
-    # An encoder's table was mostly trained with a tied head that its files no longer have.
+    # most encoders' tables were trained with a tied head that their files lack
     kinds = ("tied table", kind) if kind == "table without a head" else (kind,)
     readings = (one for one in known_readings() if one.measure == measure and one.centered == centered)
     like = [one for one in readings if one.kind in kinds]
@@ -173,16 +144,12 @@ def place_value(
     tally, left_out = (below, len(compared) - below - above, above), len(alike) - len(compared)
     sizes = [one.parameters for one in compared if one.parameters is not None]
     smallest, largest = (min(sizes), max(sizes)) if len(sizes) == len(compared) > 0 else (None, None)
-    note = _doubt(smallest, largest, shape, parameters)
-    sources = tuple(dict.fromkeys(one.source for one in compared))
+    sources, note = tuple(dict.fromkeys(one.source for one in compared)), _doubt(smallest, largest, shape, parameters)
     if measure == "partition_isotropy" and not alike:
         note = f"published readings take one sign: place {ONE_SIGN}"
-    whom, how = _WHOM.get(kind, kind), ""
-    if centered and measure not in _CENTER_THEMSELVES:
-        how = "with the mean row removed"
-    return Placed(
-        measure, whom, how, *tally, smallest, largest, left_out, note, sources, (low, high), len(alike) < len(like)
-    )
+    whom, ends, itself_too = _WHOM.get(kind, kind), (low, high), len(alike) < len(like)
+    how = "with the mean row removed" if centered and measure not in _CENTER_THEMSELVES else ""
+    return Placed(measure, whom, how, *tally, smallest, largest, left_out, note, sources, ends, itself_too)
 
 
 def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tuple[float, float]:
@@ -200,7 +167,6 @@ def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tup
 
 @cache
 def known_readings() -> tuple[KnownReading, ...]:
-    """The table that comes with the package."""
     text = resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").read_text(encoding="utf-8")
     return tuple(map(_parsed, csv.DictReader(text.splitlines())))
 
@@ -208,18 +174,16 @@ def known_readings() -> tuple[KnownReading, ...]:
 def _parsed(line: Mapping[str, str]) -> KnownReading:
     digits = line["value"] or "nan"
     half = _HALF_A_DIGIT * 10.0 ** -len(digits.partition(".")[2])
-    ends = (float(digits) - half, float(digits) + half)
-    parameters, model = int(line["parameters"]) if line["parameters"] else None, line["model"]
     kind: Kind = next(kind for kind in get_args(Kind) if kind == line["kind"])
-    centered, diverged = line["rows"] == "mean removed", line["diverged"] == "yes"
-    return KnownReading(model, parameters, kind, centered, line["measure"], *ends, diverged, line["source"])
+    of = line["model"], int(line["parameters"]) if line["parameters"] else None, kind, line["rows"] == "mean removed"
+    ends = (float(digits) - half, float(digits) + half)
+    return KnownReading(*of, line["measure"], *ends, line["diverged"] == "yes", line["source"])
 
 
 def _doubt(smallest: int | None, largest: int | None, shape: tuple[int, int], parameters: int | None) -> str:
-    if smallest is None or largest is None:
-        return ""
-    if parameters is not None and not smallest <= parameters <= largest:
-        return f"this model is {'larger' if parameters > largest else 'smaller'} than any of them"
-    if shape[0] * shape[1] > largest:
-        return "this matrix alone is larger than any of their models"
+    if smallest is not None and largest is not None:
+        if parameters is not None and not smallest <= parameters <= largest:
+            return f"this model is {'larger' if parameters > largest else 'smaller'} than any of them"
+        if shape[0] * shape[1] > largest:
+            return "this matrix alone is larger than any of their models"
     return ""

@@ -1,4 +1,4 @@
-"""Where a reading stands among published readings of the same measure, taken of matrices of the same kind."""
+"""Where a reading stands among known ones of the same measure and kind of matrix."""
 
 from uncone.records.brief import part
 from uncone.records.text import counted, listing, number, title, visible
@@ -9,35 +9,33 @@ _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 @part
 class Placed:
-    """How many known readings lie below a reading, above it, and too near to tell apart at the digits published."""
+    """The known readings below a reading, above it, and too near to tell apart at the digits published."""
 
-    measure: str  # the measure, as the table of known readings names it
+    measure: str  # as the table of known readings names it
     whom: str  # one of the matrices compared with: `untied head`
     how: str = ""  # how they were read, where not as stored
     below: int = 0  # known readings below this one
-    equal: int = 0  # known readings that their digits do not tell apart from it
+    equal: int = 0  # known readings with digits that do not tell them apart
     above: int = 0  # known readings above it
-    smallest: int | None = None  # parameters of the smallest model compared with; none where a source does not say
-    largest: int | None = None  # parameters of the largest
-    left_out: int = 0  # known readings of diverged runs, not compared with
+    smallest: int | None = None  # parameters of the smallest model; none where a source does not say
+    largest: int | None = None  # of the largest
+    left_out: int = 0  # known readings of diverged runs
     note: str = ""  # what makes the comparison doubtful
     sources: tuple[str, ...] = ()  # where the readings are from
-    # the reading itself, from its lowest to its highest; missing in older files
+    # the lowest and highest value of the reading; missing in older files
     ends: tuple[float, float] | None = None
-    itself: bool = False  # whether this very matrix is among the known ones, and was left out
+    itself: bool = False  # this very matrix is known, and was left out
 
     def __str__(self) -> str:
         return self.sentence
 
     @property
     def named(self) -> str:
-        """The sentence behind the name and the reading: `Mean shift 0.62: higher than 7 of 9 ...`."""
-        ends = dict.fromkeys(number(end) for end in self.ends or ())
-        return f"{title(self.measure)} {' to '.join(ends)}: {self.sentence}"
+        return f"{title(self.measure)} {' to '.join(dict.fromkeys(map(number, self.ends or ())))}: {self.sentence}"
 
     @property
     def about(self) -> str:
-        """How the reading differs from that of the same name beside it; empty where it does not."""
+        """How it differs from the reading of the same name."""
         if self.measure != "partition_isotropy_one_sign":
             return ""
         return (
@@ -47,19 +45,17 @@ class Placed:
 
     @property
     def total(self) -> int:
-        """The known readings compared with."""
         return self.below + self.equal + self.above
 
     @property
     def sentence(self) -> str:
-        """The place in words, without a full stop.
+        """Without a full stop.
 
         >>> Placed("mean_shift", "untied head", below=2, equal=1, above=27).sentence
         'lower than 27 of 30 known untied heads, as low as 1'
         """
         if self.total == 0:
-            said = f"no reading of {visible(self.measure)} is known for"
-            said = " ".join(filter(None, (said, self._many, self.how)))
+            said = f"no reading of {visible(self.measure)} is known for {self._many} {self.how}".strip()
             return f"{said} ({self.note})" if self.note else said
         word, beaten = ("low", self.above) if self.above >= self.below else ("high", self.below)
         known = " ".join(filter(None, ("known", self.whom if self.total == 1 else self._many, self.how, self._sizes())))
@@ -79,6 +75,6 @@ class Placed:
     def _sizes(self) -> str:
         if self.smallest is None or self.largest is None:
             return ""
-        size, unit = next((one for one in _UNITS if self.largest >= one[0]), (1, ""))
+        size, unit = next((unit for unit in _UNITS if self.largest >= unit[0]), (1, ""))
         ends = dict.fromkeys(number(end / size, digits=2) for end in (self.smallest, self.largest))
         return " ".join(filter(None, ("of", " to ".join(ends), unit, "parameters")))

@@ -1,4 +1,4 @@
-"""Why? What texts say of a model: a part for each question."""
+"""What texts say of a model: a part for each question."""
 
 import os
 import re
@@ -24,32 +24,31 @@ from uncone.rows import Array
 from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
-MOST_TOKENS, MOST_TARGETS = 100_000, 10_000  # of a run of the model, and of the gradients: they cost more a token
-_CHARACTERS = 16  # of a token, at most as a rule: so much of a text is kept from counting to the run of the model
+MOST_TOKENS, MOST_TARGETS = 100_000, 10_000  # of a run of the model, and of the gradients, which cost more a token
+_CHARACTERS = 16  # of a token, as a rule at most: so much of a text is kept for the run of the model
 NEEDS = "hidden states and gradients need torch and transformers (pip install 'uncone[hf]')"
 
 
 @dataclass
 class TextReading:
-    """What was read of a model's texts, part by part; a part that could not be read has its reason in `notes`."""
+    """`notes` say why a part could not be read."""
 
     model: Opened
     texts: tuple[TextSource, ...]
-    counts: Array  # (V,) as given, or in these texts
+    counts: Array  # (V,), which come from `counted_in`
     frequencies: TokenFrequencies
-    counted_in: str  # where `counts` come from, in words
+    counted_in: str
     tokens: int
     progress: Progress | None
-    reach: bool  # search which tokens can be predicted, and which can be set freely
+    reach: bool
     notes: list[str]
-    parts: dict[str, Any] = field(default_factory=dict)  # by their fields in `Explanation`
+    parts: dict[str, Any] = field(default_factory=dict)  # of `Explanation`
     _layers: Any = None  # `LayerStates`, once the model has run
 
     @property
     def logits(self) -> LogitSpectrum | None:
-        """What head and states do together, where the model has a linear head."""
         profile: LayerProfile | None = self.parts.get("layers")
-        return None if profile is None else profile.logits
+        return profile.logits if profile else None
 
     def read_layers(self, *, resume: Path_ | None, device: str | None, dtype: str | None) -> None:
         """Run the model over the texts, and read the states of every layer."""
@@ -63,57 +62,57 @@ class TextReading:
         try:
             self._layers = run(self.model, self.texts, most=self.tokens, last=True)
             self.parts["layers"] = describe(self._layers, counts=self.counts, progress=self.progress)
-        except (UnsupportedModel, UndefinedMeasure) as error:  # a wrong device, dtype or file is an error of the whole
+        except (UnsupportedModel, UndefinedMeasure) as error:  # other errors are of the whole
             self.notes.append(f"The layers could not be read: {error}.")
 
     def read_head(self) -> None:
-        """The direction that states avoid, the gradients of the head, and the tokens that it can never predict."""
+        """The direction that states avoid, gradients, margins, and tokens out of reach."""
         layers = self._layers
-        if layers is None:  # a note has said why
+        if not layers:  # a note has said why
             return
         states, sample = self._last_states(), layers.sample
         hidden, norm, windows = sample.layers[-1 if layers.read is None else layers.read], None, sample.segments
-        head = None if layers.head is None else (layers.head.weight, layers.head.bias)
+        head = layers.head and (layers.head.weight, layers.head.bias)
         last, scale = None, 1.0
-        if states is not None:
+        if states:
             hidden, norm, windows, last = states.states, states.norm, states.windows, states.states
             head, scale = (states.head, states.bias), states.scale
         avoided = "The direction that all states avoid"
         self._read("direction", avoided, uniformly_negative_direction, hidden, norm=norm, windows=windows)
-        if states is not None:
+        if states:
             from uncone.diagnosis.why.gradients.gradients import gradient_ledger
             from uncone.diagnosis.why.margins.margins import margin_claim
 
-            some, how = states.some(MOST_TARGETS), {"counts": self.counts, "counted_in": self.counted_in}
-            if len(some.labels) < (n := len(states.labels)):
+            some, n = states.some(MOST_TARGETS), len(states.labels)
+            if len(some.labels) < n:
                 self.notes.append(f"The gradients are of {MOST_TARGETS:,} of {n:,} targets, spaced evenly in the text.")
+            how = {"counts": self.counts, "counted_in": self.counted_in}
             self._read("gradients", "The gradients", gradient_ledger, some, **how)
             self._read("margins", "The margins", margin_claim, states)
-        if head is not None and not self.reach:
+        if head and not self.reach:
             (v, d), work = head[0].shape, unreachable.MOST_WORK + settable.MOST_WORK
             self.notes.append(
                 f"Which tokens of the head ({v:,} x {d:,}) can never be predicted, and which sets can be set freely, "
                 f"was not searched: --reach (reach=True) does, with up to {work / 1e12:.0f} trillion multiplications, "
                 "minutes on two cores."
             )
-        elif head is not None:
-            never, freely = "The tokens that can never be predicted", "The tokens that can be set freely"
-            of = {"labels": layers.labels, "states": last, "scale": scale}
-            self._read("unreachable", never, unreachable.unreachable_tokens, *head, **of)
-            self._read("settable", freely, settable.settable_tokens, head[0], states=last)
+        elif head:
+            what, of = "The tokens that can never be predicted", {"labels": layers.labels, "scale": scale}
+            self._read("unreachable", what, unreachable.unreachable_tokens, *head, states=last, **of)
+            self._read("settable", "The tokens that can be set freely", settable.settable_tokens, head[0], states=last)
 
     def explanation(self, subjects: Sequence[Subject]) -> Explanation:
-        """The record; its first clauses are what frequency says of the rows of `subjects`."""
+        """Its first clauses say how frequency shapes the rows of `subjects`."""
         verdicts = (part.verdict for part in self.parts.values())
-        told = (re.split(r"(?<=\.) (?=[A-Z])", verdict, maxsplit=1)[0] for verdict in verdicts)
-        shaped = (f"Rows of {s.name}: {s.by_count.verdict}" for s in subjects if s.by_count is not None)
-        return Explanation((*shaped, *told), self.frequencies, **self.parts, notes=tuple(self.notes))
+        first = (re.split(r"(?<=\.) (?=[A-Z])", verdict, maxsplit=1)[0] for verdict in verdicts)
+        shaped = (f"Rows of {s.name}: {s.by_count.verdict}" for s in subjects if s.by_count)
+        return Explanation((*shaped, *first), self.frequencies, **self.parts, notes=tuple(self.notes))
 
     def _last_states(self) -> Any:
         """What the head of a causal model reads on the beginning of the texts."""
         layers = self._layers
-        if not layers.causal or layers.head is None:
-            why = layers.why_no_head if layers.head is None else "the model does not predict the next token"
+        if not layers.causal or not layers.head:
+            why = "the model does not predict the next token" if layers.head else layers.why_no_head
             self.notes.append(f"Questions of an output head were left out: {why}.")
             return None
         if layers.why_no_last:
@@ -121,7 +120,7 @@ class TextReading:
         return layers.last
 
     def _read(self, name: str, what: str, read: Callable[..., Any], *of: Any, **options: Any) -> None:
-        """Read a part; where a model has no answer that becomes a note, and the others are read."""
+        """Where a model has no answer that becomes a note."""
         try:
             self.parts[name] = read(*of, **options, progress=self.progress)
         except UnconeError as error:
@@ -129,30 +128,20 @@ class TextReading:
 
 
 def begin(
-    spec: Any,
-    text: Path_ | Sequence[Path_],
-    *,
-    counts: Any = None,
-    tokens: int = MOST_TOKENS,
-    progress: Progress | None = None,
-    reach: bool = False,
+    spec: Any, text: Path_ | Sequence[Path_], *, counts: Any, tokens: int, progress: Progress | None, reach: bool
 ) -> TextReading:
-    """Count the tokens of texts, which are checked first.
-
-    Raises:
-        InputError: no whole model with a tokenizer, no text, or one that is empty or no UTF-8.
-    """
+    """Count the tokens of texts. InputError: no whole model with a tokenizer, no text, an empty one or none in UTF-8."""
     if not isinstance(spec, Opened) or spec.part is not None or not spec.is_model:
         raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
     for one in filter(is_counts, texts):
-        named = f"the counts {Path(one).name}: give them as counts, and a text beside them"
-        raise InputError(f"expected a text, got {named}")
+        raise InputError(
+            f"expected a text, got the counts {Path(one).name}: give them as counts, and a text beside them"
+        )
     counted = count_tokens(spec, texts, words=False, keep=_CHARACTERS * tokens, progress=progress)
-    used, notes, of, counted_in = counted.counts, list[str](), counted.vocabulary, "in these texts"
+    used, notes, counted_in = counted.counts, list[str](), "in these texts"
     if counts is not None:
-        given = as_counts(counts, of.size, of.labels)
+        given = as_counts(counts, counted.vocabulary.size, counted.vocabulary.labels)
         used, notes, counted_in = given.counts, [*given.notes], "in the counts given"
-    return TextReading(
-        spec, counted.texts, used, token_frequencies(counted), counted_in, tokens, progress, reach, notes
-    )
+    of = token_frequencies(counted)
+    return TextReading(spec, counted.texts, used, of, counted_in, tokens, progress, reach, notes)

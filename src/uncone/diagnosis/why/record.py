@@ -1,4 +1,4 @@
-"""The part of a diagnosis on texts: why rows and states lie as they do."""
+"""Why rows and states lie as they do, by texts."""
 
 from uncone.diagnosis.why.direction.record import NegativeDirection
 from uncone.diagnosis.why.gradients.record import GradientLedger
@@ -15,18 +15,18 @@ from uncone.tokens.record import TokenFrequencies
 class Explanation:
     """What texts say of a model: a part for each question. A part that is None has its reason in `notes`."""
 
-    clauses: tuple[str, ...]  # what texts say, the answers in short
+    clauses: tuple[str, ...]  # the answers in short
     frequencies: TokenFrequencies | None = None  # how often tokens occur
     layers: LayerProfile | None = None  # the states of every layer
     direction: NegativeDirection | None = None  # the direction that all states avoid
     gradients: GradientLedger | None = None  # the parts of the head's gradient
-    margins: MarginClaim | None = None  # softmax margins with and without what rows share
+    margins: MarginClaim | None = None  # with and without what rows share
     unreachable: UnreachableTokens | None = None  # tokens that can never be predicted
-    settable: SettableTokens | None = None  # sets of tokens that a state can put on top
+    settable: SettableTokens | None = None  # sets that a state can put on top
     notes: tuple[str, ...] = ()  # why a part is missing
 
     def blocks(self) -> tuple[Block, ...]:
-        frequencies = () if self.frequencies is None else beneath("Frequency of tokens", self.frequencies.blocks())
+        counted = beneath("Frequency of tokens", self.frequencies.blocks()) if self.frequencies else ()
         parts = (self.layers, self.direction, self.gradients, self.margins, self.unreachable, self.settable)
-        told = tuple(part.blocks() for part in parts if part is not None)
-        return section("Why", Bullets(self.clauses, "lead"), frequencies, *told, Bullets(self.notes), level=2)
+        of_parts = (part.blocks() for part in parts if part)
+        return section("Why", Bullets(self.clauses, "lead"), counted, *of_parts, Bullets(self.notes), level=2)

@@ -1,8 +1,7 @@
-"""Is there a direction that all states avoid? Whether 0 lies in the hull of points, with a proof of either answer.
+"""Does 0 lie in the hull of points? With a proof of either answer.
 
-Gao et al. (2019, theorems 1 and 2): the row of a word that never occurs grows without end along a direction v with
-<v, h> < 0 for every state h, and such a v exists if and only if 0 lies outside the hull of the states. The point of the
-hull that is nearest to 0 decides it, and its distance is the largest margin that any direction has.
+A direction v with <v, h> < 0 for every state h exists if and only if 0 lies outside the hull of the states; the
+distance of the hull's nearest point is the largest margin (Gao et al. 2019, theorems 1 and 2).
 """
 
 import math
@@ -12,32 +11,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from uncone.diagnosis.why.reach.faces import blocks
-from uncone.diagnosis.why.reach.hull import Hull, holds_zero, scaled
+from uncone.diagnosis.why.reach.hull import EPS, Hull, holds_zero, scaled
 from uncone.errors import InputError
 from uncone.rows import Array
 
-EPSILON = 1e-4  # of the mean norm: a margin that is below it, and could not be proven to be above 0, counts as none
-_NOTHING = 1e-13  # of the largest norm: a nearest point that is no farther from 0 is 0
-CLOSE = 0.01  # the margin that is found is at least 1 - CLOSE of the largest one
+EPSILON = 1e-4  # of the mean norm: a smaller margin that is not proven to be above 0 counts as none
+_NOTHING = 1e-13  # of the largest norm: a nearer point is 0
+CLOSE = 0.01  # the margin found is at least 1 - CLOSE of the largest
 MOST_STEPS = 20_000
 _ROUNDING = float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True, eq=False)
 class Separation:
-    """Whether a direction v has <v, h> <= -margin for all points h (n, d), and the proof.
-
-    `exists` is True where `margin`, verified in float64 with its rounding, is above 0; False where no direction has a
-    margin of epsilon times the mean norm, as `bound` is smaller; None where neither is proven.
-    """
+    """Whether a direction v has <v, h> <= -margin for all points h (n, d). True where `margin`, verified in float64
+    with its rounding, is above 0; False where `bound` is below epsilon times the mean norm; None where neither is
+    proven."""
 
     exists: bool | None
-    direction: Array  # (d,), of unit length
+    direction: Array  # (d,), a unit vector
     margin: float
     bound: float
     mean_norm: float
-    is_inside: bool  # 0 is inside of the simplex of `support` beyond all rounding: no direction has any margin
-    support: Array  # (k,): places of points whose mean by `weights` has the norm `bound` at most (Farkas)
+    is_inside: bool  # 0 is inside the simplex of `support` beyond all rounding: no direction has any margin
+    support: Array  # (k,): places of points whose mean by `weights` has at most the norm `bound` (Farkas)
     weights: Array  # (k,), of sum 1
     steps: int
 
@@ -49,16 +46,11 @@ def separate(
     most: int = MOST_STEPS,
     progress: Callable[[int, int], None] | None = None,
 ) -> Separation:
-    """Seek the direction of the largest margin by the nearest point of the hull (Wolfe 1976).
+    """The direction of the largest margin by the nearest point of the hull (Wolfe 1976).
 
-    Each step takes in the point that is lowest along the present direction, one product with all points, and moves to
-    the nearest point of the hull of those that it keeps, at most d + 1.
-
-    Args:
-        points: (n, d), float32 or float64.
-        epsilon: of the mean norm: where no direction is found, none has this margin.
-        most: steps.
-        progress: called with (steps done, most).
+    Each step adds the lowest point along the present direction, by one product with all points (n, d), and moves to the
+    nearest point of the hull of at most d + 1 kept ones. `epsilon` is a share of the mean norm, `most` limits the
+    steps.
 
     Raises:
         InputError: no points, or numbers that are not finite.
@@ -72,30 +64,27 @@ def separate(
     norms = np.concatenate([np.linalg.norm(block, axis=1) for block in blocks(points)])
     mean, first = float(norms.mean()), int(norms.argmin())
     hull = Hull(points[first], first, float(norms.max()))
-    best, steps, done = hull.x, 0, False
-    noise = 4 * float(np.finfo(points.dtype).eps)
+    best, steps, done, noise = hull.x, 0, False, 4 * float(np.finfo(points.dtype).eps)
     while not done and steps < most:
-        if progress is not None:
+        if progress:
             progress(steps, most)
         size = float(np.linalg.norm(hull.x))
         if size <= _NOTHING * hull.largest:
             break
         if size <= noise * hull.largest and hull.bound() < epsilon * mean:
-            break  # decided, and the heights that show the way are rounding
+            break  # decided, and heights are rounding
         heights = points @ hull.x.astype(points.dtype)
         place = int(heights.argmin())
-        low = float(heights[place])
-        done = low >= (1 - CLOSE) * size**2 or place in hull.places
+        done = float(heights[place]) >= (1 - CLOSE) * size**2 or place in hull.places
         best = hull.x
         if not done:
             hull.take(points[place].astype(np.float64), place)
             steps += 1
-    bound = hull.bound()
-    size = float(np.linalg.norm(best))
+    bound, size = hull.bound(), float(np.linalg.norm(best))
     direction = -best / size if size > 0 else np.zeros(points.shape[1])
-    # at most the least -<direction, h>: in float64, less what rounding can add to it
     highest = max(float((block @ direction).max()) for block in blocks(points))
-    margin = -highest - (points.shape[1] + 3) * float(np.finfo(np.float64).eps) * float(norms.max())
+    # less what rounding can add to it
+    margin = -highest - (points.shape[1] + 3) * EPS * float(norms.max())
     exists = True if margin > 0 else False if bound < epsilon * mean or not mean else None
     is_inside, support = exists is not True and holds_zero(hull.kept, hull.largest), np.array(hull.places)
     lengths = (margin * unit, bound * unit, mean * unit)
@@ -103,15 +92,11 @@ def separate(
 
 
 def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
-    """The direction that every output of a LayerNorm avoids, of unit length, and its margin; 0 where there is none.
+    """The unit direction that every output of a LayerNorm avoids, and its margin; 0 where there is none.
 
-    An output is h = gain * z + bias with a sum of z of 0, so that <1 / gain, h> = sum(bias / gain) whatever the text
-    (Gao et al. 2019, appendix C). With gains of 0 those entries of h are the bias itself, and the largest is the
-    margin. An RMSNorm, or a LayerNorm without bias, has no such direction. A sum within the rounding of float32 counts
-    as 0.
-
-    Args:
-        gain, bias: (d,), of the last norm before the head.
+    An output is h = gain * z + bias with a sum of z of 0, so <1 / gain, h> = sum(bias / gain) for any text (Gao et al.
+    2019, appendix C). Where gains (d,) are 0, entries of h are the bias, whose largest is the margin. A sum within the
+    rounding of float32 counts as 0.
 
     >>> direction, margin = layer_norm_direction(np.ones(4), np.full(4, 0.5))
     >>> direction.tolist(), margin
@@ -122,26 +107,23 @@ def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
         raise InputError(f"expected gain and bias (d,), got shapes {gain.shape} and {bias.shape}: pass one norm's")
     if not (np.isfinite(gain).all() and np.isfinite(bias).all()):
         raise InputError("expected finite gains and biases, got NaN or inf: the model is damaged")
-    fixed = np.where(gain == 0, bias, 0.0)
+    fixed, direction = np.where(gain == 0, bias, 0.0), np.zeros_like(gain)
     place = int(np.abs(fixed).argmax())
     if fixed[place] != 0:
-        direction = np.zeros_like(gain)
         direction[place] = -math.copysign(1.0, fixed[place])
         return direction, abs(float(fixed[place]))
-    live = np.flatnonzero(gain)
-    least = float(np.abs(gain[live]).min()) if len(live) == len(gain) else 0.0
-    if not least:
-        return np.zeros_like(gain), 0.0
+    if not (least := float(np.abs(gain).min())):
+        return direction, 0.0
     inverse = least / gain  # at most 1: a tiny gain makes no infinity
     height, length = float(np.sum(bias * inverse)), float(np.linalg.norm(inverse))
-    # of outputs in float32, each entry of which is rounded
+    # outputs are float32
     if abs(height) <= _ROUNDING * float(np.sum(np.abs(inverse) * (np.abs(gain) + np.abs(bias)))):
-        return np.zeros_like(gain), 0.0
+        return direction, 0.0
     return -math.copysign(1.0, height) * inverse / length, abs(height) / length
 
 
 def separation_chance(n: int, d: int) -> float:
-    """How likely n random points (d,) have a direction that all avoid: 2^(1-n) sum_(k<d) C(n-1, k) (Cover 1965).
+    """How likely a direction avoids n random points (d,): 2^(1-n) sum_(k<d) C(n-1, k) (Cover 1965).
 
     >>> separation_chance(10, 10), separation_chance(20, 10)
     (1.0, 0.5)
@@ -151,5 +133,4 @@ def separation_chance(n: int, d: int) -> float:
     logs = [math.lgamma(n) - math.lgamma(k + 1) - math.lgamma(n - k) for k in range(d)]
     top = max(logs)
     total = top + math.log(math.fsum(math.exp(one - top) for one in logs)) + (1 - n) * math.log(2)
-    chance: float = round(math.exp(min(total, 0.0)), 12)
-    return chance
+    return float(round(math.exp(min(total, 0.0)), 12))

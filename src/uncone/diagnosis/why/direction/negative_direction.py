@@ -1,12 +1,11 @@
-"""Does a direction exist that all states avoid, and does it hold on new states? The answer beside its nulls.
+"""Does a direction exist that all states avoid, and does it hold on new states?
 
-Gao et al. (2019): the row of a word that never occurs grows without end along such a direction (theorem 1), and it
-exists if and only if 0 lies outside the hull of the states (theorem 2). Few points, one long state or the bias of the
-last norm can make one too; the record tells these apart.
+The row of a word that never occurs grows without end along it (Gao et al. 2019, theorem 1). Few points, one long state
+or the bias of the last norm can make one too: other clouds tell these apart.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,9 @@ from uncone import measure
 from uncone.arguments import finite_number, shown, whole_number
 from uncone.diagnosis.why.direction.cone import EPSILON, Separation, layer_norm_direction, separate, separation_chance
 from uncone.diagnosis.why.direction.record import AvoidedCloud, NegativeDirection, NormDirection
-from uncone.errors import InputError, UndefinedMeasure
+from uncone.diagnosis.why.reach.faces import blocks
+from uncone.errors import InputError
+from uncone.measure.reading import read
 from uncone.moments import Moments
 from uncone.records.text import count, counted, number, percent
 from uncone.roles import Progress
@@ -26,19 +27,16 @@ from uncone.rows.samples import as_floats, as_numbers
 from uncone.threads import on_one_thread
 
 MOST_SEARCHED = 20_000
-OUTLIER = 3.0
-"""Times the median norm: a state that is longer counts as an outlier, as attention sinks and first positions are."""
+OUTLIER = 3.0  # median norms: longer states, as attention sinks and first positions are, count as outliers
 THIN = 0.01  # of the mean norm: a margin below it is called thin
-LIKELY = 0.01  # a chance above it makes a direction nothing to be told of
+LIKELY = 0.01  # with a larger chance a direction says little
 _LARGEST = 1e150  # whose square is a float
-_FEWEST, _BLOCKS, _ROUNDS, _PER_DIMENSION = 20, 20, 8, 8
-_SMALL = 4_000_000
-_MOST_KEPT = 4096
+_FEWEST, _BLOCKS, _PER_DIMENSION, _SMALL, _MOST_KEPT = 20, 20, 8, 4_000_000, 4096
 _DEFINITION = (
     "A direction v is avoided if <v, h> < 0 for every state h; its margin is the least -<v, h> over the mean norm of "
-    'the states, and "at most" bounds that of any direction. The search sees half of the text\'s windows and the rest '
-    "is held out. Random signs: each state times +1 or -1. Without their mean states have no such direction, as 0 is "
-    "their mean. Unit length: the margin is a cosine."
+    'states, and "at most" bounds that of any direction. The search sees half of the text\'s windows, and the rest is '
+    "held out. Random signs: each state times +1 or -1. Unit length: the margin is a cosine. Without their mean states "
+    "have no such direction."
 )
 
 
@@ -59,12 +57,10 @@ def uniformly_negative_direction(
     Args:
         hidden: (N, D) states that the head reads, an array or tensor; or a norm (see `norm`) alone.
         norm: the last norm before the head: a module with `weight` and `bias`, or a pair (gain, bias) of (D,). A
-            LayerNorm with bias has such a direction in closed form, for any text; without bias, and RMSNorm, it has
-            none.
+            LayerNorm with bias has such a direction in closed form, for any text; RMSNorm or one without bias has none.
         margin: epsilon, of the mean norm. False says that no direction has as much.
-        held_out: (M, D) other states. Without them windows are held out, half of them or more.
-        windows: (N,) whole numbers: the text window of each state. Without them 20 stretches of states count as
-            windows.
+        held_out: (M, D) other states. Without them half of the windows or more are held out.
+        windows: (N,) whole numbers: the text window of each state; by default 20 stretches of states.
         seed: of the split and of the random signs.
         most: states to search.
         progress: called with (step, done, in all).
@@ -86,30 +82,30 @@ def uniformly_negative_direction(
     if states.ndim != 2 or not states.size:
         raise InputError(f"expected states (N, D), got shape {states.shape}: pass one state a row")
     searched, rest = _split(states, held_out, windows, seed, most)
-    for cloud in (states, rest):
-        _check_finite(cloud)
+    if not all((np.abs(block) < _LARGEST).all() for cloud in (states, rest) for block in blocks(cloud)):
+        raise InputError(f"expected finite states below {_LARGEST:g}, got NaN, inf or larger ones: leave them out")
     found = _decided(searched, margin, progress and partial(progress, "seeking a direction"))
     exists, violations, least, both = found.exists, 0, None, None
     if exists and len(rest):
         heights = _heights(rest, found.direction)
         violations, least = int((heights >= 0).sum()), -float(heights.max())
         both = _again(searched, rest, heights, margin) if violations else None
-    if violations or not len(rest):  # no direction is known to hold on what the search did not see
-        exists = False if exists is False or (both is not None and both.exists is False) else None
+    proof = both[1] if both else found
+    if violations or not len(rest):  # nothing is known to hold on states that the search did not see
+        exists = False if proof.exists is False else None
     own = None if norm is None else _norm_direction(_gain_and_bias(norm), states, found.mean_norm)
-    if own is not None and not own.violations and not exists:  # true of any text, if it is of these states
+    if own and not own.violations and not exists:  # true of any text, if it is of these states
         direction = layer_norm_direction(*_gain_and_bias(norm))[0]
         heights = _heights(rest, direction) if len(rest) else np.array([-own.margin])
         if heights.max() < 0:
             exists, violations, least = True, 0, -float(heights.max()) if len(rest) else None
             found = replace(found, exists=True, direction=direction, margin=own.margin, is_inside=False)
-            both = None
+            proof, both = found, None
     clouds = (
         _cloud("all that were searched", len(searched), found),
-        *(() if both is None else (_cloud("and held-out ones that do not avoid it", len(both.points), both.found),)),
+        *((_cloud("and held-out ones that do not avoid it", *both),) if both else ()),
         *_nulls(searched, margin, seed, progress),
     )
-    proof = found if both is None else both.found
     cosine, crossing = _mean_state(states, found.direction)
     result = NegativeDirection(
         verdict="",
@@ -124,7 +120,7 @@ def uniformly_negative_direction(
         held_out=len(rest) if found.exists else 0,
         violations=violations,
         held_out_margin=None if least is None or not found.mean_norm else least / found.mean_norm,
-        effective_rank=_effective_rank(searched),
+        effective_rank=read("", measure.effective_rank, Moments.of(searched, unit_first=False)).value,
         chance=separation_chance(*searched.shape),
         cosine_to_mean=cosine if found.exists else None,
         mean_violations=crossing,
@@ -144,7 +140,6 @@ def _is_norm(x: Any) -> bool:
 
 
 def _gain_and_bias(norm: Any) -> tuple[Array, Array]:
-    """Of a norm without bias the bias is 0."""
     if not _is_norm(norm):
         raise InputError(f"expected a norm with a weight, or its (gain, bias), got {shown(norm)}: pass the module")
     gain, bias = norm if isinstance(norm, tuple) else (norm.weight, getattr(norm, "bias", None))
@@ -155,131 +150,97 @@ def _gain_and_bias(norm: Any) -> tuple[Array, Array]:
 
 
 def _split(states: Array, held_out: Any, windows: Any, seed: int, most: int) -> tuple[Array, Array]:
-    """What is searched and what is held out: by windows, since the states of one are alike."""
-    n = len(states)
-    random = np.random.default_rng(seed)
+    """By windows, since the states of one are alike."""
+    n, random = len(states), np.random.default_rng(seed)
     if held_out is not None:
         rest = as_numbers(held_out)
         if rest.ndim != 2 or rest.shape[1] != states.shape[1]:
-            raise InputError(
-                f"expected held-out states (M, {states.shape[1]}), got shape {rest.shape}: pass states of one model"
-            )
-        chosen = np.sort(random.choice(n, min(n, most), replace=False))
-        return states[chosen], rest
-    if windows is None:
-        of = np.arange(n) * min(_BLOCKS, n) // n
-    else:
-        of = as_floats(windows, "windows")
-        if not np.isfinite(of).all() or of.shape != (n,):
-            raise InputError(f"expected a window for each of {n} states, got shape {of.shape}: pass one number a state")
+            expected = f"expected held-out states (M, {states.shape[1]})"
+            raise InputError(f"{expected}, got shape {rest.shape}: pass states of one model")
+        return states[np.sort(random.choice(n, min(n, most), replace=False))], rest
+    stretches = np.arange(n) * min(_BLOCKS, n) // n
+    of = stretches if windows is None else as_floats(windows, "windows")
+    if not np.isfinite(of).all() or of.shape != (n,):
+        raise InputError(f"expected a window for each of {n} states, got shape {of.shape}: pass one number a state")
     names = random.permutation(np.unique(of))
-    if len(names) < 2:  # one window: its stretches
-        of = np.arange(n) * min(_BLOCKS, n) // n
-        names = random.permutation(np.unique(of))
+    if len(names) < 2:
+        of, names = stretches, random.permutation(np.unique(stretches))
     if n < _FEWEST:
         return states[:most], states[:0]
-    sizes = np.cumsum([int((of == name).sum()) for name in names[: len(names) // 2]])
-    taken = max(1, int(np.searchsorted(sizes, most, side="right")))
-    mask = np.isin(of, names[:taken])
+    sizes = np.cumsum([(of == name).sum() for name in names[: len(names) // 2]])
+    mask = np.isin(of, names[: max(1, int(np.searchsorted(sizes, most, side="right")))])
     return states[mask][:most], states[~mask]
 
 
 def _decided(points: Array, epsilon: float, tick: Callable[[int, int], None] | None = None) -> Separation:
-    """`separate`, first for some points: where they leave no direction, all of them leave none."""
-    n, d = points.shape
-    few = _PER_DIMENSION * d
+    """`separate`, first for some points: where these leave no direction, all leave none."""
+    n, few = len(points), _PER_DIMENSION * points.shape[1]
     if n > 2 * few:
-        some = separate(points[np.linspace(0, n - 1, few).astype(int)], epsilon=epsilon, progress=tick)
-        if some.exists is False:
-            return some
+        found = separate(points[np.linspace(0, n - 1, few).astype(int)], epsilon=epsilon, progress=tick)
+        if found.exists is False:
+            return found
     found = separate(points, epsilon=epsilon, progress=tick)
     return found if found.exists is not None or points.size > _SMALL else _programmed(points, found, epsilon)
 
 
 def _programmed(points: Array, found: Separation, epsilon: float) -> Separation:
-    """What a linear programme proves of points that the search left undecided, where scipy is installed."""
+    """What a linear programme proves where the search left it undecided, with scipy."""
     try:
         from scipy.optimize import linprog
     except ImportError:
         return found
-    n, d = points.shape
-    x = points.astype(np.float64) / (found.mean_norm or 1.0)
-    answer = linprog(
-        np.append(np.zeros(d), -1.0),
-        A_ub=np.column_stack([x, np.ones(n)]),
-        b_ub=np.zeros(n),
-        bounds=[(-1, 1)] * d + [(None, 1)],
-    )
+    (n, d), unit = points.shape, found.mean_norm or 1.0
+    x, bounds = points.astype(np.float64) / unit, [(-1, 1)] * d + [(None, 1)]
+    aim = np.append(np.zeros(d), -1.0)
+    answer = linprog(aim, A_ub=np.column_stack([x, np.ones(n)]), b_ub=np.zeros(n), bounds=bounds)
     if answer.status != 0:
         return found
     v, weights = answer.x[:d], np.maximum(-answer.ineqlin.marginals, 0)
     length, total = float(np.linalg.norm(v)), float(weights.sum())
-    top = float(np.linalg.norm(x, axis=1).max())
-    rounding = (n + d + 3) * float(np.finfo(np.float64).eps) * top
+    rounding = (n + d + 3) * float(np.finfo(np.float64).eps) * float(np.linalg.norm(x, axis=1).max())
     margin = -float((x @ v).max()) / length - rounding if length else -np.inf
     bound = float(np.linalg.norm(weights @ x)) / total + rounding if total else np.inf
     if margin > 0:
         return replace(found, exists=True, direction=v / length, margin=margin * found.mean_norm)
-    if bound < min(epsilon, found.bound / (found.mean_norm or 1.0)):
+    if bound < min(epsilon, found.bound / unit):
         support = np.flatnonzero(weights)
-        return replace(
-            found, exists=False, bound=bound * found.mean_norm, support=support, weights=weights[support] / total
-        )
+        found = replace(found, support=support, weights=weights[support] / total)
+        return replace(found, exists=False, bound=bound * found.mean_norm)
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Both:
-    points: Array
-    found: Separation
-
-    @property
-    def exists(self) -> bool | None:
-        return self.found.exists
-
-
-def _again(searched: Array, rest: Array, heights: Array, epsilon: float) -> _Both:
-    """The same question with the held-out states that violate the direction: there may be no direction left."""
+def _again(searched: Array, rest: Array, heights: Array, epsilon: float) -> tuple[int, Separation]:
+    """With the held-out states that violate the direction, which may leave none."""
     worst = np.argsort(-heights)[: max(_PER_DIMENSION * searched.shape[1], 100)]
     both = np.concatenate([searched, rest[np.sort(worst[heights[worst] >= 0])]])
-    return _Both(both, separate(both, epsilon=epsilon))
-
-
-def _check_finite(points: Array) -> None:
-    step = max(1, 2**22 // max(1, points.shape[1]))
-    parts = (points[at : at + step].astype(np.float64) for at in range(0, len(points), step))
-    if not all((np.abs(part) < _LARGEST).all() for part in parts):
-        raise InputError(f"expected finite states below {_LARGEST:g}, got NaN, inf or larger ones: leave them out")
+    return len(both), separate(both, epsilon=epsilon)
 
 
 def _heights(points: Array, direction: Array) -> Array:
-    step = max(1, 2**22 // points.shape[1])
-    return np.concatenate([points[at : at + step].astype(np.float64) @ direction for at in range(0, len(points), step)])
+    return np.concatenate([block @ direction for block in blocks(points)])
 
 
 def _cloud(name: str, n: int, found: Separation, remark: str = "") -> AvoidedCloud:
-    share = found.mean_norm or 1.0
-    margin = found.margin / share if np.isfinite(found.margin) else None
-    return AvoidedCloud(name, n, found.exists, margin, found.bound / share, found.is_inside, remark)
+    unit = found.mean_norm or 1.0
+    margin = found.margin / unit if np.isfinite(found.margin) else None
+    return AvoidedCloud(name, n, found.exists, margin, found.bound / unit, found.is_inside, remark)
 
 
 def _nulls(points: Array, epsilon: float, seed: int, progress: Progress | None) -> tuple[AvoidedCloud, ...]:
-    """The same question of clouds that differ in one thing."""
+    """Clouds that differ in one thing."""
     norms = np.linalg.norm(points.astype(np.float64), axis=1)
-    random = np.random.default_rng([seed, 1])
-    signs = random.choice(np.array([-1, 1], points.dtype), len(points))
+    signs = np.random.default_rng([seed, 1]).choice(np.array([-1, 1], points.dtype), len(points))
     lengths = np.where(norms > 0, norms, 1).astype(points.dtype)
+    usual = norms <= OUTLIER * np.median(norms)
+    left_out = f"{counted(int((~usual).sum()), 'state')} longer than {OUTLIER:g} medians left out"
     makes: list[tuple[str, Callable[[], Array], str]] = [
         ("unit length", lambda: points / lengths[:, None], ""),
         ("random signs", lambda: points * signs[:, None], ""),
-    ]
-    usual = norms <= OUTLIER * np.median(norms)
-    if not usual.all():
-        left_out = f"{counted(int((~usual).sum()), 'state')} longer than {OUTLIER:g} medians left out"
-        makes.append(("without outliers", lambda: points[usual], left_out))
+        ("without outliers", lambda: points[usual], left_out),
+    ][: 2 if usual.all() else 3]
     found = []
     for i, (name, make, remark) in enumerate(makes):
-        if progress is not None:
+        if progress:
             progress(f"states: {name}", i, len(makes))
         cloud = make()
         found.append(_cloud(name, len(cloud), _decided(cloud, epsilon), remark))
@@ -288,49 +249,37 @@ def _nulls(points: Array, epsilon: float, seed: int, progress: Progress | None) 
 
 
 def _norm_direction(norm: tuple[Array, Array], states: Array, mean_norm: float) -> NormDirection | None:
-    """The closed form, checked against the states; None where the norm gives no direction."""
+    """The closed form, checked on the states."""
     gain, bias = norm
     if gain.shape != states.shape[1:]:
         raise InputError(f"expected a norm of {states.shape[1]} gains, got {gain.shape}: pass the last norm's")
     direction, margin = layer_norm_direction(gain, bias)
     if not margin:
         return None
-    heights = _heights(states, direction)
-    off = float(np.abs(heights + margin).max()) / (mean_norm or 1.0)
-    least = float(np.abs(gain).min())
-    violations = int((heights >= 0).sum())
-    return NormDirection(margin, margin / (mean_norm or 1.0), least, len(states), violations, off)
+    heights, scale = _heights(states, direction), mean_norm or 1.0
+    least, off = float(np.abs(gain).min()), float(np.abs(heights + margin).max()) / scale
+    return NormDirection(margin, margin / scale, least, len(states), int((heights >= 0).sum()), off)
 
 
 def _of_norm_alone(norm: tuple[Array, Array], epsilon: float) -> NegativeDirection:
-    """What gain and bias say without any state. The mean norm is that of states whose entries before the gain have
-    square 1."""
-    gain, bias = norm
-    direction, margin = layer_norm_direction(gain, bias)
-    size = float(np.sqrt(np.square(gain).sum() + np.square(bias).sum()))
-    exists, share = True if margin else None, margin / (size or 1.0)
-    own = NormDirection(margin, share, float(np.abs(gain).min())) if margin else None
-    told = "From gain and bias alone: <1 / gain, h> is sum(bias / gain) for every output h of a LayerNorm."
-    kept, at_least = (_kept(direction), share) if margin else ((), None)
-    result = NegativeDirection(
-        "", exists, epsilon, 0, len(gain), size, margin=at_least, norm=own, direction=kept, definition=told
-    )
+    """Without states; the mean norm is that of entries of square 1 before the gain."""
+    (direction, margin), gain = layer_norm_direction(*norm), norm[0]
+    size = float(np.sqrt(np.square(norm).sum(1).sum()))
+    definition = "From gain and bias alone: <1 / gain, h> is sum(bias / gain) for every output h of a LayerNorm."
+    result = NegativeDirection("", None, epsilon, 0, len(gain), size, definition=definition)
+    if margin:
+        share = margin / (size or 1.0)
+        own = NormDirection(margin, share, float(np.abs(gain).min()))
+        result = replace(result, exists=True, margin=share, norm=own, direction=_kept(direction))
     return replace(result, verdict=_verdict(result))
 
 
 def _mean_state(states: Array, direction: Array) -> tuple[float | None, float | None]:
-    """The cosine of the direction and minus the mean state, and the share of states with <mean, h> <= 0."""
+    """Its cosine with minus the direction, and the share of states with <mean, h> <= 0."""
     mean = states.mean(0, dtype=np.float64)
     if not (size := float(np.linalg.norm(mean))):
         return None, None
     return -float(mean @ direction) / size, float((_heights(states, mean) <= 0).mean())
-
-
-def _effective_rank(points: Array) -> float | None:
-    try:
-        return measure.effective_rank(Moments.of(points, unit_first=False)).value
-    except UndefinedMeasure:
-        return None
 
 
 def _kept(direction: Array) -> tuple[float, ...]:
@@ -338,41 +287,32 @@ def _kept(direction: Array) -> tuple[float, ...]:
 
 
 def _verdict(found: NegativeDirection) -> str:
-    by_norm = found.norm is not None and not found.norm.violations
-    own = ""
+    states, held, own = counted(found.n, "state"), counted(found.held_out, "held-out state"), ""
     if found.norm and found.n:
         own = f" The norm's own direction has a margin of {number(found.norm.share)} of the mean norm."
     if found.exists:
-        thin = ", which is thin" if (found.margin or 0) < THIN else ""
+        by, thin = number(found.margin or 0), ", which is thin" if (found.margin or 0) < THIN else ""
         if not found.n:
-            by = f"by {number(found.margin or 0)} of the mean norm{thin}"
-            return f"Every output of this norm avoids one direction, whatever the text, {by}."
-        held = "; no states were held out"
-        if found.held_out:
-            held = f", and so do all of {counted(found.held_out, 'held-out state')}"
-        by = f"by {number(found.margin or 0)} of their mean norm{thin}{held}"
-        text = f"All of {counted(found.n, 'state')} avoid one direction, {by}."
-        if found.chance > LIKELY and not by_norm:
+            return f"Every output of this norm avoids one direction, whatever the text, by {by} of the mean norm{thin}."
+        others = f", and so do all of {held}" if found.held_out else "; no states were held out"
+        text = f"All of {states} avoid one direction, by {by} of their mean norm{thin}{others}."
+        if found.chance > LIKELY and (not found.norm or found.norm.violations):
             chance = number(found.chance, limits=(0, 1))
             text += f" As many random points do so with a probability of {chance}: it says little of the model."
         return text + own
     if found.exists is False:
         proof = "beyond all rounding" if found.exact else f"to {number(found.epsilon)} of their mean norm"
-        text = f"No direction is avoided by all states ({proof})."
+        why = f" ({proof})"
         if found.violations:
             failed = f"that of {count(found.n)} of them fails on {counted(found.violations, 'held-out state')}"
-            text = f"No direction is avoided by all states: {failed}, and with these none is left."
-        return text
+            why = f": {failed}, and with these none is left"
+        return f"No direction is avoided by all states{why}."
     if found.violations:
         share = percent(found.violations / found.held_out, precise=True)
-        held = counted(found.held_out, "held-out state")
-        return f"Undecided: {counted(found.n, 'state')} avoid one direction, but {share} of {held} do not.{own}"
+        return f"Undecided: {states} avoid one direction, but {share} of {held} do not.{own}"
     if not found.n:
-        return (
-            "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: whether states avoid one "
-            "is a question to a text."
-        )
+        return "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: only a text decides."
     if found.margin is not None and not found.held_out:
-        return f"Undecided: {counted(found.n, 'state')} avoid one direction, but too few to hold some out."
-    most = f"up to {number(found.bound or 0)} of the mean norm"
-    return f"Undecided: no direction was found, and one with a margin of {most} may exist.{own}"
+        return f"Undecided: {states} avoid one direction, but too few to hold some out."
+    most = f"up to {number(found.bound or 0)} of the mean norm may exist"
+    return f"Undecided: no direction was found, and one with a margin of {most}.{own}"

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from uncone.records.blocks import Block, Cell, Folded, Table, Text
+from uncone.records.blocks import Block, Cell, Folded, Text
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.text import count, number, optional, percent
 
 
 @part
 class AvoidedCloud:
-    """Whether a direction v has <v, h> < 0 for all `n` points h of a cloud; None where neither is proven."""
+    """Whether a direction v has <v, h> < 0 for all `n` points h; None where neither is proven."""
 
     name: str  # which states
     n: int  # states
@@ -23,7 +23,7 @@ class AvoidedCloud:
 
 @part
 class NormDirection:
-    """The direction that every output of the final LayerNorm avoids, by its gain and bias alone, for any text."""
+    """The direction that every output of the final LayerNorm avoids, by its gain and bias."""
 
     margin: float  # of every state, in closed form
     share: float  # of the mean norm
@@ -37,43 +37,41 @@ class NormDirection:
 class NegativeDirection:
     """Is there a direction v that all states avoid, <v, h> < 0 (Gao et al. 2019, theorems 1 and 2)?
 
-    `exists` is True where it was proven for `n` states, or by the norm for all, and no held-out state violates it;
-    False where no direction has a margin of `epsilon` times the mean norm; None where that is undecided, or where the
-    direction of the searched states fails on held-out ones. Margins are shares of `mean_norm`.
+    `exists` is True where that was proven for `n` states, or by the norm for all, and no held-out state violates it;
+    False where no direction has a margin of `epsilon`; None otherwise. Margins are shares of `mean_norm`.
     """
 
     verdict: str  # one sentence
-    exists: bool | None  # whether all states avoid a direction; `null` where undecided
+    exists: bool | None  # `null` where undecided
     epsilon: float  # the margin that counts, of the mean norm
-    n: int  # states that were searched
+    n: int  # searched states
     dimensions: int  # columns
     mean_norm: float  # mean norm of the states
     margin: float | None = None  # proven, of the mean norm
     bound: float | None = None  # no direction has more, of the mean norm
     exact: bool = False  # false is proven with no margin at all
-    held_out: int = 0  # states that were held out
+    held_out: int = 0  # held-out states
     violations: int = 0  # of those, on the wrong side
     held_out_margin: float | None = None  # margin on held-out states
     effective_rank: float | None = None  # of the states
     chance: float = 1.0  # Cover's probability that random points have one
     cosine_to_mean: float | None = None  # of the direction and minus the mean state
-    mean_violations: float | None = None  # share of states that minus the mean state is no such direction for
+    mean_violations: float | None = None  # share of states that minus the mean state does not lead away from
     clouds: tuple[AvoidedCloud, ...] = ()  # the same question on other clouds
     norm: NormDirection | None = None  # of the last LayerNorm, in closed form
     direction: tuple[float, ...] = ()  # (D,), of unit length, where D is modest
-    definition: str = ""  # what was asked, in words
+    definition: str = ""  # the question in words
 
     @property
     def points_per_dimension(self) -> float:
         return self.n / self.dimensions
 
     def blocks(self) -> tuple[Block, ...]:
-        columns = ("states", "number", "a direction", "margin", "at most")
         return section(
             "A direction that all states avoid",
             Text(self.verdict, "lead"),
-            Table(columns, tuple(map(_row, self.clouds)), columns[1:]),
-            Folded("What the answer rests on", shown(Table(("number", "value"), tuple(self._numbers()), ("value",)))),
+            numbers(("states", "number", "a direction", "margin", "at most"), map(_row, self.clouds)),
+            Folded("What the answer rests on", shown(numbers(("number", "value"), self._numbers()))),
             Text(self.definition, "quiet"),
         )
 
@@ -90,9 +88,9 @@ class NegativeDirection:
         if self.cosine_to_mean is not None:
             yield "cosine to minus the mean state", number(self.cosine_to_mean, limits=(-1, 1))
         if self.mean_violations is not None:
-            share = percent(self.mean_violations, precise=True)
-            yield "states that minus the mean state does not lead away from", share
-        if (norm := self.norm) is not None:
+            away = "states that minus the mean state does not lead away from"
+            yield away, percent(self.mean_violations, precise=True)
+        if norm := self.norm:
             yield "margin of the norm's own direction", f"{number(norm.share)} of the mean norm"
             if norm.states:
                 yield "states that violate the norm's own", f"{count(norm.violations)} of {count(norm.states)}"

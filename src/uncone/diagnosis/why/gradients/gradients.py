@@ -1,5 +1,4 @@
-"""Where the push comes from: the gradient of a head's rows on a text, by the frequency of the rows and of the
-targets."""
+"""Where the push comes from: the gradient of a head's rows on a text, by the frequency of rows and targets."""
 
 import math
 from dataclasses import dataclass
@@ -24,12 +23,13 @@ Tensor = torch.Tensor
 NEVER = "never"  # the name of the rows whose token has no count
 MICRO_BATCHES = 8
 EPS = 1e-8  # of Adam, added to the root of the second moment
-ZERO = 1e-5  # a sum over rows below this share of the norms of all parts is rounding: float32 products leave about 1e-7
-ONE_DIRECTION = 0.5  # gradients with this mean cosine or more between rows go in one direction
+ZERO = 1e-5  # of the norms of all parts: a smaller sum over rows is rounding, of which float32 leaves about 1e-7
+ONE_DIRECTION = 0.5  # a mean cosine between rows from which gradients go in one direction
 _REACH, _DECADES = 1.96, 12
 _PARTS = ("norm", "pull", "frequent", "rare")
-_SUMS = (*_PARTS, "square along", "square", "cosine", "SGD", "Adam", "coupled Adam", "gradients", "pushes")
-"""Over the rows of a bin: norms; products with the mean state's direction; steps along it; rows that are not 0."""
+_OPTIMISERS = ("SGD", "Adam", "coupled Adam")
+_SUMS = (*_PARTS, "square along", "square", "cosine", *_OPTIMISERS, "gradients", "pushes")
+"""Over the rows of a bin: norms; products with the mean state's direction; steps along it; nonzero rows."""
 
 
 def gradient_ledger(
@@ -43,21 +43,21 @@ def gradient_ledger(
     """Which targets push which rows of a head on a text, how far, and where to.
 
     The gradient of the mean cross-entropy by each output row is split into the pull of its own targets (a) and the
-    pushes of frequent (b) and of rare ones (c), as Yu et al. (2022) split that of a rare row; the equations are at
-    `explain.gradient_parts.gradient_parts`. Frequent, medium and rare are the first 30%, the next 50% and the last
-    20% of the ids with a count, ranked by it (Yu et al.); an id without a count is a group of its own, and rare as a
-    target. A target that is not rare counts as frequent.
+    pushes of frequent (b) and rare ones (c), as Yu et al. (2022) split that of a rare row; `gradient_parts` has the
+    equations. Frequent, medium and rare are the first 30%, the next 50% and the last 20% of the ids with a count,
+    ranked by it (Yu et al.); ids without a count are a group of their own, and rare as targets. Medium targets count as
+    frequent.
 
-    Of n rows with gradients g_v of unit directions u_v the mean cosine over pairs is (|sum u_v|^2 - n) / (n (n - 1)).
+    Of n rows with gradients of unit directions u_v the mean cosine over pairs is (|sum u_v|^2 - n) / (n (n - 1)).
     Without a cap the gradients of all rows sum to 0, as softmax - onehot does: SGD keeps the mean row. Adam divides
-    each row's m by its own root of v, so that its steps need not sum to 0; coupled Adam (Stollenwerk and Stollenwerk
-    2025) divides by the root of the mean of v over rows, and keeps it again. m and v are the means over micro-batches
-    of g and g^2 at the model as it is, to which bias-corrected moments tend as their betas tend to 1.
+    each row's m by its own root of v, so its steps need not sum to 0; coupled Adam (Stollenwerk and Stollenwerk 2025)
+    divides by the root of the mean of v over rows, and keeps it again. m and v are the means over micro-batches of g
+    and g^2 at the model as it is, to which bias-corrected moments tend as their betas tend to 1.
 
     Args:
         states: from `states_of`.
         counts: (V,) or a file, how often each id occurs where the model was trained; by default in this text.
-        counted_in: where counts that are given come from, as the record words it.
+        counted_in: where given counts come from, as the record words it.
         micro_batches: runs of targets that stand for the steps of an optimiser.
         progress: called with (step, done, in all).
 
@@ -65,28 +65,23 @@ def gradient_ledger(
         InputError: no targets, targets outside of the head, numbers that are not finite, or counts of another length.
         UndefinedMeasure: a gradient that is 0 at every row.
 
-    Reads badly when: the text has few rare targets (their numbers stand beside), or the counts are those of
-    the text alone and it is short; a text unlike the training text is pulled to, and not balanced.
+    Reads badly when: the text has few rare targets, or the counts are of this text alone and it is short; a text unlike
+    the training text pulls more than it balances.
     """
     check_targets(states, micro_batches)
     cut = _Cut.of(states, counts, counted_in)
-    members = torch.from_numpy(np.concatenate([cut.groups, cut.bins], axis=1)).to(states.head.device)
-    parts = gradient_parts(
-        states, cut.rare.to(states.head.device), members=members, micro_batches=micro_batches, progress=progress
-    )
-    sums = _Sums(parts, states, members)
+    parts = gradient_parts(states, cut.rare, members=cut.members, micro_batches=micro_batches, progress=progress)
+    sums = _Sums(parts, states, cut.members)
     rows = _rows_of(parts, states, cut, sums)
     if not rows[0].norm > 0:
         raise UndefinedMeasure("the gradient of every row is 0: the model is certain of every target")
-    k = cut.groups.shape[1]
-    direction, mean_row = sums.direction, states.head.double().mean(0)
-    lengths = states.states.double().norm(dim=1), states.head.double().norm(dim=1)
-    labels = states.labels.to(cut.rare.device)
+    k, head, hidden = cut.groups, states.head.double(), states.states.double()
+    mean_row, labels = head.mean(0), states.labels.to(cut.rare.device)
     return GradientLedger(
-        verdict=_verdict(rows[:k], states.cap is not None),
+        verdict=_verdict(rows[:k]),
         tokens=len(labels),
-        vocabulary=len(states.head),
-        dimensions=states.head.shape[1],
+        vocabulary=len(head),
+        dimensions=head.shape[1],
         micro_batches=min(micro_batches, len(labels)),
         definition=cut.definition,
         nats=float(parts.losses.mean()),
@@ -96,59 +91,58 @@ def gradient_ledger(
         drifts=sums.drifts(mean_row),
         zero_sum=sums.zero_sum(),
         is_zero_sum=states.cap is None and sums.zero_sum() <= ZERO,
-        mean_state_share=_share(sums.mean_state.norm(), lengths[0].mean()),
-        mean_row_share=_share(mean_row.norm(), lengths[1].mean()),
-        state_to_minus_row=_cosine(direction, -mean_row),
-        logit_of_mean_row=float((states.states.double() @ mean_row).abs().mean()) * abs(states.scale),
+        mean_state_share=_share(sums.mean_state.norm(), hidden.norm(dim=1).mean()),
+        mean_row_share=_share(mean_row.norm(), head.norm(dim=1).mean()),
+        state_to_minus_row=_cosine(sums.direction, -mean_row),
+        logit_of_mean_row=float((hidden @ mean_row).abs().mean()) * abs(states.scale),
         notes=cut.notes,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Cut:
-    """Rows by count: (V, K) memberships in groups, the first of all rows, and in decades; and the rare ids."""
+    """Rows in groups by count, the first of all rows, and in decades."""
 
-    groups: Array
-    group_names: list[str]
-    bins: Array
-    bin_names: list[str]
+    members: Tensor  # (V, K)
+    groups: int  # the others are decades
+    names: list[str]
     rare: Tensor
     definition: str
     notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, states: States, counts: Any, counted_in: str) -> "_Cut":
-        v, notes = len(states.head), tuple[str, ...]()
+        v, notes, source = len(states.head), tuple[str, ...](), counted_in
         if counts is None:
             known, source = np.bincount(states.labels.cpu().numpy(), minlength=v), "in this text"
         else:
             read = as_counts(counts, v)
-            known, notes, source = read.counts, read.notes, counted_in
+            known, notes = read.counts, read.notes
         seen = np.flatnonzero(known)
         of_group = np.full(v, 3)
         of_group[seen] = frequency_membership(len(seen), counts=known[seen]).groups
         of_decade = np.where(known > 0, 1 + np.log10(np.maximum(known, 1)).astype(int), 0)
         groups, names = _one_hot(of_group, [*NAMES[:3], NEVER])
-        bins, decades = _one_hot(
-            of_decade, ["0", *(f"{count(10**k)} to {count(10 ** (k + 1) - 1)}" for k in range(_DECADES))]
-        )
+        decades = (f"{count(10**k)} to {count(10 ** (k + 1) - 1)}" for k in range(_DECADES))
+        bins, named = _one_hot(of_decade, ["0", *decades])
         definition = (
             f"By count {source}, of the ids that have one: frequent the first {FREQUENT_SHARE:.0%}, rare the last "
             f"{RARE_SHARE:.0%} (Yu et al. 2022); {NEVER}: a count of 0."
         )
-        with_all, rare = np.concatenate([np.ones((v, 1), np.float32), groups], axis=1), torch.from_numpy(of_group >= 2)
-        return cls(with_all, ["all", *names], bins, decades, rare, definition, notes)
+        all_ = torch.from_numpy(np.concatenate([np.ones((v, 1), np.float32), groups, bins], axis=1))
+        members, rare = all_.to(states.head.device), torch.from_numpy(of_group >= 2)
+        return cls(members, 1 + len(names), ["all", *names, *named], rare, definition, notes)
 
 
 def _one_hot(place: Array, names: list[str]) -> tuple[Array, list[str]]:
-    """(V, K) float32 of the places that occur, and their names."""
+    """(V, K) of the places that occur, and their names."""
     place = np.minimum(place, len(names) - 1)
     kept = np.unique(place)
     return (place[:, None] == kept).astype(np.float32), [names[i] for i in kept]
 
 
 class _Sums:
-    """Sums over the rows of each bin in float64, from one pass over the parts."""
+    """Over the rows of each bin in float64, from one pass over the parts."""
 
     def __init__(self, parts: GradientParts, states: States, members: Tensor) -> None:
         d, k = states.head.shape[1], members.shape[1]
@@ -161,8 +155,8 @@ class _Sums:
         self.units = zeros(2, k, d)  # of unit gradients, and of unit pushes
         self.steps, self.step_norms = zeros(3, d), zeros(3)
         self._size, self._eps = 0.0, EPS / parts.unit
-        self._raised = 2.0 ** max(0, math.frexp(self._eps)[1])  # steps that epsilon makes small are taken so many times
-        adam = dict.fromkeys(("Adam", "coupled Adam"), 1 / self._raised)
+        self._raised = 2.0 ** max(0, math.frexp(self._eps)[1])  # what steps that epsilon makes small are multiplied by
+        adam = dict.fromkeys(_OPTIMISERS[1:], 1 / self._raised)
         self._units = dict.fromkeys((*_PARTS, "SGD"), parts.unit) | adam
         shared = self._raised / (parts.squares.mean(0, dtype=torch.float64).sqrt() + self._eps)
         for rows, block in row_blocks(parts):
@@ -170,9 +164,8 @@ class _Sums:
         self.steps[2] = self.steps[0] * shared
 
     def read(self, bin_: int) -> dict[str, float]:
-        """The sums of one bin by name."""
-        read = dict(zip(_SUMS, self.sums[bin_].tolist(), strict=True))
-        return {name: value * self._units.get(name, 1.0) for name, value in read.items()}
+        read = zip(_SUMS, self.sums[bin_].tolist(), strict=True)
+        return {name: value * self._units.get(name, 1.0) for name, value in read}
 
     def _add(self, of: Tensor, block: tuple[Tensor, ...], shared: Tensor) -> None:
         pull, frequent, rare, second = block
@@ -195,42 +188,33 @@ class _Sums:
         return _share(self.steps[0].norm(), self._size)
 
     def pair_cosine(self, which: int, bin_: int) -> float | None:
-        n = self.read(bin_)[("gradients", "pushes")[which]]
-        if n < 2:
-            return None
-        value = (float(self.units[which, bin_] @ self.units[which, bin_]) - n) / (n * (n - 1))
-        return min(1.0, value)
+        n, total = self.read(bin_)[("gradients", "pushes")[which]], self.units[which, bin_]
+        return None if n < 2 else min(1.0, (float(total @ total) - n) / (n * (n - 1)))
 
     def drifts(self, mean_row: Tensor) -> tuple[MeanDrift, ...]:
         found = list[MeanDrift]()
-        for i, name in enumerate(("SGD", "Adam", "coupled Adam")):
-            share = _share(self.steps[i].norm(), self.step_norms[i])
+        for name, step, norm in zip(_OPTIMISERS, self.steps, self.step_norms, strict=True):
             is_zero = self.zero_sum() <= ZERO and name != "Adam"
-            to_state, to_row = (None if is_zero else _cosine(self.steps[i], to) for to in (self.direction, mean_row))
-            found.append(MeanDrift(name, share, to_state, to_row))
+            cosines = (None if is_zero else _cosine(step, to) for to in (self.direction, mean_row))
+            found.append(MeanDrift(name, _share(step.norm(), norm), *cosines))
         return tuple(found)
 
 
 def _rows_of(parts: GradientParts, states: States, cut: _Cut, sums: _Sums) -> list[RowGradients]:
-    """The readings of each group and decade."""
-    labels, n = states.labels, len(states.labels)
-    members = np.concatenate([cut.groups, cut.bins], axis=1)
-    of_target = torch.from_numpy(members).to(labels.device)[labels].double()
-    is_rare = cut.rare.to(labels.device)[labels].double()
-    own = parts.own[:, None]
+    labels, n, own = states.labels, len(states.labels), parts.own[:, None]
+    of_target = cut.members.to(labels.device)[labels].double()
+    is_rare = cut.rare.to(labels.device)[labels, None].double()
     pushed = parts.masses - of_target * own  # a state's mass in the bin, but for its own target's
-    budgets = torch.stack(
-        [(of_target * (1 - own)).sum(0), (pushed * (1 - is_rare[:, None])).sum(0), (pushed * is_rare[:, None]).sum(0)]
-    ).clamp(min=0)
+    budgets = [(one * share).sum(0) for one, share in ((of_target, 1 - own), (pushed, 1 - is_rare), (pushed, is_rare))]
     net = (of_target - parts.masses).sum(0)
     reach = _REACH * (parts.masses * (1 - parts.masses)).clamp(min=0).sum(0).sqrt()
     found = list[RowGradients]()
-    for i, name in enumerate([*cut.group_names, *cut.bin_names]):
+    for i, name in enumerate(cut.names):
         value, width, read = float(net[i]) / n, float(reach[i]) / n, sums.read(i)
-        pulled, by_frequent, by_rare = (budgets[:, i] / n).tolist()
         rows, square, counted = float(sums.rows[i]), read["square"], read["gradients"]
-        norms, steps = ([read[one] / rows for one in some] for some in (_PARTS, ("SGD", "Adam", "coupled Adam")))
-        balance = (pulled, by_frequent, by_rare, Estimate(value, (value - width, value + width)))
+        norms, steps = ([read[one] / rows for one in some] for some in (_PARTS, _OPTIMISERS))
+        budget = (max(0.0, float(one[i])) / n for one in budgets)
+        balance = (*budget, Estimate(value, (value - width, value + width)))
         along = read["square along"] / square if square > 0 else None
         toward = read["cosine"] / counted if counted else None
         cosines = (sums.pair_cosine(0, i), sums.pair_cosine(1, i), along, toward)
@@ -239,10 +223,9 @@ def _rows_of(parts: GradientParts, states: States, cut: _Cut, sums: _Sums) -> li
     return found
 
 
-def _verdict(groups: list[RowGradients], capped: bool) -> str:
-    """What the largest part of the gradient of rare rows is, whether it is balanced, and whether it has one
-    direction."""
-    named = {group.name: group for group in groups}
+def _verdict(groups: list[RowGradients]) -> str:
+    """The largest part for rare rows, whether it is balanced, and whether it has one direction."""
+    named = {one.name: one for one in groups}
     rows = named.get("rare") or named.get(NEVER) or groups[0]
     whose = {"rare": "rare tokens", NEVER: "tokens without a count"}.get(rows.name, "all tokens")
     parts = {
@@ -251,17 +234,17 @@ def _verdict(groups: list[RowGradients], capped: bool) -> str:
         "the push of rare targets (part c)": rows.rare_norm,
     }
     largest = max(parts, key=lambda name: parts[name])
-    smaller = {name: norm for name, norm in parts.items() if name != largest and norm > 0}
-    others = [f"{number(parts[largest] / norm, digits=2)} times {name}" for name, norm in smaller.items()]
+    most = parts.pop(largest)
+    others = [f"{number(most / norm, digits=2)} times {name}" for name, norm in parts.items() if norm > 0]
     beside = f", {' and '.join(others)} by mean norm" if others else ""
-    told = f"Of the gradient of the {count(rows.rows)} rows of {whose} {largest} is the largest part{beside}. "
-    return f"{told}{_balance(rows, capped)} {_direction(rows)}"
+    part = f"Of the gradient of the {count(rows.rows)} rows of {whose} {largest} is the largest part{beside}."
+    return f"{part} {_balance(rows)} {_direction(rows)}"
 
 
-def _balance(rows: RowGradients, capped: bool) -> str:
-    low, high = rows.net.interval or (0.0, 0.0)
+def _balance(rows: RowGradients) -> str:
     if not rows.pulled > 0:
         return "This text only pushes them, as none of its targets is one of them."
+    low, high = rows.net.interval or (0.0, 0.0)
     times = number(rows.pushed / rows.pulled, digits=2)
     if low > 0:
         return f"This text pulls them more than it pushes: push is {times} of pull."

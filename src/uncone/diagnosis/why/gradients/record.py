@@ -1,24 +1,23 @@
-"""The part of a diagnosis on the gradient of a head's rows: what pulls them, what pushes them, and where to."""
+"""The part of a diagnosis on the gradient of a head's rows: what pulls and pushes them, and where to."""
 
 from collections.abc import Sequence
 from functools import partial
 
 from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Folded, Table, Text
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.text import count, number, optional, percent
 from uncone.records.tokens import Estimate
 
 _COSINES = (-1.0, 1.0)
+_DRIFT = ("mean drift under", "of a step's norm", "cosine with minus mean state", "cosine with mean row")
 
 
 @part
 class RowGradients:
-    """The gradients of the rows of one bin of ids, in nats by embedding unit.
-
-    The interval of `net` is the 95% interval around 0 for text which the model drew itself, put around the value. A
-    step against a gradient `toward` the mean state moves the row away.
-    """
+    """Of the rows of one bin, in nats by embedding unit. The interval of `net` is the 95% interval around 0 for text
+    which the model drew itself, put around the value. A step against a gradient `toward` the mean state moves the row
+    away."""
 
     name: str  # of the group, or the counts of the bin
     rows: int  # rows in it
@@ -30,10 +29,10 @@ class RowGradients:
     pulled: float  # sum of 1 - p at own targets, a target
     pushed_by_frequent: float  # sum of p at other frequent targets, a target
     pushed_by_rare: float  # sum of p at other rare targets, a target
-    net: Estimate  # pulled less pushed; its interval is as wide as chance in targets that the model draws
-    cosine: float | None  # mean over pairs of rows, of gradients; null below two rows
+    net: Estimate  # pulled less pushed; the interval is chance in targets that the model draws
+    cosine: float | None  # of gradients, mean over pairs of rows; null below two
     push_cosine: float | None  # the same of pushes alone
-    along: float | None  # share of the squared norm in the direction of the mean state
+    along: float | None  # share of the squared norm along the mean state
     toward: float | None  # mean cosine of a row's gradient with the mean state
     sgd: float  # mean step along the mean state, at a learning rate of 1
     adam: float  # the same under Adam
@@ -41,47 +40,45 @@ class RowGradients:
 
     @property
     def pushed(self) -> float:
-        """Probability a target that the rows get from targets of other rows."""
         return self.pushed_by_frequent + self.pushed_by_rare
 
 
 @part
 class MeanDrift:
-    """The mean step of all rows: its norm over the mean norm of a step, and its cosines where it is not 0."""
+    """The mean step of all rows; its cosines where it is not 0."""
 
     optimiser: str  # its name
     share: float  # norm of the mean step over the mean norm of a step
-    to_mean_state: float | None  # cosine of the mean step and the mean state; null where the mean step is rounding
+    to_mean_state: float | None  # cosine of the mean step and state; null where the mean step is rounding
     to_mean_row: float | None  # cosine of the mean step and the mean row
 
 
 @part
 class GradientLedger:
-    """The gradient of the mean cross-entropy by the output rows, split by whose targets it comes from."""
+    """Split by whose targets the gradient of an output row comes from."""
 
-    # which part is largest on rare rows, whether they are in balance, and whether pushes have one direction
+    # the largest part on rare rows, their balance, and whether pushes have one direction
     verdict: str
     tokens: int  # targets that were read
     vocabulary: int  # rows of the head
     dimensions: int  # its columns
-    micro_batches: int  # runs of targets that stand for an optimiser's steps
+    micro_batches: int  # runs of targets, for an optimiser's steps
     definition: str  # how rows were cut by count
     nats: float  # mean cross-entropy
     rare_targets: int  # targets that are rare
-    # `all`, then `frequent`, `medium`, `rare` and `never`, as far as there are such rows
+    # `all`, then those of `frequent`, `medium`, `rare` and `never` with rows
     groups: tuple[RowGradients, ...]
     bins: tuple[RowGradients, ...]  # by powers of ten of the count
     drifts: tuple[MeanDrift, ...]  # under SGD, Adam and coupled Adam
-    zero_sum: float  # norm of the sum of all rows' gradients, over the sum of the norms of their parts
+    zero_sum: float  # norm of the sum of all gradients over the sum of the norms of their parts
     is_zero_sum: bool  # that this is rounding; false where logits are capped
     mean_state_share: float  # norm of the mean state over the mean norm of states
     mean_row_share: float  # norm of the mean row over the mean norm of rows
     state_to_minus_row: float | None  # cosine of the mean state and minus the mean row; null where one is 0
-    logit_of_mean_row: float  # mean absolute product of a state and the mean row, scaled as logits are
-    notes: tuple[str, ...] = ()  # what is to be said about the counts
+    logit_of_mean_row: float  # mean absolute product with a state, scaled as logits are
+    notes: tuple[str, ...] = ()  # about the counts
 
     def group(self, name: str) -> RowGradients | None:
-        """The group of this name, if there are such rows."""
         return next((group for group in self.groups if group.name == name), None)
 
     def blocks(self) -> tuple[Block, ...]:
@@ -94,7 +91,7 @@ class GradientLedger:
             Figure("Gradients by frequency", _charts(self.bins)),
             Text(self._means()),
             Text(self._identity()),
-            _drifts(self.drifts),
+            numbers(_DRIFT, map(_drift, self.drifts)),
             Folded("Directions and steps of each group", shown(_directions(self.groups))),
             Folded("By count", shown(_norms(self.bins), _budgets(self.bins), _directions(self.bins))),
             Text(self._reading(), "quiet"),
@@ -110,10 +107,10 @@ class GradientLedger:
         )
 
     def _identity(self) -> str:
-        told = f"The gradients of all rows sum to {number(self.zero_sum, digits=2)} of the norms of their parts"
+        rest = ", and not to 0, as the logits are capped: the cap's slope differs from row to row."
         if self.is_zero_sum:
-            return f"{told}: 0 but for rounding, so that SGD on the head never moves the mean row."
-        return f"{told}, and not to 0, as the logits are capped: the cap's slope differs from row to row."
+            rest = ": 0 but for rounding, so that SGD on the head never moves the mean row."
+        return f"The gradients of all rows sum to {number(self.zero_sum, digits=2)} of the norms of their parts{rest}"
 
     def _reading(self) -> str:
         return (
@@ -127,18 +124,14 @@ class GradientLedger:
 
 
 def _norms(groups: Sequence[RowGradients]) -> Table:
-    columns = ("rows of", "rows", "targets", "norm", "pull", "by frequent", "by rare")
-
-    def row(g: RowGradients) -> tuple[str, ...]:
-        norms = map(_small, (g.norm, g.pull_norm, g.frequent_norm, g.rare_norm))
-        return g.name, count(g.rows), count(g.targets), *norms
-
-    return Table(columns, tuple(map(row, groups)), columns[1:])
+    rows = (
+        (g.name, count(g.rows), count(g.targets), *map(_small, (g.norm, g.pull_norm, g.frequent_norm, g.rare_norm)))
+        for g in groups
+    )
+    return numbers(("rows of", "rows", "targets", "norm", "pull", "by frequent", "by rare"), rows)
 
 
 def _budgets(groups: Sequence[RowGradients]) -> Table:
-    columns = ("rows of", "pulled, %", "pushed, %", "of it by rare", "net, %")
-
     def row(g: RowGradients) -> tuple[str | Cell, ...]:
         by_rare = percent(g.pushed_by_rare / g.pushed, precise=True) if g.pushed else "-"
         low, high = g.net.interval or (None, None)
@@ -146,28 +139,23 @@ def _budgets(groups: Sequence[RowGradients]) -> Table:
         net = "-" if g.net.value is None else Cell(number(100 * g.net.value), reach)
         return g.name, number(100 * g.pulled), number(100 * g.pushed), by_rare, net
 
-    return Table(columns, tuple(map(row, groups)), columns[1:])
+    columns = ("rows of", "pulled, %", "pushed, %", "of it by rare", "net, %")
+    return numbers(columns, map(row, groups))
 
 
 def _directions(groups: Sequence[RowGradients]) -> Table:
-    columns = ("rows of", "cosine", "of pushes", "along mean state", "cosine with it", "SGD", "Adam", "coupled Adam")
-
     def row(g: RowGradients) -> tuple[str, ...]:
-        cosine, of_pushes, toward = (optional(value, _COSINES) for value in (g.cosine, g.push_cosine, g.toward))
+        *cosines, toward = (optional(value, _COSINES) for value in (g.cosine, g.push_cosine, g.toward))
         along = optional(g.along, shown=partial(percent, precise=True))
-        return g.name, cosine, of_pushes, along, toward, *map(_small, (g.sgd, g.adam, g.coupled_adam))
+        return g.name, *cosines, along, toward, *map(_small, (g.sgd, g.adam, g.coupled_adam))
 
-    return Table(columns, tuple(map(row, groups)), columns[1:])
+    columns = ("rows of", "cosine", "of pushes", "along mean state", "cosine with it", "SGD", "Adam", "coupled Adam")
+    return numbers(columns, map(row, groups))
 
 
-def _drifts(drifts: Sequence[MeanDrift]) -> Table:
-    columns = ("mean drift under", "of a step's norm", "cosine with minus mean state", "cosine with mean row")
-
-    def row(drift: MeanDrift) -> tuple[str, ...]:
-        away = None if drift.to_mean_state is None else -drift.to_mean_state
-        return drift.optimiser, _small(drift.share), optional(away, _COSINES), optional(drift.to_mean_row, _COSINES)
-
-    return Table(columns, tuple(map(row, drifts)), columns[1:])
+def _drift(of: MeanDrift) -> tuple[str, ...]:
+    away = None if of.to_mean_state is None else -of.to_mean_state
+    return of.optimiser, _small(of.share), optional(away, _COSINES), optional(of.to_mean_row, _COSINES)
 
 
 def _small(value: float) -> str:
@@ -175,28 +163,27 @@ def _small(value: float) -> str:
 
 
 def _charts(bins: Sequence[RowGradients]) -> tuple[Chart, ...]:
-    kept = [group for group in bins if group.targets > 0]
+    kept = [one for one in bins if one.targets > 0]
     if len(kept) < 2:
         return ()
-    x, targets = tuple(group.targets / group.rows for group in kept), "targets a row in this text"
+    x, targets = tuple(one.targets / one.rows for one in kept), "targets a row in this text"
 
-    def curve(name: str, style: str, field: str, *, is_norm: bool) -> Curve:
-        values = (getattr(group, field) for group in kept)
+    def curve(name: str, style: str, field: str) -> Curve:
+        values = (getattr(one, field) for one in kept)
+        is_norm = field.endswith("norm")
         return Curve(name, x, tuple(None if is_norm and value <= 0 else value for value in values), style, dots=True)
 
     norms = (
-        curve("pull", "raw", "pull_norm", is_norm=True),
-        curve("push of frequent targets", "centred", "frequent_norm", is_norm=True),
-        curve("push of rare targets", "even", "rare_norm", is_norm=True),
+        curve("pull", "raw", "pull_norm"),
+        curve("push of frequent targets", "centred", "frequent_norm"),
+        curve("push of rare targets", "even", "rare_norm"),
     )
-    cosines = (
-        curve("gradients", "raw", "cosine", is_norm=False),
-        curve("pushes", "centred", "push_cosine", is_norm=False),
-    )
+    cosines = curve("gradients", "raw", "cosine"), curve("pushes", "centred", "push_cosine")
     parts = "Pull, push of frequent targets, push of rare targets."
     within = "Mean cosine between rows of a bin: of gradients and of pushes alone."
-    titles = (("gradient norms", "Parts of the gradient"), ("gradient cosines", "Directions of the gradient"))
+    first = ("gradient norms", "Parts of the gradient", targets, "mean norm", norms)
+    second = ("gradient cosines", "Directions of the gradient", targets, "mean cosine", cosines)
     return (
-        Chart(*titles[0], targets, "mean norm", norms, log_x=True, log_y=True, caption=parts, spark="pull"),
-        Chart(*titles[1], targets, "mean cosine", cosines, log_x=True, caption=within, spark="gradients"),
+        Chart(*first, log_x=True, log_y=True, caption=parts, spark="pull"),
+        Chart(*second, log_x=True, caption=within, spark="gradients"),
     )

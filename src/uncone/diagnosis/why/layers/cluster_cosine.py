@@ -1,5 +1,4 @@
-"""Is a cloud of states isotropic within its clusters? The cosines that are left once each cluster is centred (Cai et
-al. 2021)."""
+"""Is a cloud of states isotropic within its clusters? Cosines once each cluster is centred (Cai et al. 2021)."""
 
 import warnings
 from collections.abc import Sequence
@@ -11,18 +10,17 @@ from uncone.moments import Moments, inverse, row_norms
 from uncone.rows import Array
 
 MOST_CLUSTERS = 15
-LEAST_SILHOUETTE = 0.1
-"""Below, one cluster (Cai et al. 2021, section 4.1)."""
+LEAST_SILHOUETTE = 0.1  # below, one cluster (Cai et al. 2021, section 4.1)
 _FEWEST = 2 * MOST_CLUSTERS
 _COMPONENTS = 64
-"""First principal components of the states that k-means reads: on SmolLM2 its sum of squares stays within 1% of that
-with all columns (experiments/real_models/clusters.md)."""
+"""Principal components that k-means reads: on SmolLM2 its sum of squares stays within 1% of that with all columns
+(experiments/real_models/clusters.md)."""
 _TRIES = 5  # draws of k-means++ for each centre, of which the best is taken
 
 
 @dataclass(frozen=True)
 class ClusterCosine:
-    """Mean cosines within clusters whose mean was subtracted; None where no two such states are in one cluster."""
+    """None where no two such states share a cluster."""
 
     clusters: int
     silhouette: float  # the largest of 2 to 15 clusters
@@ -33,11 +31,11 @@ class ClusterCosine:
 def cluster_cosine(x: Array, ids: Array, m: Moments, *, seed: int = 0) -> tuple[ClusterCosine | None, str]:
     """The cluster-adjusted similarities of states (n, D) of tokens `ids` (n,), or None and why there are none.
 
-    k-means with 2 to 15 clusters; their number has the largest mean silhouette, or is 1 where that is below 0.1. It
-    begins by a seeded k-means++, once, and reads the first 64 principal components of all states, whose moments are
-    `m`; silhouettes and cosines are of all columns. (The paper's program also centres similarities between clusters by an argument in the wrong place, which
-    has no effect: here each cluster's mean is subtracted, as its text says. And clusters weigh by their states: of two
-    states, centred, the cosine is -1, and a plain mean over clusters would be theirs.)
+    k-means has the number of clusters from 2 to 15 with the largest mean silhouette, or 1 where that is below 0.1. It
+    begins by one seeded k-means++ and reads 64 principal components of all states, whose moments are `m`; silhouettes
+    and cosines are of all columns. (The paper's program centres similarities between clusters by an argument in the
+    wrong place, without effect: here each cluster's mean is subtracted, as its text says. Clusters weigh by their
+    states, as two centred states have a cosine of -1.)
     """
     if len(x) < _FEWEST:
         return None, f"expected at least {_FEWEST} states for clusters, got {len(x)}"
@@ -56,14 +54,12 @@ def cluster_cosine(x: Array, ids: Array, m: Moments, *, seed: int = 0) -> tuple[
     scores = silhouettes(distances, found)
     best = max(scores, default=-1.0)
     labels = found[scores.index(best)] if best >= LEAST_SILHOUETTE else np.zeros(len(x), np.int64)
-    inter, intra = within_clusters(x, ids, labels)
-    return ClusterCosine(int(labels.max()) + 1, best, inter, intra), ""
+    return ClusterCosine(int(labels.max()) + 1, best, *within_clusters(x, ids, labels)), ""
 
 
 def silhouettes(distances: Array, labellings: Sequence[Array]) -> list[float]:
-    """Of each labelling of points with distances (n, n) the mean silhouette (Rousseeuw 1987): (b - a) / max(a, b), 0
-    for a cluster of one. a is the mean distance to the others of the own cluster, b the least one to another cluster.
-    """
+    """Of each labelling the mean of (b - a) / max(a, b) by distances (n, n), 0 for a cluster of one (Rousseeuw 1987): a
+    is the mean distance to the others of the own cluster, b the least mean distance to another."""
     of = [np.eye(int(labels.max()) + 1, dtype=distances.dtype)[labels] for labels in labellings]
     ends = np.cumsum([one.shape[1] for one in of])[:-1]
     sums = np.split(distances @ np.hstack(of), ends, axis=1) if of else []  # one product reads the distances once
@@ -71,13 +67,10 @@ def silhouettes(distances: Array, labellings: Sequence[Array]) -> list[float]:
 
 
 def _silhouette(sums: Array, labels: Array) -> float:
-    sizes = np.bincount(labels).astype(sums.dtype)
+    sizes, at = np.bincount(labels).astype(sums.dtype), np.arange(len(labels))
     own = sizes[labels]
-    at = np.arange(len(labels))
-    inside = sums[at, labels] / np.maximum(own - 1, 1)
-    means = sums / np.maximum(sizes, 1)
-    means[:, sizes == 0] = np.inf
-    means[at, labels] = np.inf
+    inside, means = sums[at, labels] / np.maximum(own - 1, 1), sums / np.maximum(sizes, 1)
+    means[:, sizes == 0] = means[at, labels] = np.inf
     nearest = means.min(1)
     scale = np.maximum(inside, nearest)
     scores = np.where((own > 1) & (scale > 0), (nearest - inside) / np.where(scale > 0, scale, 1), 0.0)
@@ -85,7 +78,7 @@ def _silhouette(sums: Array, labels: Array) -> float:
 
 
 def within_clusters(x: Array, ids: Array, labels: Array) -> tuple[float | None, float | None]:
-    """(inter, intra) of states (n, D) once the mean of each cluster was subtracted, by sums of unit rows."""
+    """(inter, intra) of states (n, D) less the mean of their cluster, by sums of unit rows."""
     inter, weights, intra = list[float](), list[int](), list[float]()
     for cluster in np.unique(labels):
         own = x[labels == cluster].astype(np.float64)
@@ -101,7 +94,7 @@ def within_clusters(x: Array, ids: Array, labels: Array) -> tuple[float | None, 
         often = counts > 1
         own_squares = np.bincount(token, np.square(units).sum(1))
         intra += ((squares - own_squares)[often] / (counts[often] * (counts[often] - 1))).tolist()
-    return (float(np.average(inter, weights=weights)) if inter else None, float(np.mean(intra)) if intra else None)
+    return float(np.average(inter, weights=weights)) if inter else None, float(np.mean(intra)) if intra else None
 
 
 def _distances(x: Array) -> Array:
@@ -120,14 +113,13 @@ def _components(x: Array, m: Moments) -> Array:
 
 
 def _plus_plus(distances: Array, random: np.random.Generator) -> list[int]:
-    """At most 15 different points of distances (n, n), each drawn by its squared distance to those before it (Arthur &
-    Vassilvitskii 2007); of a few draws the one that leaves the least. The first k begin k clusters."""
+    """At most 15 different points, each drawn by its squared distance to those before it (Arthur & Vassilvitskii 2007);
+    the best of a few draws. The first k begin k clusters."""
     chosen = [int(random.integers(len(distances)))]
     left = np.square(distances[chosen[0]], dtype=np.float64)
     while len(chosen) < MOST_CLUSTERS and left.sum() > 0:
         tries = random.choice(len(left), _TRIES, p=left / left.sum())
-        after = [np.minimum(left, np.square(distances[one], dtype=np.float64)) for one in tries]
-        best = int(np.argmin([one.sum() for one in after]))
-        chosen.append(int(tries[best]))
-        left = after[best]
+        after = [(np.minimum(left, np.square(distances[one], dtype=np.float64)), int(one)) for one in tries]
+        left, best = min(after, key=lambda one: one[0].sum())
+        chosen.append(best)
     return chosen

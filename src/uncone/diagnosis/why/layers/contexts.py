@@ -1,4 +1,4 @@
-"""How alike are the states of one token, or of one sentence? Similarities of contextual states (Ethayarajh 2019)."""
+"""How alike are the states of one token, or of one sentence (Ethayarajh 2019)?"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,29 +8,27 @@ import numpy as np
 from uncone.moments import inverse, row_norms
 from uncone.rows import Array
 
-FEWEST_CONTEXTS = 5  # segments that a token stands in, for its self-similarity (Ethayarajh 2019, section 3.1)
-MOST_OCCURRENCES = 64  # of a token, for its maximum explainable variance: that depends on their number
+FEWEST_CONTEXTS = 5  # segments of a token with a self-similarity (Ethayarajh 2019, section 3.1)
+MOST_OCCURRENCES = 64  # of a token: its maximum explainable variance depends on their number
 
 
 @dataclass(frozen=True)
 class ContextReadings:
-    """Means over tokens and segments of one layer's sample, without any baseline taken off; None where undefined."""
+    """Means over tokens and segments of a layer's sample, without any baseline taken off."""
 
     self_similarity: float | None
-    tokens: int  # different ones, in 5 segments or more
+    self_tokens: int  # different ones, in 5 segments or more
     intra_similarity: float | None
     intra_random: float | None  # of as many random tokens: a state has a cosine with a mean that it is part of
-    segments: int
     mev: float | None  # maximum explainable variance
-    mev_random: float | None  # of as many states of random tokens, drawn for each token anew
+    mev_random: float | None  # of as many random states, drawn for each token
 
 
 def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) -> ContextReadings:
-    """The similarities of states (n, D) of tokens `ids` (n,) in `segments` (n,), which stand side by side.
+    """Of states (n, D) of tokens `ids` (n,) in `segments` (n,), which stand side by side (definitions 1 to 3).
 
-    Ethayarajh 2019, definitions 1 to 3. Two things differ: values and random baselines are one estimator, on as many
-    states each (his program takes a centred PCA for tokens and an uncentred one for random words), and a segment has at
-    most 64 tokens.
+    Unlike Ethayarajh's, values and random baselines are one estimator on as many states each (his program takes a
+    centred PCA for tokens and an uncentred one for random words), and a segment has at most 64 tokens.
     """
     random = np.random.default_rng(seed)
     units = x * inverse(row_norms(x))[:, None].astype(x.dtype)
@@ -45,17 +43,16 @@ def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) ->
     pairs = [(a, b) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True) if b - a > 1]
     return ContextReadings(
         self_similarity=_mean(similarities),
-        tokens=len(similarities),
+        self_tokens=len(similarities),
         intra_similarity=_mean([intra_similarity(x[a:b], units[a:b]) for a, b in pairs]),
         intra_random=_mean([intra_similarity(x[at], units[at]) for at in (shuffled[a:b] for a, b in pairs)]),
-        segments=len(pairs),
         mev=_mean(shares),
         mev_random=_mean(at_random),
     )
 
 
 def self_similarity(units: Array) -> float:
-    """Mean cosine over pairs of unit rows (n, D) of one token: (|sum u|^2 - n) / (n^2 - n). Definition 1.
+    """Mean cosine over pairs of unit rows (n, D): (|sum u|^2 - n) / (n^2 - n). Definition 1.
 
     >>> round(self_similarity(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])), 4)  # cosines 0, 1 and 0
     0.3333
@@ -65,8 +62,7 @@ def self_similarity(units: Array) -> float:
 
 
 def intra_similarity(x: Array, units: Array) -> float:
-    """Mean cosine of the states (n, D) of a sentence, also as unit rows, and their mean: 1/n sum_i cos(mean, x_i).
-    Definition 2.
+    """Mean cosine of states (n, D), also given as unit rows, and their mean. Definition 2.
 
     >>> round(intra_similarity(np.eye(2), np.eye(2)), 4)  # 45 degrees each
     0.7071
@@ -77,7 +73,7 @@ def intra_similarity(x: Array, units: Array) -> float:
 
 
 def explained(x: Array) -> float:
-    """Share of the first singular direction, sigma_1^2 / sum sigma^2, of states (n, D) as they are. Definition 3.
+    """Share of the first singular direction, sigma_1^2 / sum sigma^2, of states (n, D). Definition 3.
 
     >>> explained(np.array([[3.0, 0.0], [0.0, 1.0]]))  # 9 / (9 + 1)
     0.9
@@ -88,7 +84,7 @@ def explained(x: Array) -> float:
 
 
 def _repeated(ids: Array, segments: Array) -> Iterator[Array]:
-    """The places of each token that stands in enough segments."""
+    """The places of tokens that stand in enough segments."""
     order = np.argsort(ids, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(ids[order])) + 1):
         if len(places) >= FEWEST_CONTEXTS and len(np.unique(segments[places])) >= FEWEST_CONTEXTS:

@@ -1,4 +1,4 @@
-"""Where in the layers does anisotropy arise? Readings of each layer's states, and a verdict on their course."""
+"""Where in the layers does anisotropy arise?"""
 
 import itertools
 from collections.abc import Sequence
@@ -44,20 +44,8 @@ def profile_layers(
     pictured: Sequence[int] = (-1,),
     progress: Progress | None = None,
 ) -> LayerProfile:
-    """Run a model over texts and read every layer's states: `describe` of `hidden_states_of`, which see.
-
-    Args:
-        model: a directory of transformers or Sentence Transformers, or the name of a cached one.
-        sources: as `open_texts` gives them.
-        counts: how often each id occurs in some text, whole numbers (V,); by default those of the tokens that were
-            read.
-        most, width, resume, device, dtype: as for `hidden_states_of`.
-        pictured: layers to draw, from 0 for the embeddings, or from -1 for the last one.
-        progress: called with (step, done, in all).
-
-    Raises:
-        InputError, UnsupportedModel: as for `hidden_states_of`.
-    """
+    """`describe` of `hidden_states_of`, whose arguments and errors these are. `counts` (V,) of ids are by default those
+    of what was read. `pictured` layers are drawn, from 0 for the embeddings, or from -1 for the last one."""
     from uncone.model.hidden_states import hidden_states_of
 
     states = hidden_states_of(
@@ -75,20 +63,17 @@ def describe(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> LayerProfile:
-    """The `LayerProfile` of states that were summed; `counts` and `pictured` are as for `profile_layers`.
-
-    A layer whose `pictured` number the model does not have is left out.
-    """
+    """`pictured` layers that the model does not have are left out."""
     layers, notes = list[LayerReading](), list(states.notes)
     for i in range(len(states.layers)):
-        if progress is not None:
+        if progress:
             progress("reading layers", i, len(states.layers))
         reading, note = _read_layer(states, i, seed)
         layers.append(reading)
         notes += [note] if note and note not in notes else []
     logits, n = spectrum_of_logits(states), len(layers)
     drawn = [i % n for i in pictured if -n <= i < n] if len(states.sample.ids) > 1 else []
-    of_counts = states.counts if counts is None else counts
+    counts = states.counts if counts is None else counts
     result = LayerProfile(
         verdict=_verdict(layers),
         name=states.name,
@@ -102,23 +87,21 @@ def describe(
         logits=None if isinstance(logits, str) else logits,
         no_logits=logits if isinstance(logits, str) else "",
         pictured=tuple(states.layers[i] for i in drawn),
-        pictures=tuple(picture_of(states, i, of_counts) for i in drawn),
+        pictures=tuple(picture_of(states, i, counts) for i in drawn),
         notes=tuple(notes),
     )
-    if progress is not None:
-        progress("reading layers", len(states.layers), len(states.layers))
+    if progress:
+        progress("reading layers", n, n)
     return result
 
 
 def _read_layer(states: LayerStates, i: int, seed: int) -> tuple[LayerReading, str]:
     m, x, sample = states.moments[i], states.sample.layers[i], states.sample
-    rank, rogue = read("effective_rank", measure.effective_rank, m), read("rogue", measure.rogue_dimensions, m)
+    rank, rogue = read("rank", measure.effective_rank, m), read("rogue", measure.rogue_dimensions, m)
     outliers = read("outliers", measure.outlier_dimensions, m)
     cosine, interval = read("cosine", measure.mean_cosine, m).value, states.intervals[i]
-    if cosine is not None and interval is not None:
+    if cosine is not None and interval:
         interval = (max(-1.0, min(interval[0], cosine)), min(1.0, max(interval[1], cosine)))
-    raw = read("anisotropy", partial(measure.anisotropy, centered=False), m)
-    contexts = context_readings(x, sample.ids, sample.segments, seed=seed)
     order = np.random.default_rng(seed).permutation(len(x))
     near, clustered = (np.sort(order[:most]) for most in (_NEIGHBOURS, _CLUSTERED))
     clusters, note = cluster_cosine(x[clustered], sample.ids[clustered], m, seed=seed)
@@ -130,7 +113,7 @@ def _read_layer(states: LayerStates, i: int, seed: int) -> tuple[LayerReading, s
         n=m.n,
         d=m.d,
         mean_cosine=Estimate(cosine, None if cosine is None else interval),
-        anisotropy_raw=raw.value,
+        anisotropy_raw=read("raw", partial(measure.anisotropy, centered=False), m).value,
         anisotropy=read("anisotropy", measure.anisotropy, m).value,
         effective_rank=rank.value,
         effective_rank_isotropic=rank.reference,
@@ -145,16 +128,11 @@ def _read_layer(states: LayerStates, i: int, seed: int) -> tuple[LayerReading, s
         alpha_ranks=ranks,
         dimensions_90=dimensions_for(variance, 0.9),
         dimensions_99=dimensions_for(variance, 0.99),
-        self_similarity=contexts.self_similarity,
-        self_tokens=contexts.tokens,
-        intra_similarity=contexts.intra_similarity,
-        intra_random=contexts.intra_random,
-        mev=contexts.mev,
-        mev_random=contexts.mev_random,
-        two_nn=Estimate(None) if nearest is None else Estimate(nearest.value, nearest.interval),
-        clusters=None if clusters is None else clusters.clusters,
-        cluster_inter=None if clusters is None else clusters.inter,
-        cluster_intra=None if clusters is None else clusters.intra,
+        **vars(context_readings(x, sample.ids, sample.segments, seed=seed)),
+        two_nn=Estimate(nearest.value, nearest.interval) if nearest else Estimate(None),
+        clusters=clusters.clusters if clusters else None,
+        cluster_inter=clusters.inter if clusters else None,
+        cluster_intra=clusters.intra if clusters else None,
         histogram=cosine_histogram(x[order[:_PAIRED]]),
     )
     return reading, note
@@ -173,7 +151,7 @@ def dimensions_for(variance: Array | None, share: float) -> int | None:
 
 
 def cosine_histogram(x: Array, edges: Sequence[float] = EDGES) -> tuple[float, ...]:
-    """The share of pairs of rows (n, D) in each bin of cosine; empty with fewer than two rows that are not zero.
+    """The share of pairs of rows (n, D) in each bin of cosine; empty with fewer than two nonzero rows.
 
     >>> cosine_histogram(np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), (-1, 0.5, 1))  # cosines 0, 1 and 0
     (0.6666666666666666, 0.3333333333333333)
@@ -188,28 +166,26 @@ def cosine_histogram(x: Array, edges: Sequence[float] = EDGES) -> tuple[float, .
 
 
 def _spectrum(m: Moments) -> tuple[Array | None, float | None, tuple[int, int] | None]:
-    """The variances, alpha-ReQ of them, and the first and the last rank that it was fitted to."""
+    """The variances, their alpha-ReQ, and the first and last rank of its fit."""
     variance = alpha = ranks = None
     with suppress(UndefinedMeasure, IndexError):
         variance = m.spectrum(centered=True)
-        alpha, *ends = fit_alpha(variance)
-        ranks = (ends[0], ends[1])
+        alpha, first, last = fit_alpha(variance)
+        ranks = (first, last)
     return variance, alpha, ranks
 
 
 def _verdict(layers: Sequence[LayerReading]) -> str:
-    """Where the mean cosine is largest and where it rises most; the thresholds are those of the findings on rows."""
+    """Where the mean cosine is largest and rises most, by the thresholds of findings."""
     known = [(layer, layer.mean_cosine.value) for layer in layers if layer.mean_cosine.value is not None]
     if not known or layers[0].n < FEWEST_ROWS:
         return f"Too little to judge: {layers[0].n} states."
     top, most = max(known, key=lambda one: one[1])
     if most < DRIFT:
-        return (
-            f"No layer has a common direction to speak of: the mean cosine of two states is at most {number(most)} "
-            f"({top.name})."
-        )
-    size = "most of every cosine" if most >= SEVERE_DRIFT else "a part of every cosine"
-    said = f"States share a common direction in {top.name}: two of them have a mean cosine of {number(most)}, {size}"
+        at_most = f"the mean cosine of two states is at most {number(most)}"
+        return f"No layer has a common direction to speak of: {at_most} ({top.name})."
+    size = f"{number(most)}, {'most' if most >= SEVERE_DRIFT else 'a part'} of every cosine"
+    said = f"States share a common direction in {top.name}: two of them have a mean cosine of {size}"
     rises = [(b[1] - a[1], a[0], b[0]) for a, b in itertools.pairwise(known)]
     rise, before, after = max(rises, key=lambda one: one[0], default=(0.0, top, top))
     if rise > 0 and known[0][1] < most:
@@ -225,5 +201,4 @@ def _verdict(layers: Sequence[LayerReading]) -> str:
 
 
 def is_rogue(layer: LayerReading) -> bool:
-    """One dimension carries so much of the mean cosine that it decides similarities, as `findings` has it of rows."""
     return layer.rogue_share is not None and layer.rogue_share >= max(ROGUE_SHARE, EVEN_TIMES / layer.d)

@@ -18,11 +18,11 @@ MOST_VALUES = 1000  # singular values that are kept
 
 
 def spectrum_of_logits(states: LayerStates) -> LogitSpectrum | str:
-    """The `LogitSpectrum` of `LayerStates`, or why there is none.
+    """Or why there is none.
 
     The verdict rests on the covariance S of the states: eigenvalues of S^1/2 W_c' W_c S^1/2. The mean state gives every
-    context the same logits, as a bias does: that is no direction in which contexts differ. The raw second moment is
-    reported beside it. A head whose logits are capped is read as stored: a row added to all its rows has an effect.
+    context the same logits, as a bias does, so the raw second moment is only reported. A head of capped logits is read
+    as stored: a row added to all its rows has an effect.
     """
     if states.head is None or states.read is None:
         return states.why_no_head or "the model has no linear head"
@@ -65,17 +65,15 @@ def _described(head: Moments, m: Moments, layer: str, scale: float, capped: bool
 
 
 def isotropic_logits(rows: int, states: int, d: int) -> tuple[Array, float]:
-    """Singular values (D,), up to scale, of an isotropic head times isotropic states, and their effective rank.
-
-    Products of two Wishart matrices follow the free product of two Marchenko-Pastur laws, whose variance is D/rows +
-    D/states; one such law of that variance stands for it.
-    """
+    """Singular values (D,), up to scale, of an isotropic head times isotropic states, and their effective rank. Such
+    products follow the free product of two Marchenko-Pastur laws, of variance D/rows + D/states; one law of that
+    variance stands for it."""
     values = np.sqrt(marchenko_pastur(1 / (1 / rows + 1 / states), d))
     return values, effective_dimensions(values)
 
 
 def rank_of_logits(logits: LogitSpectrum) -> Measurement:
-    """The reading that the finding on a head rests on, where a text was given."""
+    """For the finding on a head, where a text was given."""
     return Measurement(
         LOGIT_RANK,
         logits.effective_rank,
@@ -91,17 +89,13 @@ def rank_of_logits(logits: LogitSpectrum) -> Measurement:
 
 
 def judge(share: float) -> Level:
-    """How bad an effective rank is, as a share of the isotropic one: as of rows, by the bars of `findings`."""
     return "healthy" if share >= LOW_RANK else "warning" if share >= VERY_LOW_RANK else "severe"
 
 
 def _verdict(level: Level, rank: float, reference: float, most: int) -> str:
-    said = {
-        "healthy": "The logits use their directions",
-        "warning": "The logits use fewer than half of their directions evenly",
-        "severe": "The logits lie in a few directions",
-    }[level]
+    use = {"healthy": "use their directions", "warning": "use fewer than half of their directions evenly"}
     return (
-        f"{said}: between contexts their effective rank is {number(rank)} of {count(most)}, "
-        f"{percent(rank / reference)} of that of an isotropic head and isotropic states ({number(reference)})."
+        f"The logits {use.get(level, 'lie in a few directions')}: between contexts their effective rank is "
+        f"{number(rank)} of {count(most)}, {percent(rank / reference)} of that of an isotropic head and isotropic "
+        f"states ({number(reference)})."
     )

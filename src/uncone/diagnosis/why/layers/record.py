@@ -1,53 +1,49 @@
-"""The part of a diagnosis on hidden states: a reading of each layer, and the logits that head and states make
-together."""
+"""The part of a diagnosis on hidden states: each layer, and the logits of head and states together."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from uncone.records.blocks import Block, Bullets, Cell, Chart, Cloud, Curve, Figure, Folded, HeatMap, Mark, Table, Text
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.parts import Level, Picture
 from uncone.records.rebuild import expect
 from uncone.records.text import Limits, count, number, optional, percent
 from uncone.records.tokens import Estimate
 
 _COSINES: Limits = (-1.0, 1.0)
-_LINES = (
-    ("raw", "mean cosine"),
-    ("centred", "same token, less the mean"),
-    ("isotropic", "same segment, less the mean"),
-)
+_LINES = ("raw", "mean cosine"), ("centred", "same token, less the mean"), ("isotropic", "same segment, less the mean")
 _READING = (
     "Mean cosine: of two random states, with its 95% interval over stretches of the text. Self: mean cosine of two "
     "states of one token; intra: of a state and the mean of its segment; MEV: share of the first singular direction of "
-    "a token's states. All three are less their baseline: the mean cosine of the layer, and for MEV that of as many "
-    "random states. A state is part of the mean of its segment, so that intra is above 0 for random tokens too: that "
-    "value is in brackets. Effective rank: of that of an isotropic cloud. First direction: share in the sum of squares "
-    "as stored, and of the variance. Rogue: the largest share of the mean cosine that one dimension has. Within "
-    "clusters: mean cosine of different tokens once each cluster's mean is taken out."
+    "a token's states. All three are less their baseline: the layer's mean cosine, and for MEV that of as many random "
+    "states. A state is part of the mean of its segment, so intra is above 0 for random tokens too: that value is in "
+    "brackets. Effective rank: of that of an isotropic cloud. First direction: share in the sum of squares as stored, "
+    "and of the variance. Rogue: the largest share of the mean cosine in one dimension. Within clusters: mean cosine "
+    "of different tokens less each cluster's mean."
 )
 
 
 @part
 class LayerReading:
-    """The states of one layer, special tokens and sinks apart. What is undefined, or lacks a package, is None.
+    """The states of one layer, without special tokens and sinks. None is undefined, or lacks a package.
 
-    `self_similarity`, `intra_similarity` and `mev` are values without a baseline taken off; theirs are `mean_cosine`,
-    `mean_cosine` (`intra_random` for as many random tokens) and `mev_random`.
+    No baseline is taken off `self_similarity`, `intra_similarity` and `mev`: theirs are `mean_cosine`, `mean_cosine`
+    (`intra_random` for as many random tokens) and `mev_random`.
     """
 
     name: str  # `embeddings`, `layer 1`, ..., `final norm` or `before the head`
     n: int  # states
     d: int  # columns
-    mean_cosine: Estimate  # of two states, with its 95% interval over stretches of the text
+    mean_cosine: Estimate  # of two states, with a 95% interval over stretches of text
     anisotropy_raw: float | None  # share of the first direction in the sum of squares
     anisotropy: float | None  # share of the first direction in the variance
     effective_rank: float | None  # of the centred states
     effective_rank_isotropic: float | None  # of as many isotropic rows
-    rogue_share: float | None  # largest share of the mean cosine that one dimension has
+    rogue_share: float | None  # largest share of the mean cosine in one dimension
     rogue_dimensions: tuple[int, ...]  # the leading three
-    outlier_dimensions: tuple[int, ...]  # dimensions whose mean stands out, eight at most
+    outlier_dimensions: tuple[int, ...]  # their mean stands out; eight at most
     mean_norm: float  # of a state
     largest_norm: float  # of a state
     special_norm: float | None  # mean norm of special tokens
@@ -64,12 +60,11 @@ class LayerReading:
     mev_random: float | None  # the same of as many random states
     two_nn: Estimate  # TwoNN dimension of the sample
     clusters: int | None  # clusters that k-means finds
-    cluster_inter: float | None  # mean cosine of different tokens within a centred cluster
-    cluster_intra: float | None  # mean cosine of states of one token within a centred cluster
+    cluster_inter: float | None  # mean cosine of different tokens in a centred cluster
+    cluster_intra: float | None  # mean cosine of states of one token there
     histogram: tuple[float, ...]  # share of pairs of states in each bin of cosine
 
     def less(self, name: str, baseline: str = "mean_cosine") -> float | None:
-        """A reading less its baseline; None where one of them is undefined."""
         value, base = getattr(self, name), getattr(self, baseline)
         base = base.value if isinstance(base, Estimate) else base
         return None if value is None or base is None else float(value - base)
@@ -77,7 +72,7 @@ class LayerReading:
 
 @part
 class LogitSpectrum:
-    """The logits that a head makes of a text's states, less the mean logit of each state, which no probability has."""
+    """Less the mean logit of each state, which no probability has."""
 
     verdict: str  # whether logits use their directions
     level: Level  # `healthy`, `warning` or `severe`
@@ -90,42 +85,38 @@ class LogitSpectrum:
     head_rank: float  # of the head alone, its mean row subtracted
     most: int  # the smaller of V - 1 and D
     reference: float  # of an isotropic head and isotropic states
-    mean_share: float  # share of squared logits that are the same in every context
-    capped: bool  # the model caps its logits: its head was read as stored
+    mean_share: float  # of squared logits, the same in every context
+    capped: bool  # the logits are capped: the head was read as stored
     values: tuple[float, ...]  # singular values, falling
     isotropic: tuple[float, ...]  # those of the isotropic pair
 
     def blocks(self) -> tuple[Block, ...]:
-        ranks = (
-            ("logits, between contexts", self.effective_rank),
-            ("logits, with what all contexts share", self.effective_rank_raw),
-            ("head alone, mean row subtracted", self.head_rank),
-            ("isotropic head and states", self.reference),
-        )
-
-        def row(name: str, rank: float) -> tuple[str, ...]:
-            share = percent(rank / self.reference) if self.reference else "-"
-            return name, number(rank, limits=(1.0, float(self.most))), share
-
+        ranks = {
+            "logits, between contexts": self.effective_rank,
+            "logits, with what all contexts share": self.effective_rank_raw,
+            "head alone, mean row subtracted": self.head_rank,
+            "isotropic head and states": self.reference,
+        }
+        limits, of = (1.0, float(self.most)), self.reference
+        rows = ((name, number(rank, limits=limits), percent(rank / of) if of else "-") for name, rank in ranks.items())
         curves = tuple(
             Curve(name, tuple(map(float, range(1, len(values) + 1))), values, style)
             for name, values, style in (("logits", self.values, "raw"), ("isotropic", self.isotropic, "isotropic"))
             if len(values) > 1
         )
-        axes = ("rank", "singular value (root mean square logit)")
-        chart = Chart("logit spectrum", "Logit spectrum", *axes, curves, log_x=True, log_y=True)
-        head = "The model caps its logits: its head is read as stored. " if self.capped else ""
+        names = ("logit spectrum", "Logit spectrum", "rank", "singular value (root mean square logit)")
+        chart = Chart(*names, curves, log_x=True, log_y=True)
+        head = "The model caps its logits: its head is read as stored. " * self.capped
         about = (
             f"Singular values of the centred logits of {count(self.tokens)} states ({self.layer}) over a vocabulary of "
             f"{count(self.vocabulary)}: at most {count(self.most)} directions. A map between head and states, or a row "
             f"added to all rows of the head, changes none of them. {head}Of the squared logits "
             f"{percent(self.mean_share)} are the same in every context, as a bias would give them."
         )
-        columns = ("effective rank of", "dimensions", "of isotropic")
         return section(
             "What head and states do together",
             Text(self.verdict, "lead"),
-            Table(columns, tuple(row(*one) for one in ranks), columns[1:]),
+            numbers(("effective rank of", "dimensions", "of isotropic"), rows),
             Figure("Logit spectrum", (chart,) if curves else ()),
             Text(about, "quiet"),
         )
@@ -133,15 +124,13 @@ class LogitSpectrum:
 
 @part
 class LayerProfile:
-    """The layers of a model on a text, from its embeddings on, and what its head makes of the states."""
-
     verdict: str  # where in the layers a common direction arises
     name: str  # the model
     tokens: int  # states in the sums, of each layer
-    sequences: int  # lines, documents or windows that were read
+    sequences: int  # lines, documents or windows
     special: int  # special tokens, which stand apart
-    sinks: int  # first positions of a decoder and giant states, which stand apart
-    stopped: bool  # the run ended early, as the intervals were narrow
+    sinks: int  # first positions of a decoder and giant states, apart too
+    stopped: bool  # early, as the intervals were narrow
     layers: tuple[LayerReading, ...]  # from the embeddings on
     edges: tuple[float, ...]  # of the bins of cosine
     logits: LogitSpectrum | None = None  # of head and states together
@@ -157,14 +146,12 @@ class LayerProfile:
         expect(pictured == drawn, f"a layer for each picture, got {pictured} for {drawn}")
 
     def blocks(self) -> tuple[Block, ...]:
-        clouds = tuple(
+        clouds = (
             Cloud(f"cone of {name}", f"Contextual states, {name}", picture)
             for name, picture in zip(self.pictured, self.pictures, strict=True)
         )
-        similarities, directions, variance, apart = map(
-            self._table, _COLUMNS, (_similar, _directions, _variance, _apart)
-        )
-        figures = tuple(chart for chart in (self._lines(), self._heat()) if chart is not None)
+        similarities, directions, variance, apart = map(self._table, *_TABLES)
+        figures = tuple(chart for chart in (self._lines(), self._heat()) if chart)
         return shown(
             section(
                 "Hidden states, layer by layer",
@@ -178,68 +165,50 @@ class LayerProfile:
                 *(Figure(cloud.title, (cloud,)) for cloud in clouds),
                 Bullets(self.notes),
             ),
-            self.logits.blocks() if self.logits is not None else (),
-            Text(f"Logit spectrum: {self.no_logits}." if self.no_logits else "", "quiet"),
+            self.logits.blocks() if self.logits else (),
+            Text(self.no_logits and f"Logit spectrum: {self.no_logits}.", "quiet"),
         )
 
     def _size(self) -> str:
-        early = "; the run stopped early, as the intervals were narrow" if self.stopped else ""
-        return (
-            f"{count(self.tokens)} tokens in {count(self.sequences)} sequences; apart: {count(self.special)} special "
-            f"tokens and {count(self.sinks)} sinks{early}"
-        )
+        apart = f"apart: {count(self.special)} special tokens and {count(self.sinks)} sinks"
+        apart += "; the run stopped early, as the intervals were narrow" * self.stopped
+        return f"{count(self.tokens)} tokens in {count(self.sequences)} sequences; {apart}"
 
     def _table(self, columns: Sequence[str], row: Callable[[LayerReading], Sequence[str | Cell]]) -> Table:
-        rows = tuple((layer.name, *row(layer)) for layer in self.layers)
-        return Table(("layer", *columns), rows, tuple(columns))
+        return numbers(("layer", *columns), ((layer.name, *row(layer)) for layer in self.layers))
 
     def _lines(self) -> Chart | None:
         if len(self.layers) < 2:
             return None
         x = tuple(map(float, range(len(self.layers))))
-        values = (
-            tuple(layer.mean_cosine.value for layer in self.layers),
-            tuple(layer.less("self_similarity") for layer in self.layers),
-            tuple(layer.less("intra_similarity") for layer in self.layers),
+        cosines = (
+            (one.mean_cosine.value, one.less("self_similarity"), one.less("intra_similarity")) for one in self.layers
         )
         curves = tuple(
-            Curve(name, x, y, style, dots=style == "raw") for (style, name), y in zip(_LINES, values, strict=True)
+            Curve(name, x, y, style, dots=style == "raw")
+            for (style, name), y in zip(_LINES, zip(*cosines, strict=True), strict=True)
         )
         labels, marks = ("Cosines by layer", "layer (0: embeddings)", "cosine"), (Mark(0.0, "y", "isotropic"),)
         return Chart("layers", *labels, curves, marks=marks, spark="mean cosine")
 
     def _heat(self) -> HeatMap | None:
-        with_pairs = [(i, layer.histogram) for i, layer in enumerate(self.layers) if layer.histogram]
+        with_pairs = {float(i): layer.histogram for i, layer in enumerate(self.layers) if layer.histogram}
         if len(with_pairs) < 2:
             return None
-        middles = tuple((a + b) / 2 for a, b in zip(self.edges[:-1], self.edges[1:], strict=True))
-        return HeatMap(
-            "layer cosines",
-            "Cosines of pairs of states",
-            "cosine",
-            "layer (0: embeddings)",
-            "share of pairs",
-            middles,
-            tuple(float(i) for i, _ in with_pairs),
-            tuple(histogram for _, histogram in with_pairs),
-            caption="Condensation: where pairs of unrelated tokens move to large cosines, the layer is a narrow cone.",
-        )
-
-
-_COLUMNS = (
-    ("mean cosine", "self", "intra", "MEV", "effective rank"),
-    ("first direction", "rogue", "norm"),
-    ("90% of variance", "99%", "alpha-ReQ", "TwoNN", "clusters", "within clusters", "same token"),
-    ("norm of special tokens", "norm of sinks", "dimensions whose mean stands out"),
-)
+        middles = tuple((a + b) / 2 for a, b in pairwise(self.edges))
+        names = ("layer cosines", "Cosines of pairs of states", "cosine", "layer (0: embeddings)", "share of pairs")
+        caption = "Condensation: where pairs of unrelated tokens move to large cosines, the layer is a narrow cone."
+        return HeatMap(*names, middles, tuple(with_pairs), tuple(with_pairs.values()), caption=caption)
 
 
 def _similar(layer: LayerReading) -> tuple[str | Cell, ...]:
     ends, at_random = layer.mean_cosine.interval, layer.less("intra_random")
-    mean = optional(layer.mean_cosine.value, _COSINES)
     own, intra = (optional(layer.less(name), _COSINES) for name in ("self_similarity", "intra_similarity"))
     return (
-        Cell(mean, "" if ends is None else f"± {number((ends[1] - ends[0]) / 2, digits=2)}"),
+        Cell(
+            optional(layer.mean_cosine.value, _COSINES),
+            f"± {number((ends[1] - ends[0]) / 2, digits=2)}" if ends else "",
+        ),
         own,
         Cell(intra, "" if at_random is None else f"({number(at_random, limits=_COSINES)})"),
         optional(layer.less("mev", "mev_random"), _COSINES),
@@ -262,7 +231,7 @@ def _variance(layer: LayerReading) -> tuple[str | Cell, ...]:
     )
     ranks, limits = layer.alpha_ranks, (0.0, None)
     ends = " to ".join(number(end, limits=limits) for end in layer.two_nn.interval or ())
-    alpha = Cell(optional(layer.alpha), "" if ranks is None else f"ranks {ranks[0]} to {ranks[1]}")
+    alpha = Cell(optional(layer.alpha), f"ranks {ranks[0]} to {ranks[1]}" if ranks else "")
     within = (optional(cosine, _COSINES) for cosine in (layer.cluster_inter, layer.cluster_intra))
     return most, all_, alpha, Cell(optional(layer.two_nn.value, limits), ends), clusters, *within
 
@@ -270,3 +239,14 @@ def _variance(layer: LayerReading) -> tuple[str | Cell, ...]:
 def _apart(layer: LayerReading) -> tuple[str, ...]:
     outliers = ", ".join(map(str, layer.outlier_dimensions)) or "none"
     return optional(layer.special_norm), optional(layer.sink_norm), outliers
+
+
+_TABLES = (
+    (
+        ("mean cosine", "self", "intra", "MEV", "effective rank"),
+        ("first direction", "rogue", "norm"),
+        ("90% of variance", "99%", "alpha-ReQ", "TwoNN", "clusters", "within clusters", "same token"),
+        ("norm of special tokens", "norm of sinks", "dimensions whose mean stands out"),
+    ),
+    (_similar, _directions, _variance, _apart),
+)

@@ -1,4 +1,4 @@
-"""The cone of contextual states: a layer's sampled states on its singular directions, by the counts of their tokens."""
+"""A layer's sampled states on its singular directions, by the counts of their tokens."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,15 +13,11 @@ from uncone.records.token_text import token_texts
 from uncone.rows import Array, as_array, as_rows
 
 MOST_DRAWN = 3000
-_EACH = 10
-"""Groups are of counts of one, two, ... digits."""
-_GROUPS = 6
+_EACH, _GROUPS = 10, 6  # groups are of counts of one, two, ... digits
 
 
 def picture_of(states: LayerStates, layer: int, counts: Any) -> Picture:
-    """At most 3,000 sampled states of a layer, along its first three singular directions, raw and centred.
-
-    `counts` (V,) say how often each id occurs in some text. Groups are by powers of ten of it.
+    """At most 3,000 sampled states of a layer, in groups by powers of ten of `counts` (V,).
 
     Raises:
         InputError: counts of another number of ids, or none at all.
@@ -46,10 +42,9 @@ def frequency_groups(counts: Array) -> tuple[tuple[str, ...], Array]:
     (('seen 0 times', 'seen 1 to 9 times', 'seen 10 to 99 times', 'seen 100 times or more'), array([0, 1, 2, 3]))
     """
     digits = np.where(counts > 0, np.floor(np.log10(np.maximum(counts, 1))).astype(np.int64) + 1, 0)
-    least = max(int(digits.min()), int(digits.max()) - _GROUPS + 1)
-    groups = np.maximum(digits - least, 0)
-    names = [_named(least + i, i == 0, least + i == int(digits.max())) for i in range(int(digits.max()) - least + 1)]
-    return tuple(names), groups
+    most = int(digits.max())
+    least = max(int(digits.min()), most - _GROUPS + 1)
+    return tuple(_named(k, k == least, k == most) for k in range(least, most + 1)), np.maximum(digits - least, 0)
 
 
 def _named(digits: int, first: bool, last: bool) -> str:

@@ -13,10 +13,10 @@ from uncone.records.text import number, percent
 from uncone.roles import Progress
 
 Tensor = torch.Tensor
-NO_CHANGE = 1e-3  # of the mean absolute margin: a smaller change of every margin is rounding of float32 logits
+NO_CHANGE = 1e-3  # of the mean absolute margin: smaller changes are rounding of float32 logits
 _ROUNDING = 0.05
 TARGETS, _AT_ONCE = 1024, 128  # in all, and in one product
-REMOVED = (1, 3, 10)  # how many first directions of the centred rows are taken out
+REMOVED = (1, 3, 10)  # first directions of the centred rows
 
 
 def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | None = None) -> MarginClaim:
@@ -27,10 +27,10 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
 
         scale (h . w_y + b_y) - max over v != y of scale (h . w_v + b_v),
 
-    and h . mu is in both terms: a component common to all rows shrinks no margin and changes no probability (the
-    gauge), unless logits are capped. The mean row is taken out to measure that. Then other shared directions are: that
-    of the mean row, with what rows differ in along it, and the first 1, 3 and 10 of the centred rows. What the mean row
-    does change is the norm of rows, and so the margin over it.
+    and h . mu is in both terms: unless logits are capped, a component common to all rows shrinks no margin and changes
+    no probability (the gauge). The mean row is taken out to measure that; then the direction of the mean row, with what
+    rows differ in along it, and the first 1, 3 and 10 of the centred rows. The mean row does change the norm of rows,
+    and so the margin over it.
 
     Args:
         states: from `states_of`.
@@ -44,10 +44,9 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
     if n == 0 or v < 2:
         raise UndefinedMeasure(f"a margin needs a target and two tokens, got {n} and {v}")
     check_memory(3 * 8 * states.head.numel(), f"variants of a head of {v} rows", "use a machine with more")
-    hidden, labels = (some := states.some(most)).states, some.labels
+    some, variants = states.some(most), list(_variants(states.head))
     dtype = torch.promote_types(states.states.dtype, torch.float32)
-    variants = list(_variants(states.head))
-    margins, nats = _margins(states, hidden.to(dtype), labels, variants, progress)
+    margins, nats = _margins(states, some.states.to(dtype), some.labels, variants, progress)
     stored = margins[0].abs().mean().clamp(min=1e-30)
     heads = list[HeadMargin]()
     for one, own, loss in zip(variants, margins, nats, strict=True):
@@ -55,21 +54,18 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
         change = float((own - margins[0]).abs().max() / stored)
         heads.append(HeadMargin(one.name, mean, mean / max(one.norm, 1e-30), above, loss, change))
     holds = heads[1].change <= NO_CHANGE
-    return MarginClaim(_verdict(heads, holds, states.cap is not None), len(labels), holds, tuple(heads))
+    return MarginClaim(_verdict(heads, holds, states.cap is not None), len(some.labels), holds, tuple(heads))
 
 
 @dataclass(frozen=True, eq=False)
 class _Variant:
-    """A head whose rows lack the directions of `out` (D, k), or are `rows`, and the mean norm of its rows."""
-
     name: str
-    norm: float
-    out: Tensor | None = None
+    norm: float  # mean of its rows
+    out: Tensor | None = None  # directions (D, k) that rows lack
     rows: Tensor | None = None
 
 
 def _variants(head: Tensor) -> Iterator[_Variant]:
-    """The head as stored, and without its mean row, its mean direction, and first directions of the centred rows."""
     wide = head.double()
     squares = wide.square().sum(1)
     yield _Variant("as stored", float(squares.sqrt().mean()))
@@ -78,45 +74,36 @@ def _variants(head: Tensor) -> Iterator[_Variant]:
     yield _Variant("without the mean row", float(centred.norm(dim=1).mean()), rows=centred.to(head.dtype))
     vectors = torch.linalg.eigh(centred.T @ centred)[1].flip(1)
     del centred
-    taken = {
-        f"the first {'direction' if k == 1 else f'{k} directions'} of centred rows": vectors[:, :k] for k in REMOVED
-    }
-    if float(mean.norm()) > 0:
-        taken = {"the mean row's direction": (mean / mean.norm())[:, None]} | taken
+    taken = {"the mean row's direction": (mean / mean.norm())[:, None]} if float(mean.norm()) > 0 else {}
+    for k in REMOVED:
+        if k < head.shape[1]:
+            taken[f"the first {'direction' if k == 1 else f'{k} directions'} of centred rows"] = vectors[:, :k]
     for what, out in taken.items():
-        if out.shape[1] < head.shape[1] or what.startswith("the mean"):
-            left = (squares - (wide @ out).square().sum(1)).clamp(min=0)
-            yield _Variant(f"without {what}", float(left.sqrt().mean()), out=out)
+        left = (squares - (wide @ out).square().sum(1)).clamp(min=0)
+        yield _Variant(f"without {what}", float(left.sqrt().mean()), out=out)
 
 
 def _margins(
     states: States, hidden: Tensor, labels: Tensor, variants: list[_Variant], progress: Progress | None
 ) -> tuple[list[Tensor], list[float]]:
-    """Of each variant the margins (n,), float64, and the mean loss.
-
-    The mean row is taken out of the rows themselves, since that it changes nothing is what is asked. What lies along
-    other directions is taken out of the product of states and rows, which all variants share.
-    """
-    rows = states.head.to(hidden.dtype)
-    along = [None if one.out is None else (states.head.double() @ one.out).to(hidden.dtype) for one in variants]
-    margins, losses = [list[Tensor]() for _ in variants], [list[Tensor]() for _ in variants]
+    """The margins (n,) and the mean loss of each variant. The mean row is taken out of the rows, as its effect is the
+    question, other directions out of the product of states and rows, which all variants share."""
+    rows, dtype = states.head.to(hidden.dtype), hidden.dtype
+    along = [None if one.out is None else (states.head.double() @ one.out).to(dtype) for one in variants]
+    margins, losses = ([list[Tensor]() for _ in variants] for _ in range(2))
     parts = list(zip(torch.split(hidden, _AT_ONCE), torch.split(labels, _AT_ONCE), strict=True))
     for done, (h, y) in enumerate(parts, 1):
         shared = h @ rows.T
         for place, (one, row) in enumerate(zip(variants, along, strict=True)):
-            if one.rows is not None:
-                product = h @ one.rows.to(h.dtype).T
-            elif one.out is not None:
-                assert row is not None
-                product = torch.addmm(shared, h @ one.out.to(h.dtype), row.T, alpha=-1)
-            else:
-                product = shared.clone()
+            product = shared.clone() if one.rows is None else h @ one.rows.to(dtype).T
+            if one.out is not None and row is not None:
+                product.addmm_(h @ one.out.to(dtype), row.T, alpha=-1)
             logits = states.of_product(product)
             losses[place].append(torch.nn.functional.cross_entropy(logits, y, reduction="none").double())
             own = logits.gather(1, y[:, None])[:, 0].double()
             logits.scatter_(1, y[:, None], -torch.inf)
             margins[place].append(own - logits.amax(1).double())
-        if progress is not None:
+        if progress:
             progress("comparing margins", done, len(parts))
     return [torch.cat(one) for one in margins], [float(torch.cat(one).mean()) for one in losses]
 
@@ -124,8 +111,8 @@ def _margins(
 def _verdict(heads: list[HeadMargin], holds: bool, capped: bool) -> str:
     stored, centred, *others = heads
     most = max(others, key=lambda head: abs(head.nats - stored.nats), default=None)
-    of = f", as stored {number(stored.margin)}."
-    also = "" if most is None else f" The head {most.name} has a mean margin of {number(most.margin)}{of}"
+    also = f" The head {most.name} has a mean margin of {number(most.margin)}" if most else ""
+    also += f", as stored {number(stored.margin)}." if most else ""
     if capped:
         change = f"the largest change is {percent(centred.change, precise=True)} of a mean one"
         return f"Logits are capped, so the component common to all rows has an effect on margins: {change}.{also}"

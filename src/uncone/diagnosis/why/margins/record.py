@@ -1,26 +1,24 @@
 """The part of a diagnosis on softmax margins: whether what rows have in common shrinks them."""
 
-from uncone.records.blocks import Block, Table, Text
+from uncone.records.blocks import Block, Text
 from uncone.records.brief import part
-from uncone.records.layout import section
+from uncone.records.layout import numbers, section
 from uncone.records.text import count, number, percent
 
 
 @part
 class HeadMargin:
-    """The margins of one head: logit of the target less the largest other one."""
-
     name: str  # what was taken out
-    margin: float  # mean of the target's logit less the largest other one
+    margin: float  # mean of the target's logit less the largest other
     by_norm: float  # that over the mean norm of rows
     positive: float  # share of targets with a margin above 0
     nats: float  # mean cross-entropy
-    change: float  # largest change of a margin, over the mean absolute margin as stored
+    change: float  # largest change of a margin, over the mean absolute one as stored
 
 
 @part
 class MarginClaim:
-    """Margins of `targets` targets under a head as stored, and without what its rows share."""
+    """Under a head as stored, and without what its rows share."""
 
     verdict: str  # what the mean row does to margins
     targets: int  # targets that were read
@@ -28,7 +26,6 @@ class MarginClaim:
     heads: tuple[HeadMargin, ...]  # as stored, then without what rows share
 
     def blocks(self) -> tuple[Block, ...]:
-        columns = ("head", "mean margin", "over rows' norm", "above 0", "nats", "largest change")
         about = (
             f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)} targets. "
             "Largest change: of any margin, over the mean absolute margin as stored. Over rows' norm: the mean margin "
@@ -39,9 +36,10 @@ class MarginClaim:
             sizes, above = map(number, (head.margin, head.by_norm)), percent(head.positive, precise=True)
             return head.name, *sizes, above, number(head.nats, digits=4), number(head.change, digits=2)
 
+        columns = ("head", "mean margin", "over rows' norm", "above 0", "nats", "largest change")
         return section(
             "Whether shared components shrink the softmax margin",
             Text(self.verdict, "lead"),
-            Table(columns, tuple(map(row, self.heads)), columns[1:]),
+            numbers(columns, map(row, self.heads)),
             Text(about, "quiet"),
         )

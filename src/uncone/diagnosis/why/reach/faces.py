@@ -1,42 +1,40 @@
 """Which rows of a head, or sets of rows, can lie above all others along some direction: faces of the rows' hull.
 
-A row v is above all others along a direction g if <a_v - a_u, g> > 0 for every other u. With a bias a row is
-a = (w, b), and the last number of g has to be positive. No such g exists if and only if 0 lies in the hull of the
-differences, which `Hull` decides. All rows of a batch share one product with the head a step.
+A row v is above all others along a direction g if <a_v - a_u, g> > 0 for every other u. With a bias a row is a = (w,
+b), and the last number of g has to be positive. No such g exists if and only if 0 lies in the hull of the differences,
+which `Hull` decides. Rows of a batch share one product with the head in each step.
 
-No answer depends on the scale of the head, of the states or of the bias: head and bias are multiplied by powers of two.
-The search is in whitened rows, where a direction of length 1 has logits of standard deviation 1 over the vocabulary.
-Differences to rows that are far longer than the others are shortened, and such rows do not decide what a standard
-deviation is.
+Powers of two make answers independent of the scale of head and bias. In whitened rows, which are searched, a direction
+of length 1 has logits of standard deviation 1 over the vocabulary. Differences to far longer rows are shortened, and
+these rows do not decide what a standard deviation is.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from uncone.diagnosis.why.reach.hull import Hull, holds_zero, scaled, times_power
+from uncone.diagnosis.why.reach.hull import EPS, Hull, holds_zero, scaled, times_power
 from uncone.errors import InputError
 from uncone.rows import Array
 
-EPSILON = 1e-6  # of the logits' standard deviation: a row that no state puts farther above all others counts as hidden
-_FLOOR = 1e-12  # of the largest eigenvalue: directions in which rows vary less are not stretched farther
+EPSILON = 1e-6  # standard deviations of the logits: a row that no state puts farther above all others is hidden
+_FLOOR = 1e-12  # of the largest eigenvalue, beyond which nothing is stretched
 _NOTHING = 1e-12
-FAR = 1000  # in medians of all lengths (of rows) or spreads (of biases): what is farther out has digits of its own
-_UP = -1  # the place of the demand that the number before the bias is positive
-_AT_ONCE, _A_STEP = 2**24, 3e6
-_MOST_TOGETHER = 512
+FAR = 1000  # medians of lengths (of rows) or spreads (of biases): what is farther out has digits of its own
+_UP = -1  # the place of the demand that the bias has a positive factor
+_AT_ONCE, _A_STEP, _MOST_TOGETHER = 2**24, 3e6, 512
 _FLOAT32, _LEAST = 1e30, 1e-35
-"""What a bias in float32 is cut to, and more than numbers below the range of float32 add up to."""
+"""What a bias in float32 is cut to, and more than numbers below float32's range add up to."""
 Status = Literal["exposed", "hidden", "undecided"]
 
 
 @dataclass
 class Work:
-    """The multiplications that a search may still do. A limit in seconds would give one input several answers."""
+    """Multiplications that are left; a limit in seconds would give one input several answers."""
 
     left: float
 
@@ -49,9 +47,9 @@ class Work:
 class Answer:
     """Whether the rows `own` can lie above all others, and the proof.
 
-    exposed: along `direction` they are above all others by `margin`, beyond all rounding.
-    hidden: the mean of the rows `places` by `weights` is so close that no direction has a margin above `bound`, or has
-        any (`exact`). `is_lower` says that the bias of that mean is the larger one.
+    exposed: along `direction` they are above all others by `margin`, beyond all rounding. hidden: the mean of the rows
+    `places` by `weights` is so close that no direction has a margin above `bound`, or any (`exact`); with `is_lower`
+    that mean has the larger bias.
     """
 
     own: tuple[int, ...]
@@ -68,24 +66,24 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class HeadSpace:
-    """The rows of a head with what whitens them; (V, d) with d = D, or D + 1 with a bias."""
+    """What whitens a head's rows; d is D, or D + 1 with a bias."""
 
     rows: Array  # (V, D)
     bias: Array | None  # (V,) float64
     is_lossless: bool  # no digit left the range of its dtype
-    shares: Array  # (V,) powers of two: what differences to long rows are multiplied by
-    long: Array  # places of rows that are longer than `FAR` medians
+    shares: Array  # (V,) powers of two: factors of differences to long rows
+    long: Array  # places of rows longer than `FAR` medians
     lengths: Array  # (V,) with the bias
     longest: float  # of the others
     mean: Array  # (d,)
     whitener: Array  # (d, d), symmetric
     stretch: float  # its largest eigenvalue
     up: Array | None  # (d,), whitened
-    power: int  # of two, by which the bias was multiplied more than the rows
+    power: int  # of two, in bias over rows
 
     @classmethod
     def of(cls, head: Array, bias: Array | None = None, spread: float | None = None) -> "HeadSpace":
-        """Raises InputError as `check_head`. `spread`: how far biases lie apart where it matters."""
+        """InputError as `check_head`. `spread`: how far biases lie apart where it matters."""
         check_head(head, bias)
         rows, by, is_lossless = scaled(head)
         if bias is not None and bias.min() == bias.max():
@@ -97,9 +95,7 @@ class HeadSpace:
             power = math.frexp(usual)[1] - math.frexp(spread or float(np.ptp(bias / 2)))[1]
             power = min(power, 1000 - math.frexp(float(np.abs(bias).max()))[1])
             bias, is_kept = times_power(bias, power)
-            by = power - by
-            is_lossless = is_lossless and is_kept
-            lengths = np.hypot(lengths, bias)
+            by, is_lossless, lengths = power - by, is_lossless and is_kept, np.hypot(lengths, bias)
         far = FAR * float(np.median(lengths)) or float("inf")
         long = np.flatnonzero(lengths > far)
         shares = np.ones(len(rows))
@@ -121,29 +117,24 @@ class HeadSpace:
         return cls(rows, bias, is_lossless, shares, long, lengths, longest, mean, whitener, most, up, by)
 
     def taken(self, places: Array) -> Array:
-        """(n, d) float64."""
         rows = self.rows[places].astype(np.float64)
         return rows if self.bias is None else np.column_stack([rows, self.bias[places]])
 
     def unscaled(self, direction: Array) -> Array:
-        """The same direction for head and bias as stored."""
         return np.append(direction[:-1], np.ldexp(direction[-1], self.power)) if self.up is not None else direction
 
     def differences(self, places: Array, others: Array) -> Array:
-        """(n, d) of rows less other rows, those to long ones shortened; to `_UP` the demand on the bias' number."""
+        """(n, d) of rows less other rows, those to long ones shortened; to `_UP` the demand on the bias' factor."""
         real = np.maximum(others, 0)
         found = (self.taken(places) - self.taken(real)) * self.shares[real][:, None]
         found[others == _UP] = np.eye(len(self.mean))[-1]
         return found
 
     def heights(self, directions: Array, *, double: bool) -> tuple[Array, Array]:
-        """Heights (n, V) of rows along directions (n, d), and how far rounding moves that of a row of length 1 (n,).
-
-        In float32 directions and rows have to be numbers of float32.
-        """
-        d, n = self.rows.shape[1], len(directions)
-        kind = np.float64 if double else np.float32
-        found = np.empty((n, len(self.rows)), kind)
+        """(n, V) of rows along directions (n, d), which are float32 numbers unless `double`; and how far rounding moves
+        that of a row of length 1 (n,)."""
+        d, kind = self.rows.shape[1], np.float64 if double else np.float32
+        found = np.empty((len(directions), len(self.rows)), kind)
         step = max(1, _AT_ONCE // d) if double else len(self.rows)
         for at in range(0, len(self.rows), step):
             part = self.rows[at : at + step].astype(kind, copy=False)
@@ -152,12 +143,11 @@ class HeadSpace:
             bias = self.bias if double else np.clip(self.bias, -_FLOAT32, _FLOAT32)
             found += directions[:, d, None].astype(kind) * bias.astype(kind)
         # twice the usual gamma, for the bias and for 1 / (1 - n u)
-        unit = (d + 6) * float(np.finfo(kind).eps)
-        return found, unit * np.linalg.norm(directions, axis=1)
+        return found, (d + 6) * float(np.finfo(kind).eps) * np.linalg.norm(directions, axis=1)
 
 
 def check_head(head: Array, bias: Array | None) -> None:
-    """Raises InputError: not (V, D) with V of at least 2, a bias of another length, or numbers that are not finite."""
+    """InputError: not (V, D) with V of at least 2, a bias of another length, or numbers that are not finite."""
     if head.ndim != 2 or len(head) < 2 or not head.shape[1]:
         raise InputError(f"expected a head (V, D) with at least two rows, got shape {head.shape}: pass W alone")
     if bias is not None and bias.shape != (len(head),):
@@ -167,13 +157,10 @@ def check_head(head: Array, bias: Array | None) -> None:
 
 
 def levels(bias: Array) -> Iterator[tuple[Array, float]]:
-    """The places of rows whose biases lie together, the highest first, and how far they lie apart.
-
-    A row is compared with those of its level and above in the digits that these have: a padded vocabulary's bias of
-    -1e30 takes no digit from the others.
-    """
+    """The places of rows whose biases lie together, the highest first, and how far they lie apart. In their digits a
+    row is compared with its level and those above: a padded vocabulary's bias of -1e30 takes none from the others."""
     left = np.argsort(-bias, kind="stable")
-    ordered = bias[left] / 2  # half of it, as the difference of two numbers may be out of range
+    ordered = bias[left] / 2  # as a difference may be out of range
     top = ordered[0]
     while len(ordered):
         below = ordered[(len(ordered) - 1) // 2 :]
@@ -187,16 +174,14 @@ def levels(bias: Array) -> Iterator[tuple[Array, float]]:
 
 @dataclass(eq=False)
 class _Question:
-    """Rows whose search goes on: the nearest point so far, and the directions along which they have to stay level."""
-
     own: Array
-    level: Array | None  # (m - 1, d) orthonormal, whitened
+    level: Array | None  # (m - 1, d) orthonormal, whitened: along these the rows stay level
     stiff: float  # how far rows move for each unit by which `own` is not level
+    direction: Array
+    double: bool
     hull: Hull | None = None
-    double: bool = False
     steps: int = 0
     is_over: bool = False  # 0 is in the hull
-    direction: Array = field(default_factory=lambda: np.zeros(0))
 
 
 def seek(
@@ -208,11 +193,11 @@ def seek(
     keep: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Answer]:
-    """For each set of rows whether a direction exists along which all of its rows are level and above all others.
+    """For each set of rows whether a direction exists along which they are level and above all others.
 
     Args:
-        sets: places of rows, each set affinely independent.
-        most_steps: of one set; 10 d + 100 unless given.
+        sets: places of affinely independent rows.
+        most_steps: of one set; 10 d + 100 by default.
         work: what is not answered when it is over is undecided.
         keep: the directions of exposed sets.
         progress: called with (sets answered, sets).
@@ -223,16 +208,14 @@ def seek(
     most = most_steps or 10 * len(space.mean) + 100
     together = max(1, min(_MOST_TOGETHER, _AT_ONCE // len(space.rows)))
     waiting, active, done = deque(sets), list[_Question](), 0
-    work = Work(float("inf")) if work is None else work
+    work = work or Work(float("inf"))
     while waiting or active:
         if work.is_over:
             yield from (Answer(tuple(map(int, own)), "undecided") for own in (*(q.own for q in active), *waiting))
             return
-        new = [waiting.popleft() for _ in range(min(len(waiting), together - len(active)))]
-        active += _asked(space, new)
+        active += _asked(space, [waiting.popleft() for _ in range(min(len(waiting), together - len(active)))])
         still, takes = list[_Question](), list[tuple[_Question, int]]()
-        groups = [(wide, [q for q in active if q.double is wide]) for wide in (False, True)]
-        for double, group in groups:
+        for double, group in [(wide, [q for q in active if q.double is wide]) for wide in (False, True)]:
             for q, rival, margin in _looked(space, group, double=double):
                 if margin > 0:
                     kept = space.unscaled(q.direction) if keep else None
@@ -244,15 +227,16 @@ def seek(
                 else:
                     yield _ended(space, q)
         _take(space, takes)
-        work.left -= sum(_work(space, q) for q in active)
+        for q in active:  # a product with all rows, the nearest point of a hull, and the rest
+            work.left -= _A_STEP + (1 + q.double) * space.rows.size + (len(q.hull.places) ** 3 if q.hull else 0)
         done += len(active) - len(still)
         active = still
-        if progress is not None:
+        if progress:
             progress(done, len(sets))
 
 
 def blocks(head: Array, bias: Array | None = None, shares: Array | None = None) -> Iterator[Array]:
-    """The rows in float64, some at a time."""
+    """Float64, some rows at a time."""
     step = max(1, 2**22 // head.shape[1])
     for at in range(0, len(head), step):
         block = head[at : at + step].astype(np.float64)
@@ -260,17 +244,12 @@ def blocks(head: Array, bias: Array | None = None, shares: Array | None = None) 
         yield block if shares is None else block * shares[at : at + step, None]
 
 
-def _work(space: HeadSpace, q: _Question) -> float:
-    """Of one step: a product with all rows, the nearest point of a hull, and what a step takes besides."""
-    return float(_A_STEP + (1 + q.double) * space.rows.size + (0 if q.hull is None else len(q.hull.places) ** 3))
-
-
 def _asked(space: HeadSpace, sets: Sequence[Sequence[int]]) -> list[_Question]:
-    """The questions, each with its first direction: its own mean row, whitened twice."""
+    """Each with its first direction: its own mean row, whitened twice."""
     if not sets:
         return []
-    questions, first, tiny = list[_Question](), np.array([one[0] for one in sets]), np.finfo(np.float64).tiny
-    starts = (space.taken(first) - space.mean) @ space.whitener
+    questions, tiny = list[_Question](), np.finfo(np.float64).tiny
+    starts = (space.taken(np.array([one[0] for one in sets])) - space.mean) @ space.whitener
     for own, start in zip(sets, starts, strict=True):
         places, level, stiff = np.array(own), None, 0.0
         if len(places) > 1:
@@ -278,46 +257,38 @@ def _asked(space: HeadSpace, sets: Sequence[Sequence[int]]) -> list[_Question]:
             least = float(np.linalg.svd(differences, compute_uv=False)[-1])
             stiff = 2 * float(space.lengths.max()) * np.sqrt(len(places) - 1) / max(least, tiny)
             level = np.linalg.qr((differences @ space.whitener).T)[0].T
-        question = _Question(places, level, stiff, double=space.rows.dtype != np.float32)
-        question.direction = _levelled(question, start)
-        questions.append(question)
+        questions.append(_Question(places, level, stiff, _levelled(level, start), space.rows.dtype != np.float32))
     directions = np.stack([q.direction for q in questions])
     directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), tiny)
-    for question, direction in zip(questions, directions @ space.whitener, strict=True):
-        question.direction = direction
+    for q, direction in zip(questions, directions @ space.whitener, strict=True):
+        q.direction = direction
     return questions
 
 
-def _levelled(question: _Question, point: Array) -> Array:
-    level = question.level
+def _levelled(level: Array | None, point: Array) -> Array:
     return point if level is None else np.asarray(point - (point @ level.T) @ level)
 
 
 def _looked(
     space: HeadSpace, questions: list[_Question], *, double: bool
 ) -> Iterator[tuple[_Question, int | None, float]]:
-    """Each question with the row that is highest of the others, and the proven margin.
-
-    The rival is None where the margin is within rounding of float32, so that the next look has to be in float64.
-    """
+    """The highest of the other rows and the proven margin; the row is None where the rounding of float32 hides it."""
     if not questions:
         return
     directions = np.stack([q.direction for q in questions])
     if not double:
         directions = directions.astype(np.float32).astype(np.float64)
     heights, units = space.heights(directions, double=double)
-    own_lengths = [float(space.lengths[q.own].max()) for q in questions]
-    for q, direction, column, unit, length in zip(questions, directions, heights, units, own_lengths, strict=True):
-        rounding = unit * length + _LEAST
+    for q, direction, column, unit in zip(questions, directions, heights, units, strict=True):
+        q.direction, rounding = direction, unit * float(space.lengths[q.own].max()) + _LEAST
         mine = column[q.own].astype(np.float64)
         column[q.own] = -np.inf
         rival = int(column.argmax())
-        highest = float(column[rival]) + unit * space.longest + _LEAST
+        lowest, highest = float(mine.min()), float(column[rival])
+        raw, highest = lowest - highest, highest + unit * space.longest + _LEAST
         far = column[space.long] + unit * space.lengths[space.long]
-        raw, highest = float(mine.min()) - float(column[rival]), max(highest, float(far.max(initial=-np.inf)))
-        slack = q.stiff * (float(np.ptp(mine)) + 2 * rounding) if len(mine) > 1 else 0.0
-        margin = float(mine.min()) - rounding - highest - slack
-        q.direction = direction
+        slack = q.stiff * (float(np.ptp(mine)) + 2 * rounding)
+        margin = lowest - rounding - max(highest, float(far.max(initial=-np.inf))) - slack
         if raw > 0 and space.up is not None and direction[-1] <= 0:
             rival, margin = _UP, -np.inf
         unclear = raw > 0 and margin <= 0 and rival != _UP
@@ -325,9 +296,9 @@ def _looked(
 
 
 def _goes_on(q: _Question, rival: int | None, most: int) -> bool:
-    """Whether there is more to do; a search that float32 cannot lead goes on in float64."""
+    """A search that float32 cannot lead goes on in float64."""
     q.steps += 1
-    is_stuck = rival is None or (q.hull is not None and rival in q.hull.places)
+    is_stuck = rival is None or bool(q.hull and rival in q.hull.places)
     if q.is_over or q.steps > most or (is_stuck and q.double):
         return False
     q.double = q.double or is_stuck
@@ -335,16 +306,15 @@ def _goes_on(q: _Question, rival: int | None, most: int) -> bool:
 
 
 def _take(space: HeadSpace, takes: Sequence[tuple[_Question, int]]) -> None:
-    """Take the rival of each question into its hull, and turn to the point that is nearest to 0 then."""
-    takes = [(q, rival) for q, rival in takes if q.hull is None or rival not in q.hull.places]
+    """Take rivals into the hulls, and turn to the points that are nearest to 0 then."""
+    takes = [(q, rival) for q, rival in takes if not q.hull or rival not in q.hull.places]
     if not takes:
         return
-    first, rivals = np.array([(q.own[0], rival) for q, rival in takes]).T
-    points, hulls = space.differences(first, rivals) @ space.whitener, list[Hull]()
-    for (q, rival), point in zip(takes, points, strict=True):
-        new = _levelled(q, space.up if rival == _UP and space.up is not None else point)
+    pairs, hulls = np.array([(q.own[0], rival) for q, rival in takes]), list[Hull]()
+    for (q, rival), point in zip(takes, space.differences(*pairs.T) @ space.whitener, strict=True):
+        new = _levelled(q.level, space.up if rival == _UP and space.up is not None else point)
         size = float(np.linalg.norm(new))
-        if q.hull is None:
+        if not q.hull:
             q.hull = Hull(new, rival, size)
         else:
             q.hull.largest = max(q.hull.largest, size)
@@ -358,30 +328,29 @@ def _take(space: HeadSpace, takes: Sequence[tuple[_Question, int]]) -> None:
 
 
 def _ended(space: HeadSpace, q: _Question) -> Answer:
-    """What the hull proves of rows for which no direction was found."""
-    own, hull = tuple(map(int, q.own)), q.hull
-    open_ = Answer(own, "undecided", steps=q.steps)
-    if hull is None:
+    """What the hull proves where no direction was found."""
+    hull = q.hull
+    open_ = Answer(tuple(map(int, q.own)), "undecided", steps=q.steps)
+    if not hull:
         return open_
-    d, eps = len(space.mean), float(np.finfo(np.float64).eps)
-    rivals, real = np.array(hull.places), np.array(hull.places) != _UP
+    d, rivals = len(space.mean), np.array(hull.places)
+    real = rivals != _UP
     longest = float(space.lengths[q.own[0]] + (space.lengths * space.shares)[rivals[real]].max(initial=0))
-    rounding = (len(rivals) + 2 * d + 3) * eps * (longest * space.stretch + hull.largest)
-    if len(own) == 1 and space.is_lossless:
+    rounding = (len(rivals) + 2 * d + 3) * EPS * (longest * space.stretch + hull.largest)
+    if len(q.own) == 1 and space.is_lossless:
         # an equal row with a bias that is not smaller: differences of equal numbers are exact
-        gaps = space.taken(np.full(real.sum(), own[0])) - space.taken(rivals[real])
+        gaps = space.taken(np.full(real.sum(), q.own[0])) - space.taken(rivals[real])
         wide = space.rows.shape[1]
-        beaten = rivals[real][~gaps[:, :wide].any(1) & ~(gaps[:, wide:] > 0).any(1)].tolist()[:1]
-        if beaten:
-            hidden = replace(open_, status="hidden", bound=0.0, exact=True)
-            return replace(hidden, places=tuple(beaten), weights=(1.0,), is_lower=True)
+        if beaten := rivals[real][~gaps[:, :wide].any(1) & ~(gaps[:, wide:] > 0).any(1)].tolist()[:1]:
+            hidden = replace(open_, status="hidden", bound=0.0, exact=True, is_lower=True)
+            return replace(hidden, places=tuple(beaten), weights=(1.0,))
     weights = (hull.weights * np.where(real, space.shares[np.maximum(rivals, 0)], 0))[real]
     whole = float(weights.sum())
     if not whole > 0:
         return open_
     bound = (float(np.linalg.norm(hull.weights @ hull.kept)) + rounding) / whole
     points = space.differences(np.full(len(rivals), q.own[0]), rivals)
-    exact = len(own) == 1 and holds_zero(points, float(np.linalg.norm(points, axis=1).max()))
+    exact = len(q.own) == 1 and holds_zero(points, float(np.linalg.norm(points, axis=1).max()))
     status: Status = "hidden" if exact or bound <= EPSILON else "undecided"
     found = replace(open_, status=status, bound=bound, exact=exact, is_lower=not real.all())
     return replace(found, places=tuple(rivals[real].tolist()), weights=tuple((weights / whole).tolist()))

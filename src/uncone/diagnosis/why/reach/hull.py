@@ -1,15 +1,17 @@
 """The point of a growing hull that is nearest to 0 (Wolfe 1976), and what its weights prove."""
 
 import math
+from itertools import compress
 
 import numpy as np
 
 from uncone.rows import Array
 
+EPS = float(np.finfo(np.float64).eps)
 _INSIDE, _DROPPED = 1e-12, 1e-14
-_RESIDUAL = 1e-12  # of a solution, relative: what a solver leaves has about this size too
-_LOST = 1e-9  # of the square of a point: one that is nearer to the span of the others takes the inverse's digits
-_USUAL = 20  # numbers whose largest is within 2 to this power of 1 have squares in range
+_RESIDUAL = 1e-12  # relative, of a solution: about what a solver leaves too
+_LOST = 1e-9  # of the square of a point: nearer to the span of the others it takes the inverse's digits
+_USUAL = 20  # numbers within 2 to this power of 1 have squares in range
 
 
 def scaled(numbers: Array) -> tuple[Array, int, bool]:
@@ -29,19 +31,14 @@ def scaled(numbers: Array) -> tuple[Array, int, bool]:
 
 
 def times_power(numbers: Array, power: int) -> tuple[Array, bool]:
-    """The numbers times 2 to the power, and whether this can be undone."""
+    """Times 2 to the power, and whether this can be undone."""
     found = np.ldexp(numbers, power)
     return found, np.array_equal(np.ldexp(found, -power), numbers)
 
 
 class Hull:
-    """The points that are kept, affinely independent, and the nearest point x of their hull: x = weights' kept.
-
-    Args:
-        first: (d,) float64, a point.
-        place: what the caller calls it; no two points have the same one.
-        largest: at least the norm of every point.
-    """
+    """Affinely independent points, and the nearest point x = weights' kept of their hull. `place` is the caller's name
+    of a point; `largest` is at least the norm of every point."""
 
     def __init__(self, first: Array, place: int, largest: float) -> None:
         self._unit = max(largest, np.finfo(np.float64).tiny) ** 2
@@ -53,7 +50,7 @@ class Hull:
         self.x = self.kept[0].copy()
 
     def take(self, new: Array, place: int) -> None:
-        """Take a point in, and move to the nearest point of the hull; points without weight go."""
+        """Move to the nearest point of the hull with one more point; points without weight go."""
         across = self.kept @ new
         k = len(across)
         gram = np.empty((k + 1, k + 1))
@@ -80,16 +77,14 @@ class Hull:
             self.kept, self.weights = self.kept[stays], self.weights[stays]
             self._gram = self._gram[np.ix_(stays, stays)]
             self._inverse = None if self._inverse is None else _without(self._inverse, stays)
-            self.places = [place for place, stay in zip(self.places, stays.tolist(), strict=True) if stay]
-        self.weights = np.maximum(self.weights, 0) / np.maximum(self.weights, 0).sum()
+            self.places = list(compress(self.places, stays))
+        weights = np.maximum(self.weights, 0)
+        self.weights = weights / weights.sum()
         self.x = self.weights @ self.kept
 
     def _affine(self) -> Array:
-        """Weights of the point nearest to 0 in the affine hull: (G + c 11') a ~ 1, which is definite for any c > 0.
-
-        The inverse is kept from step to step, and its answer is refined once. Where it has lost its digits it is made
-        anew, and the system is solved as a whole.
-        """
+        """Weights of the point nearest to 0 in the affine hull: (G + c 11') a ~ 1, definite for any c > 0. The inverse
+        is kept between steps and its answer refined once; where it has lost its digits, the whole system is solved."""
         ones, found = np.ones(len(self._gram)), None
         if self._inverse is not None:
             found = self._inverse.sum(1)
@@ -106,13 +101,13 @@ class Hull:
         return np.asarray(self._gram @ weights + self._unit * weights.sum())
 
     def bound(self) -> float:
-        """No direction has a larger margin: the mean of the kept points by weights has this norm, rounding added."""
-        rounding = (len(self.places) + self.kept.shape[1] + 3) * np.finfo(np.float64).eps * self.largest
+        """No direction has a larger margin: the norm of x, rounding added."""
+        rounding = (len(self.places) + self.kept.shape[1] + 3) * EPS * self.largest
         return float(np.linalg.norm(self.weights @ self.kept) + rounding)
 
 
 def _bordered(inverse: Array, across: Array, corner: float) -> Array | None:
-    """The inverse of a definite matrix with one more row and column, by that of (k, k); None where digits are lost."""
+    """The inverse of a definite matrix with one more row and column; None where digits are lost."""
     k, along = len(across), inverse @ across
     left = corner - float(across @ along)
     if not left > _LOST * corner:
@@ -125,7 +120,7 @@ def _bordered(inverse: Array, across: Array, corner: float) -> Array | None:
 
 
 def _without(inverse: Array, stays: Array) -> Array | None:
-    """The inverse of a definite matrix without some rows and columns, by that of the whole."""
+    """The inverse of a definite matrix without some rows and columns."""
     across = inverse[np.ix_(stays, ~stays)]
     try:
         gone = np.linalg.solve(inverse[np.ix_(~stays, ~stays)], across.T)
@@ -139,14 +134,12 @@ def holds_zero(points: Array, largest: float) -> bool:
     k, d = points.shape
     if k != d + 1:
         return False
-    system = np.vstack([points.T / (largest or 1.0), np.ones(k)])
-    wanted = np.append(np.zeros(d), 1.0)
+    system, wanted = np.vstack([points.T / (largest or 1.0), np.ones(k)]), np.append(np.zeros(d), 1.0)
     try:
         found = np.linalg.solve(system, wanted)
     except np.linalg.LinAlgError:
         return False
     residual = np.linalg.norm(system @ found - wanted)
-    residual += (k + 3) * np.finfo(np.float64).eps * np.abs(system).sum(0).max() * np.abs(found).sum()
-    least = float(np.linalg.svd(system, compute_uv=False)[-1])
-    least -= k * np.finfo(np.float64).eps * float(np.linalg.norm(system))
+    residual += (k + 3) * EPS * np.abs(system).sum(0).max() * np.abs(found).sum()
+    least = float(np.linalg.svd(system, compute_uv=False)[-1]) - k * EPS * float(np.linalg.norm(system))
     return least > 0 and bool(found.min() > residual / least)

@@ -1,9 +1,9 @@
-"""How many top tokens can a state set freely? Sets of rows that are faces of the rows' hull, found by solving for them.
+"""How many top tokens can a state set freely? Sets of rows that are faces of the rows' hull.
 
-Basri and Jacobs (2026, ICLR, abstract): even a random head gives exact probabilities to rather many top tokens. In
-geometry: if the rows of m tokens are affinely independent, and a direction g has them level and above all others, then
-a state h = t g + f has any logits among the m by the choice of f, and all others as far below as wanted by that of t.
-Almost all sets of m normal rows are faces up to m about D / (2 ln(V / D)) (Donoho and Tanner 2009).
+Even a random head gives exact probabilities to rather many top tokens (Basri and Jacobs 2026, ICLR). If the rows of m
+tokens are affinely independent, and a direction g has them level and above all others, then a state h = t g + f has any
+logits among the m by the choice of f, and all others as far below as wanted by t. Almost all sets of m normal rows are
+faces up to m about D / (2 ln(V / D)) (Donoho and Tanner 2009).
 """
 
 import math
@@ -45,8 +45,8 @@ def settable_tokens(
 
     Args:
         head: (V, D), an array or tensor of distinct rows (of equal ones the first counts).
-        states: (N, D) of a text: the most likely tokens of single states are asked as well.
-        sets: asked of each size.
+        states: (N, D) of a text: the most likely tokens of single states are searched as well.
+        sets: of each size.
         seed: of the sets.
         most_work: multiplications at most, the same on every machine; what is open then counts as undecided.
         progress: called with (step, done, in all).
@@ -66,11 +66,14 @@ def settable_tokens(
     first = distinct(rows, None)[0]
     if len(first) < 2:
         raise UndefinedMeasure(f"all of {len(rows)} rows are equal, so that no set of tokens can be told apart")
-    rows = rows[first]
-    space = whole if len(first) == len(whole.rows) else HeadSpace.of(rows)
-    v, d = rows.shape
-    work = Work(most_work)
-    draws: dict[Kind, Callable[[int], list[Array]]] = {"random": lambda m: _random_sets(v, m, sets, seed)}
+    rows, work = rows[first], Work(most_work)
+    space, (v, d) = whole if len(first) == len(whole.rows) else HeadSpace.of(rows), rows.shape
+
+    def random_sets(m: int) -> list[Array]:
+        random = np.random.default_rng([seed, m])
+        return [random.choice(v, m, replace=False) for _ in range(sets)]
+
+    draws: dict[Kind, Callable[[int], list[Array]]] = {"random": random_sets}
     if states is not None:
         order = _tops(rows, checked_states(states, d), sets, min(d, v - 1), seed)
         draws["top"] = lambda m: [one[:m] for one in order]
@@ -121,24 +124,17 @@ def _asked(
     space: HeadSpace, kind: Kind, draw: Callable[[int], list[Array]], work: Work, progress: Progress | None
 ) -> tuple[list[SettableSets], bool]:
     """Sizes that double until fewer than half of the sets are settable, then those between; False if work ran out."""
-    found = list[SettableSets]()
-    v, d = space.rows.shape
+    found, (v, d) = list[SettableSets](), space.rows.shape
     low, high, size = 0, min(d, v - 1) + 1, 1
     while low + 1 < high and not work.is_over:
-        if progress is not None:
+        if progress:
             progress(f"setting {kind} tokens", size, 0)
-        sets = draw(size)
-        status: list[str] = [one.status for one in seek(space, [tuple(one.tolist()) for one in sets], work=work)]
-        one = SettableSets(kind, size, len(sets), *map(status.count, ("exposed", "hidden", "undecided")))
-        found.append(one)
+        sets = [tuple(one.tolist()) for one in draw(size)]
+        status: list[str] = [one.status for one in seek(space, sets, work=work)]
+        found.append(one := SettableSets(kind, size, len(sets), *map(status.count, ("exposed", "hidden", "undecided"))))
         low, high = (size, high) if 2 * one.settable >= one.sets else (low, size)
         size = min(2 * size, high - 1) if high > d or high > v - 1 else (low + high) // 2
     return found, low + 1 >= high
-
-
-def _random_sets(v: int, m: int, sets: int, seed: int) -> list[Array]:
-    random = np.random.default_rng([seed, m])
-    return [random.choice(v, m, replace=False) for _ in range(sets)]
 
 
 def _tops(rows: Array, states: Array, sets: int, most: int, seed: int) -> list[Array]:

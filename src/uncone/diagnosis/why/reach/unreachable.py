@@ -1,8 +1,8 @@
 """Which tokens can never be the most likely one, whatever the state? With a certificate for every answer.
 
-Demeter et al. (2020, stolen probability): a row inside the hull of the others never has the largest logit. Grivas et
-al. (2022) ask it of each token by a linear programme, with the bias: token v can be the most likely if and only if a
-state h has <w_v - w_u, h> + b_v - b_u > 0 for every other u.
+A row inside the hull of the others never has the largest logit (Demeter et al. 2020, stolen probability). Grivas et al.
+(2022) decide each token by a linear programme, with the bias: token v can be the most likely if and only if a state h
+has <w_v - w_u, h> + b_v - b_u > 0 for every other u.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,7 @@ from uncone.rows import Array
 from uncone.rows.samples import as_numbers
 
 MOST_WORK = 5e12  # multiplications: some five minutes on two cores
-_NAMED = 3
-_CHUNK = 2**24
+_NAMED, _CHUNK = 3, 2**24
 
 
 def unreachable_tokens(
@@ -40,8 +39,8 @@ def unreachable_tokens(
 ) -> UnreachableTokens:
     """The tokens that no state makes the most likely (unargmaxable), each answer proven.
 
-    A token is proven reachable by a state whose logits were computed, and unreachable by a mixture of other rows that
-    its row lies below. A reachable token may still need a state that the layers before the head cannot make.
+    A state whose logits were computed proves that a token is reachable, a mixture of other rows above it that it is
+    not. A reachable token may still need a state that the layers before the head cannot make.
 
     Args:
         head: (V, D), an array or tensor: the output rows.
@@ -65,19 +64,17 @@ def unreachable_tokens(
     whole_number(most_listed, "most_listed", 0)
     rows = plain(as_numbers(head))
     if labels is not None and not are_labels(labels, len(rows)):
-        raise InputError(
-            f"expected a text or None for each of {len(rows):,} rows, got {shown(labels)}: pass a list of tokens"
-        )
+        expected = f"expected a text or None for each of {len(rows):,} rows"
+        raise InputError(f"{expected}, got {shown(labels)}: pass a list of tokens")
     offsets = None if bias is None else as_numbers(bias).astype(np.float64)
     check_head(rows, offsets)
     first, copies = distinct(rows, offsets)
     answers = _answers(rows[first], None if offsets is None else offsets[first], Work(most_work), progress)
-    text = None if states is None else checked_states(states, rows.shape[1])
-    seen, n = (0, 0) if text is None else (_seen(rows, offsets, text, scale), len(text))
-    status = np.array([one.status for one in answers] or ["exposed"])
-    hidden, are_copies = status == "hidden", np.bincount(copies) > 1
-    tied = np.flatnonzero((are_copies & (status == "exposed"))[copies])
-    undecided = np.flatnonzero((status == "undecided")[copies])
+    text = rows[:0] if states is None else checked_states(states, rows.shape[1])
+    seen, n = _seen(rows, offsets, text, scale), len(text)
+    status, are_copies = np.array([one.status for one in answers] or ["exposed"]), np.bincount(copies) > 1
+    hidden, exposed = status == "hidden", status == "exposed"
+    tied, undecided = (np.flatnonzero(of[copies]) for of in (are_copies & exposed, status == "undecided"))
     exact = np.array([one.exact for one in answers] or [False])
     listed = np.flatnonzero(hidden[copies])[:most_listed].tolist()
     is_biased = offsets is not None and bool(offsets.min() < offsets.max())
@@ -87,7 +84,7 @@ def unreachable_tokens(
         vocabulary=v,
         dimensions=d,
         biased=is_biased,
-        reachable=int((~are_copies & (status == "exposed")).sum()),
+        reachable=int((~are_copies & exposed).sum()),
         unreachable=unreachable,
         exact=never,
         tied=len(tied),
@@ -109,19 +106,18 @@ def _answers(rows: Array, bias: Array | None, work: Work, progress: Progress | N
     answers, n = list[Answer](), len(rows)
     for places, spread in [(np.arange(n), 0.0)] if bias is None else levels(bias):
         done = len(answers)
-        told = None if progress is None else lambda k, _, done=done: progress("seeking states for tokens", done + k, n)
+        tick = None if progress is None else lambda k, _, done=done: progress("seeking states for tokens", done + k, n)
         space = HeadSpace.of(rows, bias, spread)
-        answers += seek(space, [(int(place),) for place in places], work=work, progress=told)
+        answers += seek(space, [(int(place),) for place in places], work=work, progress=tick)
     return sorted(answers, key=lambda answer: answer.own)
 
 
 def plain(rows: Array) -> Array:
-    """As float32 or float64, row after row in memory."""
     return np.ascontiguousarray(rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32))
 
 
 def distinct(rows: Array, bias: Array | None) -> tuple[Array, Array]:
-    """The first places of distinct rows (with their bias), and for each row which of them it is."""
+    """The first places of distinct rows (with their bias), and which of these each row is."""
     keys, step = np.empty(len(rows), "V16"), max(1, _CHUNK // rows.shape[1])
     numbers = np.zeros(len(rows)) if bias is None else bias + 0.0
     for at in range(0, len(rows), step):
@@ -130,17 +126,11 @@ def distinct(rows: Array, bias: Array | None) -> tuple[Array, Array]:
             keys[i] = np.void(blake2b(row.tobytes() + numbers[i].tobytes(), digest_size=16).digest())
     _, first, which = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return first[order], place[which.ravel()]
+    return first[order], np.argsort(order)[which.ravel()]
 
 
 def checked_states(states: Any, d: int) -> Array:
-    """The states of a text as (N, d), at least one.
-
-    Raises:
-        InputError: another shape, or numbers that are not finite.
-    """
+    """(N, d). InputError: another shape, none, or numbers that are not finite."""
     h = as_numbers(states)
     if h.ndim != 2 or not len(h) or h.shape[1] != d:
         raise InputError(f"expected states (N, {d}), got shape {h.shape}: pass those that the head reads")
@@ -180,17 +170,15 @@ def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
         f"{counted(tied, 'token')} can only tie, as another token has an equal row": tied,
         f"{counted(undecided, 'token')} {plural(undecided, 'is', 'are')} undecided": undecided,
     }
-    told = "; ".join(part for part, n in parts.items() if n)
-    return f"{told or f'Each of {tokens} is the most likely one for some state, proven token by token'}."
+    found = "; ".join(part for part, n in parts.items() if n)
+    return f"{found or f'Each of {tokens} is the most likely one for some state, proven token by token'}."
 
 
 def _definition(is_biased: bool, states: int, seen: int) -> str:
-    text = (
-        "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable if "
-        "a mixture of other rows has a logit at least as large for every "
-        f"state{', biases included' if is_biased else ''}."
+    tokens = counted(seen, "token was", "tokens were")
+    on_text = f" On the text {tokens} the most likely one for one of {counted(states, 'state')}."
+    return (
+        "Any vector counts as a state: the layers before the head may reach fewer tokens. A token is unreachable if a "
+        "mixture of other rows has a logit at least as large for every "
+        f"state{', biases included' * is_biased}.{on_text * bool(states)}"
     )
-    if states:
-        tokens = counted(seen, "token was", "tokens were")
-        text += f" On the text {tokens} the most likely one for one of {counted(states, 'state')}."
-    return text
