@@ -11,7 +11,7 @@ SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond, sums, margins and quoti
 
 
 def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:
-    """The blocks in one row, groups of them opened, without those that hold nothing (text, rows, charts)."""
+    """The blocks, with groups opened, without those that hold nothing (text, rows, charts)."""
     flat = chain.from_iterable((block,) if isinstance(block, Block) else block for block in blocks)
     content = ("text", "items", "rows", "gauges", "charts", "blocks")
     return tuple(b for b in flat if isinstance(b, Heading) or any(getattr(b, name, ()) for name in content))
@@ -24,13 +24,13 @@ def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] =
 
 
 def folded(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """A section that a page folds under its heading, and a terminal shows as it is."""
+    """A section that a page folds under its heading."""
     heading = blocks[0] if blocks else None
     return (Folded(heading.text, blocks, in_terminal=True),) if isinstance(heading, Heading) else blocks
 
 
 def beneath(title: str, blocks: Iterable[Block]) -> Iterable[Block]:
-    """The blocks of a whole record as a part of another one: its verdict leads them under a title."""
+    """The blocks of a whole record as a part of another: its verdict leads them under a title."""
     for block in blocks:
         if isinstance(block, Heading) and block.level == 1:
             yield from (Heading(title, 3), Text(block.text, "lead"))
@@ -43,7 +43,7 @@ def caution(text: str) -> Text:
 
 
 def named(blocks: Iterable[Block], prefix: str) -> Iterable[Block]:
-    """The blocks, with `prefix` before the names of their charts: of several matrices each has its own."""
+    """The blocks, with `prefix` before the names of their charts, which must differ between matrices."""
     for block in blocks:
         if prefix and isinstance(block, Figure):
             charts = tuple(replace(chart, name=f"{prefix} {chart.name}") for chart in block.charts)

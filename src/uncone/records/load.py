@@ -9,7 +9,6 @@ from uncone.roles import Path_
 
 
 def kinds() -> list[type[Record]]:
-    """The records that questions are answered with and that can be saved."""
     places = (record.rpartition(".") for _, record, *_ in QUESTIONS.values())
     return [getattr(import_module(f"uncone.{file}"), name) for file, _, name in places]
 

@@ -1,4 +1,4 @@
-"""Measurements as one table: their values by question, what is wrong with them, and what their names mean."""
+"""Measurements in one table by question, with what is wrong with them and what their names mean."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,14 +13,14 @@ _MOST_ITEMS, _LONGEST = 12, 200
 
 
 def is_centered(measurement: Measurement, fixed: bool) -> bool | None:
-    """Whether the mean row was subtracted; `fixed` measurements of a head were handed centred rows."""
+    """`fixed` measurements of a head were given centred rows."""
     return True if fixed and measurement.centered is not None else measurement.centered
 
 
 def readings_blocks(
     heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool = False, of: str = ""
 ) -> tuple[Block, ...]:
-    """Measurements in one table, by question or all `of` one, with reasons and warnings, and their meanings."""
+    """Measurements by question, or all `of` one."""
     if not measurements:
         return ()
     columns = ("measure", "value", "isotropic", "better", "rows")

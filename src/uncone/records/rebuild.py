@@ -1,4 +1,4 @@
-"""JSON to records: every value checked against the annotated type of its field."""
+"""JSON to records, every value checked against the type of its field."""
 
 import dataclasses
 import json
@@ -15,28 +15,26 @@ from uncone.errors import InputError
 from uncone.regular import open_regular
 from uncone.roles import Path_
 
-LARGEST_RECORD = 256 * 2**20
-"""Bytes. A diagnosis with a picture of all its points takes some millions."""
+LARGEST_RECORD = 256 * 2**20  # bytes; a diagnosis with a picture of all its points takes some millions
 _DEEPEST = 20
-_LARGEST_INTEGER = 2**63  # beyond, an integer counts nothing and may not fit a float
+_LARGEST_INTEGER = 2**63  # beyond, an integer may not fit a float
 _hints = cache(typing.get_type_hints)
 T = TypeVar("T")
 
 
 def expect(holds: bool, what: str) -> None:
-    """Refuse a record whose fields contradict each other; `what` says what was expected and what came."""
+    """InputError unless it `holds`; `what` says what was expected, and what came."""
     if not holds:
         raise InputError(f"expected {what}")
 
 
 def read_text(path: Path_, how: str) -> str:
-    """The text of a file written by the command `how`, or why it cannot be read."""
+    """The text of a file written by the command `how`."""
     anew = f"give a file written by `{how}`"
     with open_regular(path, how=anew) as file:
         size = os.fstat(file.fileno()).st_size
-        most = f"a record of at most {LARGEST_RECORD} bytes"
-        expect(size <= LARGEST_RECORD, f"{most}, got {size} in {path}: {anew}")
-        content = file.read(size)  # no more, whatever is added to the file meanwhile
+        expect(size <= LARGEST_RECORD, f"a record of at most {LARGEST_RECORD} bytes, got {size} in {path}: {anew}")
+        content = file.read(size)  # no more, though the file may grow meanwhile
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -44,7 +42,7 @@ def read_text(path: Path_, how: str) -> str:
 
 
 def parsed(text: str, *, what: str, how: str) -> Any:
-    """What the JSON in `text` says; InputError where it is not strict JSON."""
+    """The content of strict JSON."""
 
     def refuse(name: str) -> Any:
         raise ValueError(f"{name} is no JSON number")
@@ -52,18 +50,17 @@ def parsed(text: str, *, what: str, how: str) -> Any:
     try:
         return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        got = f"text that does not parse ({error})"
-        raise InputError(f"expected a {what} in JSON, got {got}: write one with `{how}`") from error
+        way = f"write one with `{how}`"
+        raise InputError(f"expected a {what} in JSON, got text that does not parse ({error}): {way}") from error
 
 
 def schema_of(data: Any) -> str | None:
-    """The schema that parsed JSON claims; None where it claims none."""
     schema = data.get("schema") if isinstance(data, dict) else None
     return schema if isinstance(schema, str) else None
 
 
 def build_record(cls: type[T], data: Any, where: str) -> T:
-    """The record of class `cls` from parsed JSON; `where` names it in errors."""
+    """The record from parsed JSON; `where` names it in errors."""
     _checked(isinstance(data, dict), data, where, "an object")
     if (schema := getattr(cls, "SCHEMA", None)) is not None:
         _checked(data.get("schema") == schema, data.get("schema"), f"{where}.schema", repr(schema))
@@ -112,7 +109,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
 
 
 def _missed(data: Any, depth: int = 0) -> str:
-    """What a value of any kind should have been; empty where nothing is wrong. 1e999 is read as infinite."""
+    """What a value of any kind should have been, or "". JSON's 1e999 is read as infinite."""
     if depth == _DEEPEST:
         return f"at most {_DEEPEST} levels"
     if isinstance(data, (dict, list)):

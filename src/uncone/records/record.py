@@ -1,4 +1,4 @@
-"""What every result can do: be saved and loaded, become a table, a picture, or a document to read."""
+"""What every result can do: be saved and loaded, become a table, a picture or a document."""
 
 import dataclasses
 import json
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-_CAPITAL = re.compile(r"(?<!^)([A-Z])")
-
-
 class Record:
-    """The base of every result: a subclass is a frozen dataclass with its `blocks`. `KIND`, `SCHEMA` and `HOW` are
-    those of its name, unless it has others."""
+    """The base of every result: a subclass is a frozen dataclass with its `blocks`. `KIND`, `SCHEMA` and `HOW` follow
+    from its name, unless it sets them."""
 
     KIND: ClassVar[str] = "result"  # in words
     SCHEMA: ClassVar[str] = ""
@@ -37,9 +34,9 @@ class Record:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "__repr__" not in vars(cls):  # or else a dataclass writes its own, of every field
+        if "__repr__" not in vars(cls):  # else a dataclass writes one of every field
             cls.__repr__ = brief  # type: ignore[method-assign]
-        words = _CAPITAL.sub(r" \1", cls.__name__).lower()
+        words = re.sub(r"(?<!^)([A-Z])", r" \1", cls.__name__).lower()
         command = next((of[2] for of in QUESTIONS.values() if of[1].endswith(f".{cls.__name__}")), "")
         cls.KIND = vars(cls).get("KIND", words)
         cls.SCHEMA = vars(cls).get("SCHEMA", f"uncone.{words.replace(' ', '_')}/1")
@@ -53,17 +50,17 @@ class Record:
     def __str__(self) -> str:
         """The verdict, and a line for each headline number."""
         blocks = self.blocks()
-        headings = [block for block in blocks if isinstance(block, Heading)][:1]
-        gauges = [gauge for block in blocks if isinstance(block, Gauges) for gauge in block.gauges]
-        told = (headline(one.label, one.value, one.reason, one.reference, one.limits) for one in gauges)
-        return "\n".join([*(visible(heading.text) for heading in headings), *told])
+        verdict = [visible(block.text) for block in blocks if isinstance(block, Heading)][:1]
+        gauges = (gauge for block in blocks if isinstance(block, Gauges) for gauge in block.gauges)
+        numbers = (headline(one.label, one.value, one.reason, one.reference, one.limits) for one in gauges)
+        return "\n".join([*verdict, *numbers])
 
     def blocks(self) -> tuple[Block, ...]:
-        """What there is to show, from the verdict (a heading of level 1) on."""
+        """What to show, from the verdict (a heading of level 1) on."""
         raise NotImplementedError(f"{type(self).__name__} has no blocks")
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """The numbers as rows of a table: the plain fields of the record, unless it has a list of numbers."""
+        """The numbers as rows of a table: here one row of the fields that are numbers or texts."""
         plain = (str, int, float, bool, type(None))
         fields = dataclasses.asdict(self)  # type: ignore[call-overload]
         return [{name: value for name, value in fields.items() if isinstance(value, plain)}]
@@ -132,7 +129,7 @@ class Record:
 
 
 def _not_finite(value: Any, where: str) -> Iterator[tuple[str, float]]:
-    """The numbers of a record that JSON cannot hold, each with its place."""
+    """The places and values of the numbers that JSON cannot hold."""
     value = _fields(value) if dataclasses.is_dataclass(value) else value
     if isinstance(value, Mapping):
         for name, item in value.items():
@@ -150,12 +147,11 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def frame_of(rows: list[dict[str, Any]]) -> "DataFrame":
-    """The rows as a table of pandas, as `Record.to_frame` gives it."""
     pandas = needed("pandas", "expected pandas for a table, got none: pip install pandas", UnsupportedModel)
     return pandas.DataFrame(rows)
 
 
 def made_with(versions: Mapping[str, str]) -> str:
-    """The packages and their versions in one line; empty where none is known."""
+    """The versions of packages in one line; "" where there are none."""
     named = ", ".join(map(" ".join, versions.items()))
     return f"Made with {named}." if named else ""

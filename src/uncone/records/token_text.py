@@ -1,4 +1,4 @@
-"""Token strings as text: bytes that a tokenizer spells as letters are read, and spaces at an end are seen."""
+"""Token strings as text: bytes that a tokenizer spells as letters are read, and spaces at an end are marked."""
 
 import re
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ _SPACES = re.compile("^ +| +$| {2,}")
 
 
 def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> list[str | None]:
-    """The labels of `rows` as a record holds them: at most 200 characters, of a byte-level vocabulary its text (`"
-    the"` of `"Ġthe"`). Bytes that are no text alone stay visible, as `"\\xe2\\x80"`."""
+    """The labels of `rows` for a record: at most 200 characters, and of a byte-level vocabulary the text (`" the"` of
+    `"Ġthe"`). Bytes that are no text alone stay visible, as `"\\xe2\\x80"`."""
     if labels is None:
         return [None] * len(rows)
     spelled = is_byte_level(labels)
@@ -27,8 +27,8 @@ def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> lis
 
 
 def is_byte_level(labels: Sequence[str | None]) -> bool:
-    """Whether the tokens of a vocabulary spell bytes as letters, as those of GPT-2 and Llama 3: of 20,000 nearly all
-    hold only these 256 letters, and `Ġ`, the space, begins one in a hundred, or all 256 are tokens."""
+    """Whether tokens spell bytes as letters, as in GPT-2 and Llama 3: of 20,000 nearly all hold only these 256 letters,
+    and `Ġ`, the space, begins one in a hundred, or all 256 are tokens."""
     some = [label for label in labels[:: len(labels) // _SAMPLE + 1] if label]
     if sum(_LETTERS.issuperset(label) for label in some) < max(1, _SPELLED * len(some)):
         return False
@@ -38,11 +38,11 @@ def is_byte_level(labels: Sequence[str | None]) -> bool:
 
 
 def _read(label: str) -> str:
-    if not _LETTERS.issuperset(label):  # an added token, which is text as it stands
+    if not _LETTERS.issuperset(label):  # an added token, which is text
         return label
     return bytes(map(_BYTES.__getitem__, label)).decode("utf-8", "backslashreplace")
 
 
 def shown_token(token: str, length: int = 40) -> str:
-    """A token for people: `shortened`, with a mark for each space at an end or beside another one."""
+    """`shortened`, with a mark for each space at an end or next to another one."""
     return shortened(_SPACES.sub(lambda spaces: "␣" * len(spaces[0]), token), length)

@@ -1,4 +1,4 @@
-"""Readings of tokens: groups by frequency, with intervals, and the tokens that were hardly trained."""
+"""Readings of tokens: groups by frequency, and the tokens that were hardly trained."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ _CHANCE = (
 
 @part
 class Estimate:
-    """A number and its interval, as if the rows had been drawn at random; None where it is undefined."""
+    """A number and its interval, as if the rows had been drawn at random."""
 
     value: float | None  # `null` where it is undefined
     interval: tuple[float, float] | None = None  # around the value; `null` with fewer than 10 rows
@@ -39,14 +39,11 @@ class Estimate:
     def __post_init__(self) -> None:
         low, high = self.interval or (0.0, 0.0)
         fits = self.interval is None or (self.value is not None and low <= self.value <= high)
-        came = f"{self.value} and {self.interval}"
-        expect(fits, f"a value inside its interval, got {came}: the file was edited")
+        expect(fits, f"a value inside its interval, got {self.value} and {self.interval}: the file was edited")
 
 
 @part
 class FrequencyGroup:
-    """The rows of one group and their readings."""
-
     name: str  # `frequent`, `medium`, `rare` or `reserved`: reserved by name, or without a token
     n: int  # rows
     occurrences: int | None  # the sum of their counts
@@ -80,8 +77,6 @@ class FrequencyGroups:
 
 @part
 class UnderTrainedToken:
-    """One row that looks untrained, with the evidence."""
-
     id: int  # the row
     # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, with bytes that are no text alone as
     # `\xe2\x80`
@@ -98,8 +93,6 @@ class UnderTrainedToken:
 
 @part
 class UnderTrained:
-    """The rows that look like rows no text ever trained."""
-
     # rows that look untrained and were not known to be unused; `null` exactly when nothing could be told
     found: int | None
     reason: str = ""  # why nothing could be told, else empty
@@ -121,7 +114,7 @@ class UnderTrained:
 def token_measurements(
     groups: FrequencyGroups | None, under_trained: UnderTrained | None, d: int
 ) -> tuple[Measurement, ...]:
-    """The readings of each frequency group, called GROUP.READING, and the share of rows that look untrained."""
+    """The readings GROUP.READING of each frequency group, and the share of rows that look untrained."""
     readings = []
     cut = "" if groups is None else f"{groups.definition}, intervals of {100 * groups.confidence:g}%"
     for group in () if groups is None else groups.groups:
@@ -143,7 +136,7 @@ def token_measurements(
 
 
 def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
-    """Frequent and rare tokens compared; nothing where there is no group."""
+    """Frequent and rare tokens compared."""
     if groups is None or not groups.groups:
         return ()
     columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")
@@ -153,8 +146,8 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
     differences = tuple((name, names[d.reading], _estimate(d.difference)) for name, d in read)
     lead = (
         f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the "
+        f"common direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval."
     )
-    lead += f"common direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval."
     occurrences = Table(("group", "occurrences"), tuple(counts), ("occurrences",))
     return section(
         "Frequent and rare tokens",
@@ -170,8 +163,7 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
 
 def _group(group: FrequencyGroup) -> tuple[str | Cell, ...]:
     readings = (_estimate(getattr(group, name), limits) for name, *_, limits in _READINGS)
-    is_certain = group.chance is None or group.chance >= 1
-    chance = "" if is_certain else f"p <= {optional(group.chance, _SHARES)}"
+    chance = "" if group.chance is None or group.chance >= 1 else f"p <= {number(group.chance, limits=_SHARES)}"
     above = Cell("-" if group.excess is None else f"{number(group.excess)} sd", chance)
     return group.name, count(group.n), *readings, above
 
