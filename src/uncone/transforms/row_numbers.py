@@ -1,4 +1,4 @@
-"""Whether judged pairs fit their vectors where the ids are row numbers, which are counted from 0."""
+"""Whether judged pairs fit their vectors where row numbers, counted from 0, are the ids."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,28 +13,28 @@ from uncone.rows import Rows
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 _MOST_PAIRS = 4096
-_SURE = 4.0  # standard errors, of pairs grouped by either side: noise reaches it less than once in 10,000 data sets
+_SURE = 4.0  # standard errors: noise reaches it in fewer than one of 10,000 data sets
 _MARGIN = 0.25  # standard deviations of the pairs' cosine by which a shift has to raise it
 _HOW = {-1: "lowered by 1", 1: "raised by 1"}
 
 
 @dataclass(frozen=True)
 class PairedRows:
-    """One side of judged pairs: its name, its rows, the row of each pair, and the option for its ids."""
+    """One side of judged pairs, with the row of each pair and the option for its ids."""
 
     name: str
     rows: Rows
     at: Ints
     option: str
-    is_numbered: bool  # whether the number of a row is its id: neither the source nor the user names others
+    is_numbered: bool  # whether row numbers are the ids: neither the source nor the user names others
 
     def numbers(self) -> Ints:
-        """The number of each row in its source, some of whose rows may be left out."""
+        """The number of each row in its source, which may have more rows."""
         ids = self.rows.ids
         return np.arange(self.rows.shape[0]) if ids is None else np.asarray(ids, np.int64)
 
     def shifted(self, by: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """The rows of the ids shifted by so much, and which of them are there."""
+        """The rows of the ids plus `by`, and which of them are there."""
         numbers = self.numbers()
         wanted = numbers[self.at] + by
         place = np.searchsorted(numbers, wanted).clip(max=len(numbers) - 1)
@@ -44,13 +44,12 @@ class PairedRows:
 def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, str]:
     """A note that row numbers are the ids, and a caution where they do not look counted from 0; "" for none.
 
-    The caution needs one of two things. Ids that are all shifted by one make the rows of matching pairs more alike,
-    beyond noise: the rise of the cosine has four standard errors, with pairs that share a row on either side counted as
-    one, and a quarter of a standard deviation. Or the number 0 never occurs, and the rows do not show that the numbers
-    fit.
+    The caution needs one of two things. Ids shifted by one make matching pairs more alike, beyond noise: their cosine
+    rises by four standard errors, with pairs that share a row on either side counted as one, and by a quarter of a
+    standard deviation. Or the number 0 never occurs, and the rows do not show that the numbers fit.
 
-    `sides` are of the pairs that match, two, or one alone whose rows are paired with each other, with both ends in
-    `at`, (P, 2). `judged` is the judgements' name.
+    `sides` are the two of the matching pairs, or one whose rows are paired with each other, with both ends in `at`,
+    (P, 2). `judged` is the name of the judgements.
     """
     given = tuple(sides)
     numbered = [side for side in given if side.is_numbered]
@@ -73,7 +72,7 @@ def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, s
 
 
 def _best_shift(sides: tuple[PairedRows, ...]) -> tuple[str, bool]:
-    """A sentence on the shift by one that fits surely better, else ""; and whether no shift fits as well as none."""
+    """A sentence on the shift by one that fits better beyond noise, else ""; and whether every shift fits worse."""
     n = len(sides[0].at)
     kept = np.arange(n) if n <= _MOST_PAIRS else np.arange(_MOST_PAIRS) * (n - 1) // (_MOST_PAIRS - 1)
     sides = tuple(replace(side, at=side.at[kept]) for side in sides)
@@ -95,7 +94,7 @@ def _best_shift(sides: tuple[PairedRows, ...]) -> tuple[str, bool]:
 
 
 def _cosines(sides: tuple[PairedRows, ...], way: tuple[int, ...]) -> Floats:
-    """The cosine of each pair with its ids shifted; NaN where a row is not there, or is zero."""
+    """The cosine of each pair with its ids shifted; NaN where a row is missing or zero."""
     n = len(sides[0].at)
     rows, there = [], np.ones(n, np.bool_)
     for side, by in zip(sides, way, strict=True):
@@ -117,7 +116,7 @@ def _units(rows: Rows, at: Ints) -> Floats:
 
 
 def _standard_errors(change: Floats, sides: tuple[PairedRows, ...]) -> float:
-    """The sum of changes over its standard error if their mean were 0, the least over the ways to group the pairs."""
+    """The sum of changes over its standard error under a mean of 0, the least over the ways to group pairs."""
     found = []
     for end in (end for side in sides for end in side.at.reshape(len(change), -1).T):
         sums = np.bincount(np.unique(end, return_inverse=True)[1], weights=change)
