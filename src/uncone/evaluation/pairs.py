@@ -1,11 +1,10 @@
-"""Pairs of words or sentences with a score that people gave: any table of them, and the well-known sets."""
+"""Pairs of words or sentences with scores by people: any table of them, and the well-known sets."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +12,12 @@ import numpy.typing as npt
 from uncone.errors import InputError
 from uncone.evaluation.bootstrap import KINDS, correlation_x100
 from uncone.evaluation.text_files import SPACE, Rows, find_file, lines_of, stem_of, table
+from uncone.records.rebuild import expect
 from uncone.regular import number_in
 from uncone.roles import Path_
+from uncone.rows import Array
 
 Scores = npt.NDArray[np.float64]
-Vectors = npt.NDArray[Any]
 WORD_SETS = ("men", "rw", "simlex999", "wordsim_sim", "wordsim_rel")
 """MEN (3000 pairs), Rare Words (2034), SimLex-999, and the two halves of WordSim-353 (203, 252)."""
 STS_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb")
@@ -26,31 +26,31 @@ STS_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb")
 
 @dataclass(frozen=True)
 class PairSet:
-    """Pairs and their gold scores as they stand in the file; repeated pairs are kept."""
+    """Pairs and their gold scores as in the file; repeated pairs are kept."""
 
     name: str
     pairs: tuple[tuple[str, str], ...]
     gold: tuple[float, ...]
-    subset: tuple[str, ...] = ()  # which subset each pair is of; "", or nothing at all, where there are none
-    file: str = ""  # the name of the file they were read from
+    subset: tuple[str, ...] = ()  # of each pair; "", or nothing at all, where there are none
+    file: str = ""  # the name of the source
     others: Mapping[str, "PairSet"] = field(default_factory=dict)  # "train" and "dev", where the set has them
 
     def __len__(self) -> int:
         return len(self.pairs)
 
     def texts(self) -> tuple[str, ...]:
-        """The different texts, first ones before second ones, in the order of their first use."""
+        """The different texts, all first ones before the second ones."""
         return tuple(dict.fromkeys(chain(*zip(*self.pairs, strict=True))))
 
     def only(self, places: Sequence[int]) -> "PairSet":
-        subset = tuple(self.subset[at] for at in places) if self.subset else ()
         pairs, gold = tuple(self.pairs[at] for at in places), tuple(self.gold[at] for at in places)
+        subset = tuple(self.subset[at] for at in places) if self.subset else ()
         return PairSet(self.name, pairs, gold, subset, self.file)
 
 
 @dataclass(frozen=True)
 class PairScores:
-    """The scores of one set under one repair, one a scored pair (n,). All repairs of a set have the same pairs."""
+    """The scores (n,) of one set under one repair. All repairs of a set have the same pairs."""
 
     gold: Scores  # what people said
     cosine: Scores  # NaN where a vector is zero
@@ -59,18 +59,18 @@ class PairScores:
 
     def numbers(self) -> dict[str, float | int | None]:
         """Correlations x 100, n and pairs; None where undefined (one pair, equal or not finite scores)."""
-        numbers: dict[str, float | int | None] = {
-            f"{kind}_{name}": correlation_x100(scores, self.gold, kind=kind)
+        correlations = {
+            f"{kind}_{way}": correlation_x100(getattr(self, way), self.gold, kind=kind)
             for kind in KINDS
-            for name, scores in (("cosine", self.cosine), ("inner", self.inner))
+            for way in ("cosine", "inner")
         }
-        return numbers | {"n": len(self.gold), "pairs": self.pairs}
+        return {**correlations, "n": len(self.gold), "pairs": self.pairs}
 
 
 def pair_scores(
-    pairs: PairSet, place: Mapping[str, int], cosine_of: Vectors, inner_of: Vectors, *, total: int
+    pairs: PairSet, place: Mapping[str, int], cosine_of: Array, inner_of: Array, *, total: int
 ) -> PairScores:
-    """The cosine of each pair by one matrix, the inner product by another; `place` is the row of a text."""
+    """Cosines by one matrix, inner products by another; `place` is the row of a text."""
     sides = np.array([(place[a], place[b]) for a, b in pairs.pairs], np.intp).reshape(-1, 2).T
     x, y = (np.asarray(cosine_of[rows], np.float64) for rows in sides)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
@@ -80,13 +80,13 @@ def pair_scores(
 
 
 def read_pairs(path: Path_, *, columns: Sequence[str | int] | None = None) -> PairSet:
-    """Pairs and scores from a table of any of the forms that `table` reads; the set is named after the file.
+    """Pairs and scores from any `table`; the set is named after the file.
 
-    `columns` are those of the two texts and of the score. Refused are a row without two texts and a finite number, and
+    `columns` are those of the two texts and of the score. InputError: a row without two texts and a finite number, or
     fewer than two pairs.
     """
-    if columns is not None and (len(columns) != 3 or any(isinstance(one, int) and one < 1 for one in columns)):
-        raise InputError(f"expected 3 columns (text, text, score), got {columns!r}: give names or numbers")
+    fits = columns is None or (len(columns) == 3 and not any(isinstance(one, int) and one < 1 for one in columns))
+    expect(fits, f"3 columns (text, text, score), got {columns!r}: give names or numbers")
     file = Path(path)
     rows = ((where, [cell.strip() for cell in cells]) for where, cells in table(file, columns))
     return _pair_set(stem_of(file), file, rows)
@@ -96,18 +96,18 @@ def read_word_sets(directory: Path_, *, sets: Sequence[str] | None = None) -> tu
     """The word-similarity sets in `directory` or its folders wordsim, too_much_in_common, datasets.
 
     Two layouts of each set are known: the original release, as the authors of Bis et al. 2021 pass it on, and a tidy
-    TSV with the header `word1 word2 score`. Where both are there the original is read. Lines are split at white space.
-    Any file may be packed (.xz, .gz).
+    TSV with the header `word1 word2 score`. The original is preferred. Lines are split at white space. Any file may be
+    packed (.xz, .gz).
 
     Args:
         directory: where to look.
         sets: names out of `WORD_SETS`; each must be there. None takes those that are there, in this order.
 
     Returns:
-        The sets. Words are as they stand in the file, without the part of speech that MEN's lemma form adds ("sun-n").
+        The sets. Words are as in the file, without the part of speech that MEN's lemma form adds ("sun-n").
 
     Raises:
-        InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite score.
+        InputError: no set there, one of `sets` missing or unknown, or a line that is no pair with a finite score.
     """
     return _sets(directory, sets, "word-similarity sets", _word_set, _WORD_FILES)
 
@@ -129,39 +129,37 @@ def _sets(
     read: Callable[[Path, str], PairSet | None],
     files: Mapping[str, Sequence[str]],
 ) -> tuple[PairSet, ...]:
-    """The sets out of `files` (which says where each may be) that lie there; those that are `asked` must."""
+    """The sets that are there; those `asked` for must be. `files` names the files of each."""
 
-    def told(sets: Iterable[str]) -> str:
+    def names_of(sets: Iterable[str]) -> str:
         return "; ".join(dict.fromkeys(" or ".join(files[name]) for name in sets))
 
     root = Path(directory)
-    if not root.is_dir():
-        raise InputError(f"expected a directory of {what}, got {root}: name the one that holds {told(files)}")
-    if unknown := [name for name in asked or () if name not in files]:
-        raise InputError(f"expected sets out of {', '.join(files)}, got {', '.join(unknown)}: leave them out")
+    expect(root.is_dir(), f"a directory of {what}, got {root}: name the one that holds {names_of(files)}")
+    unknown = [name for name in asked or () if name not in files]
+    expect(not unknown, f"sets out of {', '.join(files)}, got {', '.join(unknown)}: leave them out")
     there = {name: read(root, name) for name in asked or files}
     missing = [name for name, one in there.items() if one is None]
-    if missing and (asked is not None or len(missing) == len(there)):
-        advice = f"looked for {told(missing)}; put it there, or name its directory"
-        raise InputError(f"expected {', '.join(missing)} in {root}, got no file of them: {advice}")
+    advice = f"looked for {names_of(missing)}; put it there, or name its directory"
+    fits = not missing or (asked is None and len(missing) < len(there))
+    expect(fits, f"{', '.join(missing)} in {root}, got no file of them: {advice}")
     return tuple(one for one in there.values() if one is not None)
 
 
 def _pair_set(name: str, file: Path, rows: Rows, *, least: int = 2, scored_alone: bool = False) -> PairSet:
-    """Rows of two texts, a score and perhaps a subset; `scored_alone` leaves out those without a score."""
+    """From rows of two texts, a score and perhaps a subset; `scored_alone` skips those without a score."""
     kept = list[tuple[tuple[str, str], float, str]]()
     for where, (first, second, score, *subset) in rows:
         if scored_alone and not score.strip():
             continue
-        if not first.strip() or not second.strip():
-            raise InputError(f"expected two texts in {where}, got {first[:40]!r} and {second[:40]!r}: add it")
+        are_texts = bool(first.strip() and second.strip())
+        expect(are_texts, f"two texts in {where}, got {first[:40]!r} and {second[:40]!r}: add it")
         value = number_in(score)
         if value is None or not math.isfinite(value):
             raise InputError(f"expected a finite score in {where}, got {score[:40]!r}: mend it or `columns`")
         kept.append(((first, second), value, "".join(subset)))
-    if len(kept) < least:
-        wanted = "pairs" if least == 1 else "at least two pairs"
-        raise InputError(f"expected {wanted} with scores in {file}, got {len(kept) or 'none'}: right file?")
+    wanted = "pairs" if least == 1 else "at least two pairs"
+    expect(len(kept) >= least, f"{wanted} with scores in {file}, got {len(kept) or 'none'}: right file?")
     pairs, gold, subsets = zip(*kept, strict=True)
     return PairSet(name, pairs, gold, subsets if any(subsets) else (), file.name)
 
@@ -174,7 +172,7 @@ _WORD_FILES = {
     "wordsim_sim": ("wordsim_similarity_goldstandard.txt", "ws353_sim.tsv"),
     "wordsim_rel": ("wordsim_relatedness_goldstandard.txt", "ws353_rel.tsv"),
 }
-"""The original file of each set, and a tidy one."""
+"""The original and the tidy file of each set."""
 _WORD_FOLDERS = ("", "too_much_in_common", "wordsim/too_much_in_common", "wordsim", "datasets")
 
 
@@ -188,13 +186,12 @@ def _word_set(root: Path, name: str) -> PairSet | None:
 
 
 def _without_tags(rows: Rows) -> Rows:
-    """The lemma of `lemma-n`. Only the tag after the last hyphen goes: a hyphenated word stays whole."""
-    for where, cells in rows:
-        parts = [word.rpartition("-") for word in cells[:2]]
-        if any(not lemma or len(tag) != 1 for lemma, _, tag in parts):
-            advice = "take men3000.tsv"
-            raise InputError(f"expected words like sun-n in {where}, got {' '.join(cells[:2])[:80]!r}: {advice}")
-        yield where, [*(lemma for lemma, _, _ in parts), cells[2]]
+    """The lemma of `lemma-n`, which may hold other hyphens."""
+    for where, (*words, score) in rows:
+        parts = [word.rpartition("-") for word in words]
+        fits = all(lemma and len(tag) == 1 for lemma, _, tag in parts)
+        expect(fits, f"words like sun-n in {where}, got {' '.join(words)[:80]!r}: take men3000.tsv")
+        yield where, [*(lemma for lemma, _, _ in parts), score]
 
 
 _STS_FILES = (
@@ -224,8 +221,7 @@ def _sts_set(root: Path, name: str) -> PairSet | None:
     if folder is None:
         return None
     inputs = sorted(folder.glob("STS.input.*.txt"))
-    if not inputs:
-        raise InputError(f"expected files STS.input.NAME.txt in {folder}, got none: copy the set again")
+    expect(bool(inputs), f"files STS.input.NAME.txt in {folder}, got none: copy the set again")
     return _pair_set(name, folder, chain.from_iterable(map(_senteval_rows, inputs)), scored_alone=True)
 
 
@@ -233,12 +229,11 @@ def _senteval_rows(file: Path) -> Rows:
     subset = file.name.removeprefix("STS.input.").removesuffix(".txt")
     gold = file.with_name(f"STS.gs.{subset}.txt")
     inputs, scores = list(lines_of(file)), [line for _, line in lines_of(gold)]
-    if len(inputs) != len(scores):
-        raise InputError(f"expected {len(inputs)} scores of {file}, got {len(scores)} in {gold}: copy it")
+    fits = len(inputs) == len(scores)
+    expect(fits, f"{len(inputs)} scores of {file}, got {len(scores)} in {gold}: copy it")
     for (at, line), score in zip(inputs, scores, strict=True):
         first, tab, second = line.partition("\t")
-        if not tab:
-            raise InputError(f"expected two sentences between tabs in line {at} of {file}, got one: copy it")
+        expect(bool(tab), f"two sentences between tabs in line {at} of {file}, got one: copy it")
         yield f"line {at} of {file}", [first, second.partition("\t")[0], score, subset]
 
 

@@ -1,4 +1,4 @@
-"""What tasks say of a model: the record of an evaluation of each repair, and of the choice of one."""
+"""The records of an evaluation of repairs, and of the choice of one."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -34,16 +34,14 @@ _SHOWN = {
 _SHOWN_OF_PAPER = ("pearson_cosine", "pearson_inner", "spearman_cosine", "spearman_inner")  # as in Bis et al.'s tables
 _SHORT = {"wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex"}
 _SHORT |= {"int8_uniform": "int8_u", "binary_hamming": "hamming"}
-"""Headings, so that the longest name of a repair still fits into 80 columns beside them."""
-_MOST = 3  # tables of several sets; the record has the other numbers
+"""Headings that leave room for the longest name of a repair in 80 columns."""
+_MOST = 3  # tables of several sets
 _MARKS = "+ higher than the original, - lower, beyond chance (the interval leaves out 0); no mark: unclear."
 _CHOICES: dict[bool, tuple[str, Tone]] = {True: ("LEAVE IT", "warning"), False: ("REPAIR IT", "healthy")}
 
 
 @part
 class Interval:
-    """A difference and its bootstrap interval."""
-
     difference: float  # repair less original, in the unit of the number
     low: float  # lower limit
     high: float  # upper limit
@@ -51,19 +49,16 @@ class Interval:
     resamples: int = 0  # how many
 
     def __post_init__(self) -> None:
-        ends = f"{self.low} to {self.high}"
-        expect(self.low <= self.high, f"an interval from low to high, got {ends}: the file was edited")
+        got = f"got {self.low} to {self.high}: the file was edited"
+        expect(self.low <= self.high, f"an interval from low to high, {got}")
 
     def scaled(self, factor: float) -> "Interval":
         """The same in another unit, `factor` (positive) of which make one of this."""
-        difference, low, high = (end * factor for end in (self.difference, self.low, self.high))
-        return replace(self, difference=difference, low=low, high=high)
+        return replace(self, difference=self.difference * factor, low=self.low * factor, high=self.high * factor)
 
 
 @part
 class Price:
-    """What a repair took."""
-
     fit_s: float  # seconds to fit
     apply_s: float  # seconds to apply
     fitted_n: int  # vectors it was fitted on
@@ -82,8 +77,8 @@ class Evaluation(Record):
 
     `results[task][set][repair]` holds numbers by their names: correlations times 100 (`spearman_cosine`,
     `spearman_inner`, `pearson_cosine`, `pearson_inner`), shares from 0 to 1 (`ndcg10`, `recall100`, `recall10`), and
-    `n`, how many pairs or queries. `differences` are repair less original, paired, in the same unit; not of `n`, nor of
-    what is undefined.
+    `n`, the pairs or queries. `differences` are repair less original, paired, in the same unit; there are none of `n`,
+    nor of what is undefined.
     """
 
     verdict: str  # the result in one sentence
@@ -95,8 +90,7 @@ class Evaluation(Record):
     prices: Mapping[str, Mapping[str, Price]] = field(default_factory=dict)  # `prices[set][repair]`: a `Price`
     notes: tuple[str, ...] = ()  # what was left out, what repairs were fitted on
     intervals: str = ""  # how the intervals were made
-    # versions, the encoder and its digest (of rows theirs), digests of the data, the seed, and the `measure` of the
-    # verdict
+    # versions, the encoder and its digest (of rows theirs), digests of the data, the seed, the verdict's `measure`
     provenance: Mapping[str, Any] = field(default_factory=dict)
     caution: str = ""  # why the scores may say little: of own vectors one side alone seems repaired
 
@@ -109,15 +103,12 @@ class Evaluation(Record):
                 expect(fits, f"a finite number or null at {where}")
 
     def sets(self) -> tuple[str, ...]:
-        """The names of the sets."""
         return tuple(name for sets in self.results.values() for name in sets)
 
     def repairs(self) -> tuple[str, ...]:
-        """The names of the repairs, the original among them."""
         return tuple(dict.fromkeys(repair for _, _, repair, _ in self._cells()))
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each number, with its difference to the original."""
         return [
             {"task": task, "set": name, "repair": repair, "measure": measure, "value": value}
             | {end: change and getattr(change, end) for end in ("difference", "low", "high")}
@@ -152,7 +143,7 @@ class Evaluation(Record):
             yield self._chart(task, measures[0])
 
     def _measures(self, task: str) -> list[str]:
-        """The measure that the task is judged by first; none that says of every repair what another said."""
+        """The task's own measure first; none whose values repeat those of another."""
         first = str(self.provenance.get("measure", ""))
         shown = _SHOWN_OF_PAPER if task == "wordsim" and self.protocol == "paper" else _SHOWN.get(task, ())
         columns = dict[tuple[Any, ...], str]()
@@ -201,13 +192,11 @@ class Evaluation(Record):
         charts, what = list[Intervals](), f"change of {_title(measure, task)}"
         for name, repairs in self.results[task].items():
             changes = ((repair, self._change(task, name, repair, measure)) for repair in repairs)
-            rows = tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None)
-            if rows:
+            if rows := tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None):
                 charts.append(Intervals(f"{name} differences" if charts else "differences", name, what, rows))
         return Figure("What each repair changes", tuple(charts), self.intervals)
 
     def _price(self) -> str:
-        """Seconds over all sets: what the dearest repair and the others take."""
         fit, slowest = dict[str, float](), 0.0
         for repair, price in chain.from_iterable(prices.items() for prices in self.prices.values()):
             fit[repair] = max(fit.get(repair, 0.0), price.fit_s)
@@ -270,7 +259,6 @@ class Selection(Record):
 
     @property
     def leaves_it(self) -> bool:
-        """Whether no repair is recommended."""
         return self.chosen == ORIGINAL
 
     def blocks(self) -> tuple[Block, ...]:
@@ -293,7 +281,6 @@ class Selection(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each repair on the development split, and the candidate's on the test split."""
         splits = [("development", name, interval) for name, interval in self.development.items()]
         splits += [("test", str(self.candidate), self.test)] if self.test is not None else []
         kept = ("difference", "low", "high", "level")

@@ -19,6 +19,7 @@ from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, doubt, items_
 from uncone.evaluation.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.evaluation.sts import fitted_on_set, scored
 from uncone.model.open import open_spec
+from uncone.records.rebuild import expect
 from uncone.records.text import counted
 from uncone.roles import Path_, Progress
 from uncone.rows.ids import Ids
@@ -27,13 +28,13 @@ from uncone.transforms.names import described
 from uncone.version import versions
 
 _LEVEL = 0.95
-_LEAST = 20  # items of a split: with fewer a bootstrap interval is too narrow to decide by
+_LEAST = 20  # items of a split: fewer make a bootstrap interval too narrow
 _TASKS = ("retrieval", "sts")
 
 
 @dataclass(frozen=True)
 class _Split:
-    """`scores[repair]` (items,), the original's first, and the value of that; `unit` is 100 where it is times 100."""
+    """`scores[repair]` (items,), the original's first, and its value; `unit` is 100 where that is times 100."""
 
     scores: Mapping[str, Scores]
     original: float
@@ -52,7 +53,7 @@ class _Split:
 
 
 _Splits = tuple[_Split, Callable[[], _Split], str, tuple[str, ...], tuple[str, ...], dict[str, Any]]
-"""Development; test, scored only to confirm a candidate; how both were made; notes on repairs; others; provenance."""
+"""Development; test, scored only for a candidate; how both were made; notes on repairs; others; provenance."""
 
 
 def select_repair(
@@ -125,8 +126,7 @@ def select_repair(
     development, test_split, described, notes, more, provenance = splits
     measure = PRIMARY[task]
     tried = tuple(development.scores)[1:]
-    if not tried:
-        raise InputError(f"expected a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}")
+    expect(bool(tried), f"a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}")
     changes = development.differences(tried, 1 - (1 - _LEVEL) / len(tried))
     rising = [repair for repair, interval in changes.items() if interval.low > 0]
     candidate = max(rising, key=lambda repair: changes[repair].difference, default=None)
@@ -208,11 +208,9 @@ def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
 
 def _sts(encoding: Encoding, data: Path_, names: Sequence[str], settings: Settings) -> _Splits:
     (benchmark,) = read_sts(data, sets=["stsb"])
-    if "dev" not in benchmark.others or "train" not in benchmark.others:
-        raise InputError(
-            f"expected the training and development parts of the STS Benchmark in {data}, got "
-            f"{', '.join(benchmark.others) or 'the test part alone'}: nothing may be chosen on the test part"
-        )
+    got = f"got {', '.join(benchmark.others) or 'the test part alone'}: nothing may be chosen on the test part"
+    has_both = {"dev", "train"} <= benchmark.others.keys()
+    expect(has_both, f"the training and development parts of the STS Benchmark in {data}, {got}")
     dev = benchmark.others["dev"]
     _enough(len(dev), "development pairs")
     _enough(len(benchmark), "test pairs")
@@ -247,6 +245,5 @@ def _digests(development: Sequence[str], test: Sequence[str]) -> dict[str, str]:
 
 
 def _enough(n: int, what: str) -> None:
-    if n < _LEAST:
-        advice = "leave the vectors as they are"
-        raise InputError(f"expected at least {_LEAST} {what} to choose a repair by, got {n}: {advice}")
+    got = f"got {n}: leave the vectors as they are"
+    expect(n >= _LEAST, f"at least {_LEAST} {what} to choose a repair by, {got}")

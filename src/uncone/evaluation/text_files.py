@@ -1,4 +1,4 @@
-"""Text files of data sets, plain or packed: their lines, and the columns of a table or of JSON objects."""
+"""Text files of data sets, plain or packed: lines, and columns of tables or JSON objects."""
 
 import csv
 import json
@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from uncone import regular
 from uncone.errors import InputError
+from uncone.records.rebuild import expect
 
 Rows = Iterator[tuple[str, list[str]]]  # where a row stands ("line 3 of FILE"), and its cells
 Columns = Sequence[str | int] | None
-"""By name, or by number from 1; None takes those of `_KNOWN` (and `subset`) where a header has them, else the first."""
+"""By name, or by number from 1; None takes `_KNOWN` (and `subset`) where a header has them, else the first three."""
 _PACKED = (".gz", ".xz")
 _KNOWN = (("word1", "word2", "score"), ("sentence1", "sentence2", "score"))
 _JUDGEMENTS = (
@@ -21,18 +22,17 @@ _JUDGEMENTS = (
     ("corpus-id", "corpus_id", "doc_id", "docid", "doc-id", "document", "pid"),
     ("score", "relevance", "rel", "label", "qrel"),
 )
-"""What the columns of judgements are called: BEIR's name first, then others'."""
+"""Names of the columns of judgements, BEIR's first."""
 SPACE = " "  # as a delimiter: any white space
 _JSON = "{"
 
 
 def stem_of(file: Path) -> str:
-    """The file's name without its ending, and without that of its packing."""
     return Path(file.stem if file.suffix in _PACKED else file.name).stem
 
 
 def find_file(directory: Path, *names: str) -> Path | None:
-    """The first of `names` in the directory, plain or with .xz or .gz behind it."""
+    """The first of `names` in the directory, plain or packed."""
     candidates = (directory / f"{name}{suffix}" for name in names for suffix in ("", *_PACKED))
     return next((file for file in candidates if file.is_file()), None)
 
@@ -67,9 +67,9 @@ def _parsed(text: str, where: str) -> Any:
 def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) -> Rows:
     """The wanted cells of each row of a table whose third wanted column holds numbers.
 
-    The first row is a header if columns are asked for by name, or if its third wanted cell is no number. The fields of
-    JSON objects are columns, the first object's keys their header. Quotes mean something between commas and semicolons
-    alone. Without `delimiter` the file's name says what separates columns, else its first line.
+    The first row is a header if columns are named, or if its third wanted cell is no number. The keys of the first JSON
+    object are a header. Quotes matter between commas and semicolons alone. Without `delimiter` the file's name gives
+    it, else its first line.
     """
     rows = _rows(file, delimiter or _delimiter(file))
     where, first = next(rows, (f"line 1 of {file}", []))
@@ -82,15 +82,15 @@ def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) 
 
 
 def judgement_columns(file: Path) -> Sequence[str | int]:
-    """Where a table of judgements has query, document and relevance: by known names, else the first three columns; of
-    four the second is passed over (TREC's `qid 0 docid relevance`)."""
+    """Of query, document and relevance: by known names, else the first three; of four the second is skipped (TREC's `qid
+    0 docid relevance`)."""
     _, first = next(_rows(file, _delimiter(file)), ("", []))
     names = [name for known in _JUDGEMENTS for name in [name for name in known if name in first][:1]]
     return names if len(names) == 3 else (1, 3, 4) if len(first) == 4 else (1, 2, 3)
 
 
 def _delimiter(file: Path) -> str:
-    """A tab, comma, semicolon or white space, or `_JSON`: by the file's name, else by its first line."""
+    """A tab, comma, semicolon or white space, or `_JSON`."""
     line = next((line for _, line in lines_of(file) if line.strip()), "")
     suffix = Path(file.stem if file.suffix in _PACKED else file.name).suffix
     if suffix in (".json", ".jsonl", ".ndjson") or line.lstrip().startswith(("{", "[{")):
@@ -108,7 +108,7 @@ def _delimiter(file: Path) -> str:
 
 
 def _rows(file: Path, delimiter: str) -> Rows:
-    """All cells of each row that is not empty; of JSON the keys first."""
+    """The rows that are not empty; of JSON the keys first."""
     if delimiter == _JSON:
         keys: list[str] = []
         for where, entry in objects_of(file):
@@ -133,13 +133,12 @@ def _rows(file: Path, delimiter: str) -> Rows:
 
 
 def _places(first: Sequence[str], columns: Columns, where: str) -> tuple[list[int], bool]:
-    """Where the wanted columns stand, and whether the first row is a header."""
     if columns is None:
         known = next((names for names in _KNOWN if {*names} <= {*first}), None)
         columns = (1, 2, 3) if known is None else (*known, "subset") if "subset" in first else known
-    if any(isinstance(name, str) and name not in first for name in columns):
-        names = ", ".join(map(str, columns))
-        raise InputError(f"expected columns {names} in {where}, got {' '.join(first)[:120]!r}: name others")
+    is_there = all(isinstance(name, int) or name in first for name in columns)
+    got = f"got {' '.join(first)[:120]!r}: name others"
+    expect(is_there, f"columns {', '.join(map(str, columns))} in {where}, {got}")
     places = [name - 1 if isinstance(name, int) else first.index(name) for name in columns]
     by_name = any(isinstance(name, str) for name in columns)
     score = first[places[2]] if places[2] < len(first) else ""
@@ -147,7 +146,7 @@ def _places(first: Sequence[str], columns: Columns, where: str) -> tuple[list[in
 
 
 def _cells(row: Sequence[str], places: Sequence[int], width: int, where: str) -> list[str]:
-    """The cells at `places` of a row of `width` columns, where that is known."""
+    """The cells at `places`; a `width` of 0 is unknown."""
     least = max(places) + 1
     if (width and len(row) != width) or len(row) < least:
         wanted = width or f"at least {least}"

@@ -26,10 +26,8 @@ PROTOCOLS = ("paper", "field")
 
 @dataclass(frozen=True)
 class WordSimilarity:
-    """Word similarity of one table under several repairs."""
-
     protocol: str
-    vocabulary: str  # how words were looked up, in one sentence
+    vocabulary: str  # how words were looked up
     scores: Mapping[str, Mapping[str, PairScores]]  # `scores[set][repair]`
 
     def results(self) -> dict[str, dict[str, Numbers]]:
@@ -50,14 +48,14 @@ def word_similarity(
 ) -> WordSimilarity:
     """How far cosine and inner product of word vectors agree with what people say about pairs of words.
 
-    Two protocols differ in the pairs and in the number that counts; both correlations are given under either:
+    Two protocols differ in the pairs and in the number that counts; both give both correlations:
 
-    - "paper" (Bis et al. 2021, section 5.2, and the code released with it): a pair is evaluated if each word is exactly
-      one token and not the unknown one; Pearson's correlation. Only models with the same tokenizer have the same pairs.
-    - "field" (Faruqui & Dyer 2014): a word of several tokens is the mean of their vectors, and every pair is evaluated
-      whose words have a representation; Spearman's correlation.
+    - "paper" (Bis et al. 2021, section 5.2, and their code): pairs whose words are each one token, not the unknown one;
+      Pearson's correlation. Only models with the same tokenizer have the same pairs.
+    - "field" (Faruqui & Dyer 2014): a word of several tokens is the mean of their vectors, and every pair counts whose
+      words are represented; Spearman's correlation.
 
-    A row of zeros has no direction: pairs with such a word are left out, and n says so.
+    A row of zeros has no direction: pairs with such a word are left out, and n shows it.
 
     Args:
         rows: the table, anything `as_rows` takes, (N, D), read once for all repairs.
@@ -92,7 +90,7 @@ def word_similarity(
     starts = lengths.cumsum() - lengths
 
     def vectors(table: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
-        """(words, D): means of the pieces' rows, since it is the table that is repaired."""
+        """Means (words, D) of the pieces' rows, since the table is repaired."""
         sums = np.add.reduceat(table.astype(np.float64)[pieces], starts) if len(held) else np.zeros((0, table.shape[1]))
         return np.asarray(sums / lengths[:, None])
 
@@ -117,10 +115,7 @@ def word_similarity(
 def evaluate_wordsim(
     spec: Path_, data: Path_, names: Sequence[str], settings: Settings, *, protocol: str, columns: Columns = None
 ) -> TaskResult:
-    """The sets in a directory, or the pairs in a file, under repairs that are fitted on all rows.
-
-    `spec` is a model, whose token table (`#input`) is taken unless a part is named, or word vectors.
-    """
+    """Repairs are fitted on all rows of `spec`: a model's token table, unless a part is named, or word vectors."""
     path, part = split(spec)
     is_model = path.is_dir()
     rows = finite_rows(f"{os.fspath(spec)}#input" if is_model and part is None else spec)

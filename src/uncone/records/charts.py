@@ -86,7 +86,6 @@ def norms_compared(sides: Sequence[tuple[str, str, Norms]]) -> Chart | None:
 
 
 def norms_chart(norms: Norms) -> Chart | None:
-    """A histogram with the mean marked; None where there is no row to draw."""
     if not _has_norms(norms):
         return None
     unit, mean = _unit_of([norms]), _near(norms.mean)

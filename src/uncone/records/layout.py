@@ -18,13 +18,11 @@ def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:
 
 
 def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] = 3) -> tuple[Block, ...]:
-    """The blocks under a heading; nothing where they hold nothing."""
     kept = shown(*blocks)
     return (Heading(title, level), *kept) if kept else ()
 
 
 def folded(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """A section that a page folds under its heading."""
     heading = blocks[0] if blocks else None
     return (Folded(heading.text, blocks, in_terminal=True),) if isinstance(heading, Heading) else blocks
 

@@ -102,8 +102,6 @@ class MeasureDescription:
 
 @dataclass(frozen=True)
 class Measures(Record):
-    """The descriptions of measures, by the question that they answer."""
-
     by_question: tuple[tuple[str, tuple[MeasureDescription, ...]], ...]
 
     def __str__(self) -> str:

@@ -13,14 +13,12 @@ _MOST_ITEMS, _LONGEST = 12, 200
 
 
 def is_centered(measurement: Measurement, fixed: bool) -> bool | None:
-    """`fixed` measurements of a head were given centred rows."""
     return True if fixed and measurement.centered is not None else measurement.centered
 
 
 def readings_blocks(
     heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool = False, of: str = ""
 ) -> tuple[Block, ...]:
-    """Measurements by question, or all `of` one."""
     if not measurements:
         return ()
     columns = ("measure", "value", "isotropic", "better", "rows")

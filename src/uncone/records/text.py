@@ -114,7 +114,6 @@ def typeset(text: str) -> str:
 
 
 def title(name: str) -> str:
-    """A name from a record for people."""
     name = visible(name)
     base, _, last = name.rpartition("_")
     if base and last in _SUFFIXES:
@@ -150,7 +149,6 @@ def counted(n: int, one: str, many: str = "") -> str:
 
 
 def listing(parts: Sequence[str]) -> str:
-    """One part or more, as a sentence lists them."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 

@@ -136,7 +136,6 @@ def token_measurements(
 
 
 def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
-    """Frequent and rare tokens compared."""
     if groups is None or not groups.groups:
         return ()
     columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")

@@ -71,12 +71,10 @@ class Affine:
 
     @property
     def d(self) -> int:
-        """Features that come in."""
         return len(self.shift)
 
     @property
     def k(self) -> int:
-        """Features that go out."""
         return self.d if self.weight is None else self.weight.shape[1]
 
     def transform(self, x: X) -> X:

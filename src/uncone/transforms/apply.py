@@ -132,8 +132,6 @@ class _BlockMap:
 
 
 def _stream(blocks: Iterator[Array], move: "_BlockMap", writer: Writer, gate: "_Gate", progress: Tick | None) -> None:
-    """Write each transformed block while the next is computed."""
-
     def write(y: Array) -> None:
         writer.write(y)
         gate.write_back()
@@ -154,8 +152,6 @@ def _stream(blocks: Iterator[Array], move: "_BlockMap", writer: Writer, gate: "_
 
 
 class _AheadRows(DerivedRows):
-    """Reads the next block of `rows` while one is in use."""
-
     def blocks(self, size: int = GRID) -> Iterator[Array]:
         try:
             yield from one_ahead(self._rows.blocks(size))

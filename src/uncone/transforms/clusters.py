@@ -159,7 +159,6 @@ def _nearest(x: Any, centers: Array) -> Any:
 
 
 def _sums(rows: Rows, w: Array | None, centers: Array, clusters: range, progress: Tick | None) -> list[Moments]:
-    """The moments of each of `clusters`, in one pass."""
     moments = [Moments(rows.shape[1], unit_first=False) for _ in clusters]
     for m in moments[1:]:
         m.work_with(moments[0])

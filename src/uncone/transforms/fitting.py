@@ -109,7 +109,6 @@ class Transformation(Estimator):
         return self._framed(apply(self._check_table(x), map), x)
 
     def map(self) -> Map:
-        """It as a map of rows; InputError if not fitted."""
         self._require_fit()
         return self.affine_.map() if self.affine else Map(self._move, self.fitted_.d, self.fitted_.d)
 
@@ -245,7 +244,6 @@ class DigestedRows(DerivedRows):
 
 
 def digest(rows: Rows) -> str:
-    """The sha256 of `rows` as `Fitted` has it."""
     digested = DigestedRows(rows)
     for block in digested.blocks():
         del block
@@ -254,7 +252,6 @@ def digest(rows: Rows) -> str:
 
 
 def fitted_on(rows: DigestedRows, weights: Any = None) -> Fitted:
-    """The record of `rows`, read to their end, and of their weights (N,)."""
     if weights is not None:
         weights = hashlib.sha256(_bytes(np.asarray(as_array(weights), np.float64))).hexdigest()
     return Fitted(shared_name(rows.name), *rows.shape, rows.sha256, weights)

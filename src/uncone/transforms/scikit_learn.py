@@ -35,7 +35,6 @@ class NotNumbersError(InputError, TypeError):
 
 
 def _is_table(x: Any) -> bool:
-    """Whether `x` is an array, a DataFrame or a list, not a tensor, `Rows` or `Moments`."""
     if is_tensor(x) or isinstance(x, Rows | np.ma.MaskedArray):
         return False
     return hasattr(x, "__array__") or isinstance(x, list | tuple)
@@ -63,7 +62,6 @@ def as_table(x: Any) -> Any:
 
 
 def as_weights(weights: Any, sample_weight: Any) -> Any:
-    """The given one as float64 (N,), or None."""
     expect(weights is None or sample_weight is None, "weights or sample_weight, got both: pass one of them")
     given = weights if sample_weight is None else sample_weight
     return None if given is None else as_floats(given, "weights")
@@ -115,7 +113,6 @@ class Estimator:
     _sklearn_output_config: Mapping[str, str]  # set by `set_output`; scikit-learn's `clone` copies it by this name
 
     def options(self) -> dict[str, Any]:
-        """The constructor's options as given."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def checked_options(self) -> dict[str, Any]:
