@@ -1,6 +1,5 @@
 """Quantised search: the exact neighbours still found among vectors of few bits, under each repair."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -72,19 +71,19 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
     return np.asarray(index.sa_decode(index.sa_encode(documents)), np.float32)
 
 
-def evaluate_ann(encoding: Encoding, directory: Path_, names: Sequence[str], settings: Settings) -> TaskResult:
+def evaluate_ann(encoding: Encoding, directory: Path_, settings: Settings) -> TaskResult:
     data = read_retrieval(directory)
     documents = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
     asked = data.texts_of(data.query_ids("test"))
     queries = encoding.texts(asked, role="query", tick=settings.tick("encoding queries"))
-    result = _evaluate(queries, documents, names, settings)
+    result = _evaluate(queries, documents, settings)
     result.provenance |= encoding.provenance()
     result.provenance |= {"documents_sha256": texts_digest(data.documents), "queries_sha256": texts_digest(asked)}
     result.notes += encoding.notes()
     return result
 
 
-def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings: Settings) -> TaskResult:
+def evaluate_ann_of_rows(spec: Any, queries: Any, settings: Settings) -> TaskResult:
     """Stored vectors, searched with `queries` or else with up to 1,000 of their own, taken out first."""
     documents = _whole(spec)
     if queries is None:
@@ -96,7 +95,7 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings
     way = "name a file of queries made by the same encoder with --data"
     fits, d = len(asked) > 1 and asked.shape[1] == documents.shape[1], documents.shape[1]
     expect(fits, f"at least two queries of {d} features, got shape {asked.shape}: {way}")
-    result = _evaluate(Texts(asked, asked), Texts(documents, documents), names, settings)
+    result = _evaluate(Texts(asked, asked), Texts(documents, documents), settings)
     result.provenance |= {"documents_sha256": digest(as_rows(documents)), "queries_sha256": digest(as_rows(asked))}
     if queries is None:
         result.notes += [f"{len(asked)} rows, drawn with seed {settings.seed}, are taken out as queries."]
@@ -107,8 +106,8 @@ def _whole(spec: Any) -> Array:
     return np.concatenate([block.astype(np.float32) for block in finite_rows(spec).blocks()])
 
 
-def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: Settings) -> TaskResult:
-    repairs = fit_repairs(names, documents, fitted_on="the documents", tick=settings.progress)
+def _evaluate(queries: Texts, documents: Texts, settings: Settings) -> TaskResult:
+    repairs = fit_repairs(settings.names, documents, fitted_on="the documents", tick=settings.progress)
     n, result = len(documents.cosine), TaskResult()
     result.provenance |= {"documents": n, "queries": len(queries.cosine)}
     usable = list(QUANTISERS)
@@ -125,8 +124,7 @@ def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: 
         # both kinds of queries at once, so that documents are quantised once
         both = np.concatenate((asked.inner, queries.inner)) if repairs.keeps_axes(name) else asked.inner
         for quantiser in usable:
-            if settings.progress is not None:
-                settings.progress(f"{quantiser} with {name}", at, len(repairs.names()))
+            settings.progress(f"{quantiser} with {name}", at, len(repairs.names()))
             near = quantised_neighbours(x, y, quantiser, seed=settings.seed)
             inner = quantised_neighbours(both, stored.inner, quantiser, seed=settings.seed)
             found = recalls[quantiser][name] = {"recall10": overlap(near, truth), "recall10_own": overlap(near, own)}

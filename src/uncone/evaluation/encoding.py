@@ -46,20 +46,21 @@ class Encoding:
     normalizes: bool = False  # the model divides its vectors by their norm at the end
     rows: Rows | None = None  # the table, of word vectors
     name: str = ""
-    cache: Path | None = None  # a folder, made where its parent exists
+    cache: Path_ | None = None  # a folder, made where its parent exists
     inner: bool = True  # else nothing is fitted for inner products
 
     def vectors(self, texts: Sequence[str], *, role: Role = None, tick: Tick = None) -> Array:
         expect(bool(texts), "texts to encode, got none: is the data empty?")
         if self.cache is None:
             return self.encode(texts, role=role, tick=tick)
+        cache = Path(self.cache)
         try:
-            self.cache.mkdir(exist_ok=True)
+            cache.mkdir(exist_ok=True)
         except OSError as error:
             why = f"{error.strerror}: give a folder that can be written"
-            raise InputError(f"cannot keep vectors in {self.cache}: {why}") from error
+            raise InputError(f"cannot keep vectors in {cache}: {why}") from error
         name = hashlib.sha256(f"{_FORM}\0{self.digest}\0{role}\0{texts_digest(texts)}".encode()).hexdigest()
-        file = self.cache / f"{name}.npy"
+        file = cache / f"{name}.npy"
         if (kept := _kept(file, len(texts))) is not None:
             return kept
         vectors = self.encode(texts, role=role, tick=tick)
@@ -73,7 +74,7 @@ class Encoding:
         vectors = self.vectors(texts, role=role, tick=tick)
         return Texts(vectors, unit(vectors) if self.normalizes and self.inner else vectors)
 
-    def fit(self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress | None = None) -> Repairs:
+    def fit(self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress) -> Repairs:
         """The repairs fitted on `texts` (`fitted_on` in words), or on the table of word vectors."""
         if self.rows is None:
             return fit_repairs(names, texts, fitted_on=fitted_on, tick=tick)
@@ -89,7 +90,7 @@ class Encoding:
         return {"encoder": self.kind, "encoder_sha256": self.digest, "normalizes": self.normalizes}
 
 
-def open_encoding(spec: Path_, *, cache: Path | None = None, inner: bool = True) -> Encoding:
+def open_encoding(spec: Path_, *, cache: Path_ | None = None, inner: bool = True) -> Encoding:
     opened = open_spec(spec)
     path, part = opened.path, opened.part
     if path.is_dir():
@@ -100,7 +101,6 @@ def open_encoding(spec: Path_, *, cache: Path | None = None, inner: bool = True)
 
 
 def open_encoder(directory: Path) -> Encoding:
-    """Of Sentence Transformers where the directory has a modules.json, else of transformers."""
     if is_sentence_transformers(directory):
         return _sentence_transformer(directory)
     if (directory / "config.json").is_file():

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from uncone.errors import InputError, nearest, need_torch
@@ -11,7 +10,7 @@ from uncone.evaluation.encoding import open_encoding
 from uncone.evaluation.fitting import repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
 from uncone.evaluation.record import ORIGINAL, Evaluation, Selection, Task
-from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, items_of, verdict
+from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, items_of, silent, verdict
 from uncone.evaluation.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.evaluation.sts import evaluate_sts
 from uncone.evaluation.wordsim import PROTOCOLS, evaluate_wordsim
@@ -103,8 +102,7 @@ def evaluate(
     fits = columns is None or (task in _ITEMS and data is not None and not os.path.isdir(data))
     got = f"got them with {task} of {data}: leave them out"
     expect(fits, f"columns (--columns) with a table as data of wordsim or sts, {got}")
-    names = repair_names(repairs)
-    settings = Settings(seed=seed, resamples=resamples, progress=progress)
+    settings = Settings(repair_names(repairs), seed, resamples, progress or silent)
     opened = None if own is not None else open_spec(spec)
     stored = task == "ann" and opened is not None and opened.path.is_file()
     spec = opened or spec
@@ -112,21 +110,21 @@ def evaluate(
     fits = cache is None or not (stored or task == "wordsim")
     expect(fits, f"no cache with the task {which}, got one (--cache, cache=): leave it out")
     if own is not None:
-        result = evaluate_retrieval(open_own(own, names, settings), settings)
+        result = evaluate_retrieval(open_own(own, settings), settings)
     elif stored:
-        result = evaluate_ann_of_rows(spec, data, names, settings)
+        result = evaluate_ann_of_rows(spec, data, settings)
     elif data is None:
         raise _no_data(task)
     elif task == "wordsim":
-        result = evaluate_wordsim(spec, data, names, settings, protocol=protocol, columns=columns)
+        result = evaluate_wordsim(spec, data, settings, protocol=protocol, columns=columns)
     else:
-        encoding = open_encoding(spec, cache=None if cache is None else Path(cache))
+        encoding = open_encoding(spec, cache=cache)
         if task == "sts":
-            result = evaluate_sts(encoding, data, names, settings, columns=columns)
+            result = evaluate_sts(encoding, data, settings, columns=columns)
         elif task == "retrieval":
-            result = evaluate_retrieval(open_corpus(encoding, data, names, settings), settings)
+            result = evaluate_retrieval(open_corpus(encoding, data, settings), settings)
         else:
-            result = evaluate_ann(encoding, data, names, settings)
+            result = evaluate_ann(encoding, data, settings)
     measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
     name = name_of_own(own) if own is not None else open_spec(spec).full_name
     originals = [numbers[ORIGINAL] for numbers in result.results.values()]

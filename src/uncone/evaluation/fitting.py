@@ -57,7 +57,6 @@ class Repairs:
     notes: tuple[str, ...]  # warnings, and why others were left out
 
     def names(self) -> tuple[str, ...]:
-        """The original, then every repair that could be fitted both ways."""
         return (ORIGINAL, *(name for name in self.cosine if name in self.inner))
 
     def apply(self, name: str, texts: Texts) -> Texts:
@@ -81,9 +80,7 @@ class Repairs:
         }
 
 
-def fit_repairs(
-    names: Sequence[str], x: Texts, *, fitted_on: str, of_words: bool = False, tick: Progress | None = None
-) -> Repairs:
+def fit_repairs(names: Sequence[str], x: Texts, *, fitted_on: str, tick: Progress, of_words: bool = False) -> Repairs:
     """Fit each of `names` on `x`, arrays or `Rows` (N, D). A repair that refuses them (too few, a missing extra) is left
     out with a note, as is one that is not affine for means of word vectors."""
     usable = [name for name in names if not of_words or is_affine(name)]
@@ -94,13 +91,10 @@ def fit_repairs(
     return Repairs(cosine, inner, x.cosine.shape[0], fitted_on, tuple(notes))
 
 
-def _fitted(
-    names: Sequence[str], x: Any, of_words: bool, tick: Progress | None
-) -> tuple[dict[str, FittedRepair], list[str]]:
+def _fitted(names: Sequence[str], x: Any, of_words: bool, tick: Progress) -> tuple[dict[str, FittedRepair], list[str]]:
     repairs, notes = dict[str, FittedRepair](), list[str]()
     for at, name in enumerate(names):
-        if tick is not None:
-            tick(f"fitting {name}", at, len(names))
+        tick(f"fitting {name}", at, len(names))
         started = time.perf_counter()
         try:
             with warnings.catch_warnings():

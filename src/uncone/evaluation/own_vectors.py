@@ -31,8 +31,6 @@ _WAYS = "Cosine: vectors are divided by their norm after the repair. Inner produ
 
 @dataclass(frozen=True)
 class OwnVectors:
-    """Vectors of queries and documents, judgements, and the ids of both where the vectors do not have them."""
-
     queries: Any
     documents: Any
     qrels: Qrels
@@ -70,7 +68,7 @@ def own_vectors(
     return OwnVectors(queries, spec if documents is None else documents, qrels, **ids)
 
 
-def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner: bool = True) -> Corpus:
+def open_own(own: OwnVectors, settings: Settings, *, inner: bool = True) -> Corpus:
     documents, queries = _rows(own.documents, "documents"), _rows(own.queries, "queries")
     check_same_width(documents, queries)
     place, place_of_query = _places(documents, own.ids, "ids"), _places(queries, own.query_ids, "query-ids")
@@ -93,7 +91,7 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
     )
     numbers, shifted = remarks_on_numbers(paired, own.told)
     vectors = Texts(held, held)
-    repairs = fit_repairs(names, vectors, fitted_on="the documents alone", tick=settings.progress)
+    repairs = fit_repairs(settings.names, vectors, fitted_on="the documents alone", tick=settings.progress)
 
     def vectors_of(names: Sequence[str]) -> Texts:
         x = asked[[place_of_query[name] for name in names]]

@@ -67,15 +67,12 @@ class PairScores:
         return {**correlations, "n": len(self.gold), "pairs": self.pairs}
 
 
-def pair_scores(
-    pairs: PairSet, place: Mapping[str, int], cosine_of: Array, inner_of: Array, *, total: int
-) -> PairScores:
-    """Cosines by one matrix, inner products by another; `place` is the row of a text."""
+def pair_scores(pairs: PairSet, place: Mapping[str, int], cosine_of: Array, inner: Array, *, total: int) -> PairScores:
     sides = np.array([(place[a], place[b]) for a, b in pairs.pairs], np.intp).reshape(-1, 2).T
     x, y = (np.asarray(cosine_of[rows], np.float64) for rows in sides)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     cosine = np.divide(np.einsum("ij,ij->i", x, y), lengths, out=np.full(len(x), np.nan), where=lengths > 0)
-    x, y = (np.asarray(inner_of[rows], np.float64) for rows in sides)
+    x, y = (np.asarray(inner[rows], np.float64) for rows in sides)
     return PairScores(np.array(pairs.gold, np.float64), cosine, np.einsum("ij,ij->i", x, y), total)
 
 
@@ -115,8 +112,8 @@ def read_word_sets(directory: Path_, *, sets: Sequence[str] | None = None) -> tu
 def read_sts(directory: Path_, *, sets: Sequence[str] | None = None) -> tuple[PairSet, ...]:
     """The sets of sentence pairs in `directory` or in a folder of it, as `read_word_sets` has `sets` out of `STS_SETS`.
 
-    Known layouts: tidy TSV with a header (`sentence1`, `sentence2`, `score`, and `subset` for STS12 to 16); the STS
-    Benchmark's own `sts-test.csv` (tabs, no header); SentEval's `STS12-en-test/STS.input.NAME.txt` beside
+    Layouts: tidy TSV with a header (`sentence1`, `sentence2`, `score`, and `subset` for STS12 to 16); the STS
+    Benchmark's own `sts-test.csv` (tabs, no header); SentEval's `STS12-en-test/STS.input.NAME.txt` with
     `STS.gs.NAME.txt`. Pairs without a gold score are left out, as SentEval does.
     """
     return _sets(directory, sets, "STS sets", _sts_set, dict.fromkeys(STS_SETS, (_STS_FILES,)))

@@ -284,9 +284,7 @@ class Selection(Record):
         splits = [("development", name, interval) for name, interval in self.development.items()]
         splits += [("test", str(self.candidate), self.test)] if self.test is not None else []
         kept = ("difference", "low", "high", "level")
-        return [
-            {"split": split, "repair": name} | {key: getattr(one, key) for key in kept} for split, name, one in splits
-        ]
+        return [{"split": split, "repair": name} | {key: getattr(i, key) for key in kept} for split, name, i in splits]
 
 
 def _row(name: str, i: Interval) -> tuple[str | Cell, ...]:

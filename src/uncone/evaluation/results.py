@@ -26,17 +26,22 @@ Differences = Mapping[str, Mapping[str, Mapping[str, Interval]]]  # [set][repair
 _CHOOSE = " The best of many looks better than it is on the items that chose it: --method auto asks others too."
 
 
+def silent(what: str, done: int, total: int) -> None:
+    """For a run without a report of progress."""
+
+
 @dataclass(frozen=True)
 class Settings:
-    seed: int = 0
-    resamples: int = 2000
-    progress: Progress | None = None
+    names: Sequence[str]  # of the repairs
+    seed: int
+    resamples: int
+    progress: Progress
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
 
-    def tick(self, what: str) -> Callable[[int, int], None] | None:
-        return None if self.progress is None else partial(self.progress, what)
+    def tick(self, what: str) -> Callable[[int, int], None]:
+        return partial(self.progress, what)
 
     def differences(
         self, bootstrap: Callable[..., Sequence[Interval]], columns: Mapping[str, Scores], *given: Any, **options: Any
@@ -106,18 +111,15 @@ def subset_mean(scores: PairScores, subset: Sequence[str]) -> float | None:
 
 
 def varies(scores: Scores) -> bool:
-    """Whether a correlation is defined: finite scores, not all equal."""
     return len(scores) >= 2 and bool(np.isfinite(scores).all()) and float(np.ptp(scores)) > 0
 
 
-def verdict(
-    name: str, task: str, measure: str, differences: Differences, items: str = "", *, is_full: bool = False
-) -> str:
+def verdict(name: str, task: str, measure: str, changes: Differences, items: str = "", *, is_full: bool = False) -> str:
     """The repair with the highest mean difference over the sets; if any rises on a set beyond chance, among those. It
     was chosen by looking: its intervals are no proof. `items` counts the items of a single set ("300 queries").
     `is_full`: no value can be higher than the original's."""
     per_repair = dict[str, dict[str, Interval]]()
-    for set_name, repairs in differences.items():
+    for set_name, repairs in changes.items():
         for repair, measures in repairs.items():
             if measure in measures:
                 per_repair.setdefault(repair, {})[set_name] = measures[measure]

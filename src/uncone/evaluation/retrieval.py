@@ -243,10 +243,10 @@ def evaluate_retrieval(corpus: Corpus, settings: Settings) -> TaskResult:
     return result
 
 
-def open_corpus(encoding: Encoding, directory: Path_, names: Sequence[str], settings: Settings) -> Corpus:
+def open_corpus(encoding: Encoding, directory: Path_, settings: Settings) -> Corpus:
     data = read_retrieval(directory)
     vectors = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
-    repairs = encoding.fit(names, vectors, fitted_on="the documents", tick=settings.progress)
+    repairs = encoding.fit(settings.names, vectors, fitted_on="the documents", tick=settings.progress)
     digest, tick = texts_digest(data.documents), settings.tick("encoding queries")
 
     def asked(queries: Sequence[str]) -> Texts:
@@ -263,8 +263,7 @@ def ranked(corpus: Corpus, split: str, queries: Sequence[str], settings: Setting
     asked = corpus.asked(queries)
     scores, names = dict[str, dict[str, Scores]](), corpus.repairs.names()
     for at, name in enumerate(names):
-        if settings.progress is not None:
-            settings.progress(f"searching with {name}", at, len(names))
+        settings.progress(f"searching with {name}", at, len(names))
         x = corpus.repairs.apply(name, asked)
         sides = {"": unit(x.cosine)}
         if corpus.inner:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +14,7 @@ from uncone.evaluation.fitting import is_affine, repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
 from uncone.evaluation.pairs import PairScores, Scores, read_sts
 from uncone.evaluation.record import ORIGINAL, Interval, Selection, called
-from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, doubt, items_of, shown, varies
+from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, doubt, items_of, shown, silent, varies
 from uncone.evaluation.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.evaluation.sts import fitted_on_set, scored
 from uncone.model.open import open_spec
@@ -105,24 +104,22 @@ def select_repair(
     given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     own = own_vectors(spec, **given, task=task, others={"data": data, "cache": cache})
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
-    settings = Settings(seed=seed, resamples=resamples, progress=progress)
+    settings = Settings(names, seed, resamples, progress or silent)
     if own is not None:
         task, name = "retrieval", name_of_own(own)
-        splits = _of_corpus(open_own(own, names, settings, inner=False), settings)
+        splits = _of_corpus(open_own(own, settings, inner=False), settings)
     elif task is None or task not in _TASKS:
         advice = nearest(task, _TASKS, "name one")
         raise InputError(f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: {advice}")
     elif spec is None or data is None:
-        raise InputError(
-            "expected an encoder and a task's data, or own vectors (queries, documents and qrels), got neither: "
-            "give one of them"
-        )
+        wanted = "an encoder and a task's data, or own vectors (queries, documents and qrels)"
+        raise InputError(f"expected {wanted}, got neither: give one of them")
     else:
         spec = open_spec(spec)
-        encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
+        encoding = open_encoding(spec, cache=cache, inner=False)
         name = spec.name
-        corpus = open_corpus(encoding, data, names, settings) if task == "retrieval" else None
-        splits = _of_corpus(corpus, settings) if corpus else _sts(encoding, data, names, settings)
+        corpus = open_corpus(encoding, data, settings) if task == "retrieval" else None
+        splits = _of_corpus(corpus, settings) if corpus else _sts(encoding, data, settings)
     development, test_split, described, notes, more, provenance = splits
     measure = PRIMARY[task]
     tried = tuple(development.scores)[1:]
@@ -206,7 +203,7 @@ def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
     )
 
 
-def _sts(encoding: Encoding, data: Path_, names: Sequence[str], settings: Settings) -> _Splits:
+def _sts(encoding: Encoding, data: Path_, settings: Settings) -> _Splits:
     (benchmark,) = read_sts(data, sets=["stsb"])
     got = f"got {', '.join(benchmark.others) or 'the test part alone'}: nothing may be chosen on the test part"
     has_both = {"dev", "train"} <= benchmark.others.keys()
@@ -214,7 +211,7 @@ def _sts(encoding: Encoding, data: Path_, names: Sequence[str], settings: Settin
     dev = benchmark.others["dev"]
     _enough(len(dev), "development pairs")
     _enough(len(benchmark), "test pairs")
-    repairs = fitted_on_set(encoding, benchmark, names, settings)
+    repairs = fitted_on_set(encoding, benchmark, settings)
     development = _of_pairs(scored(encoding, dev, repairs, settings)[1], settings)
     _enough(development.n, "development pairs of sentences with a direction")
     left_out = len(dev) - development.n

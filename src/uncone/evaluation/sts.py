@@ -1,7 +1,6 @@
 """Semantic textual similarity: do sentence vectors rank pairs as people do, with and without each repair?"""
 
 import os
-from collections.abc import Sequence
 from itertools import chain
 
 from uncone.evaluation.encoding import Encoding, texts_digest
@@ -25,15 +24,13 @@ def sts_numbers(pairs: PairSet, scores: PairScores) -> Numbers:
     return numbers
 
 
-def evaluate_sts(
-    encoding: Encoding, data: Path_, names: Sequence[str], settings: Settings, *, columns: Columns = None
-) -> TaskResult:
+def evaluate_sts(encoding: Encoding, data: Path_, settings: Settings, *, columns: Columns = None) -> TaskResult:
     result = TaskResult(provenance=encoding.provenance())
     transductive = []
     sets = read_sts(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
     for one in sets:
         result.provenance[f"{one.name}_sha256"] = texts_digest(list(chain(*zip(*one.pairs, strict=True))))
-        repairs = fitted_on_set(encoding, one, names, settings)
+        repairs = fitted_on_set(encoding, one, settings)
         pairs, scores = scored(encoding, one, repairs, settings)
         result.results[one.name] = {name: sts_numbers(pairs, each) for name, each in scores.items()}
         result.differences[one.name] = correlation_differences(scores, settings, subset=pairs.subset)
@@ -51,10 +48,10 @@ def evaluate_sts(
     return result
 
 
-def fitted_on_set(encoding: Encoding, one: PairSet, names: Sequence[str], settings: Settings) -> Repairs:
+def fitted_on_set(encoding: Encoding, one: PairSet, settings: Settings) -> Repairs:
     texts = encoding.texts(one.others.get("train", one).texts(), tick=settings.tick(f"{one.name}: encoding"))
     on = f"the training sentences of {one.name}" if "train" in one.others else _TRANSDUCTIVE
-    return encoding.fit(names, texts, fitted_on=on, tick=settings.progress)
+    return encoding.fit(settings.names, texts, fitted_on=on, tick=settings.progress)
 
 
 def scored(

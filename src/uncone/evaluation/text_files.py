@@ -32,7 +32,6 @@ def stem_of(file: Path) -> str:
 
 
 def find_file(directory: Path, *names: str) -> Path | None:
-    """The first of `names` in the directory, plain or packed."""
     candidates = (directory / f"{name}{suffix}" for name in names for suffix in ("", *_PACKED))
     return next((file for file in candidates if file.is_file()), None)
 
@@ -59,9 +58,8 @@ def _parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"expected one JSON object a line or an array of them, got {where}, which does not parse: {error}"
-        ) from error
+        got = f"got {where}, which does not parse: {error}"
+        raise InputError(f"expected one JSON object a line or an array of them, {got}") from error
 
 
 def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) -> Rows:
@@ -90,7 +88,6 @@ def judgement_columns(file: Path) -> Sequence[str | int]:
 
 
 def _delimiter(file: Path) -> str:
-    """A tab, comma, semicolon or white space, or `_JSON`."""
     line = next((line for _, line in lines_of(file) if line.strip()), "")
     suffix = Path(file.stem if file.suffix in _PACKED else file.name).suffix
     if suffix in (".json", ".jsonl", ".ndjson") or line.lstrip().startswith(("{", "[{")):
@@ -100,9 +97,8 @@ def _delimiter(file: Path) -> str:
     try:
         widths = {mark: len(next(csv.reader([line], delimiter=mark), ())) for mark in (",", ";")}
     except csv.Error as error:
-        raise InputError(
-            f"expected a table, got {file}, whose first line does not parse ({error}): end lines with a line feed"
-        ) from error
+        why = f"whose first line does not parse ({error}): end lines with a line feed"
+        raise InputError(f"expected a table, got {file}, {why}") from error
     widest = max(widths, key=lambda mark: widths[mark])
     return widest if widths[widest] > 2 or suffix == ".csv" else SPACE
 

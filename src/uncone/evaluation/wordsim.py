@@ -32,10 +32,7 @@ class WordSimilarity:
 
     def results(self) -> dict[str, dict[str, Numbers]]:
         """`results[set][repair]`: `PairScores.numbers`, with correlations x 100."""
-        return {
-            name: {repair: scores.numbers() for repair, scores in repairs.items()}
-            for name, repairs in self.scores.items()
-        }
+        return {name: {repair: one.numbers() for repair, one in of.items()} for name, of in self.scores.items()}
 
 
 def word_similarity(
@@ -62,7 +59,7 @@ def word_similarity(
         vocabulary: from `vocabulary_of`.
         sets: from `read_word_sets` or `read_pairs`.
         transformations: fitted repairs by name, with `transform` for an array (M, D); "original" is added.
-        protocol: which pairs are evaluated.
+        protocol: "paper" or "field".
 
     Returns:
         Scores for every set and repair; `results()` gives the correlations x 100, higher is better.
@@ -113,7 +110,7 @@ def word_similarity(
 
 
 def evaluate_wordsim(
-    spec: Path_, data: Path_, names: Sequence[str], settings: Settings, *, protocol: str, columns: Columns = None
+    spec: Path_, data: Path_, settings: Settings, *, protocol: str, columns: Columns = None
 ) -> TaskResult:
     """Repairs are fitted on all rows of `spec`: a model's token table, unless a part is named, or word vectors."""
     path, part = split(spec)
@@ -122,12 +119,10 @@ def evaluate_wordsim(
     vocabulary = vocabulary_of(path if is_model else rows.labels)
     sets = read_word_sets(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
     table = Texts(rows, rows)
-    repairs = fit_repairs(names, table, fitted_on="all rows of the table", tick=settings.progress)
+    repairs = fit_repairs(settings.names, table, fitted_on="all rows of the table", tick=settings.progress)
     similarity = word_similarity(rows, vocabulary, sets, repairs.cosine, protocol=protocol)
-    result = TaskResult(
-        results=similarity.results(),
-        provenance={"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)},
-    )
+    provenance = {"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)}
+    result = TaskResult(results=similarity.results(), provenance=provenance)
     for one in sets:
         words = [word for pair in one.pairs for word in pair]
         result.provenance[f"{one.name}_sha256"] = texts_digest([*words, *map(repr, one.gold)])

@@ -10,7 +10,7 @@ from uncone.records.layout import LARGEST_DRAWN, SMALLEST_DRAWN
 from uncone.records.parts import Group, Norms, Spectrum
 from uncone.records.text import NEAR_DIGITS, count, counted, number, optional
 
-_FLOOR = 1e-9  # eigenvalues of a float32 matrix below this share of the largest are rounding
+_FLOOR = 1e-9  # of the largest eigenvalue: smaller ones of a float32 matrix are rounding
 _NORM = "Euclidean norm (embedding units)"
 _FINEST = 1e-4  # of the largest norm: the narrowest bin, as rows of one length differ by rounding
 _MOST_VERTICES = 160
@@ -46,7 +46,6 @@ def _spectra(name: str, title: str, curves: Sequence[Curve], caption: str) -> Ch
 
 
 def _drawable(values: Sequence[float], largest: float = 0.0) -> list[float]:
-    """The eigenvalues that a logarithmic axis can show and that are more than rounding."""
     largest = largest or max(values, default=0.0)
     return [value for value in values if SMALLEST_DRAWN < value < LARGEST_DRAWN and value >= largest * _FLOOR]
 
@@ -60,9 +59,8 @@ def _curve_of(values: Sequence[float], name: str, style: str) -> Curve:
 
 
 def spectra_compared(sides: Sequence[tuple[str, str, Spectrum]], *, centered: bool) -> Chart | None:
-    """`sides` are letter, style and spectrum of each diagnosis; None where there is nothing to draw."""
-    every = [(letter, style, _drawable(one.centered if centered else one.raw)) for letter, style, one in sides]
-    kept = [(letter, style, values) for letter, style, values in every if len(values) > 1]
+    every = ((letter, style, _drawable(one.centered if centered else one.raw)) for letter, style, one in sides)
+    kept = [side for side in every if len(side[2]) > 1]
     if not kept:
         return None
     isotropic = _drawable(sides[0][2].isotropic) if centered else []
@@ -91,9 +89,9 @@ def norms_chart(norms: Norms) -> Chart | None:
     unit, mean = _unit_of([norms]), _near(norms.mean)
     ends = f"norms from {_near(norms.smallest)} to {_near(norms.largest)}, mean {mean}"
     norms = _coarser(norms, _FINEST * abs(norms.edges[-1]))
-    mark, caption = Mark(norms.mean, label=f"mean {mean}"), f"{counted(sum(norms.counts), 'row')}, {ends}."
-    chart = Chart("norms", "Norms", _NORM, f"rows per {number(unit, digits=2)} of norm", marks=(mark,), caption=caption)
-    return replace(chart, edges=norms.edges, bars=_heights(norms, unit))
+    marks, caption = (Mark(norms.mean, label=f"mean {mean}"),), f"{counted(sum(norms.counts), 'row')}, {ends}."
+    y_label, bars = f"rows per {number(unit, digits=2)} of norm", _heights(norms, unit)
+    return Chart("norms", "Norms", _NORM, y_label, edges=norms.edges, bars=bars, marks=marks, caption=caption)
 
 
 def _has_norms(norms: Norms) -> bool:
@@ -144,7 +142,7 @@ def _outline(norms: Norms, unit: float, name: str, style: str) -> Curve:
     return Curve(name, (*xs, norms.edges[-1]), (*ys, 0.0), style)
 
 
-Side = tuple[str, str, Sequence[Group]]  # a name, the style of its line, and its bins
+Side = tuple[str, str, Sequence[Group]]  # name, style of the line, bins
 
 
 def bin_charts(sides: Sequence[Side], *, by_name: bool = True) -> list[Chart]:
@@ -170,16 +168,16 @@ def _bin_chart(
             if alone and len(bins) <= 140:
                 read = zip(bins, values, strict=True)
                 tips = tuple("" if value is None else f"ids {_ids(group)}: {_near(value)}" for group, value in read)
-                marked = tuple(place for place, group in enumerate(bins) if group.reserved_rows > 0)
+                marked = tuple(i for i, group in enumerate(bins) if group.reserved_rows > 0)
                 curve = replace(curve, dots=True, tips=tips, marked=marked)
             curves.append(curve)
-            told = (f"{_near(value)} (ids {_ids(bins[i])})" for value, i in (known[0], known[-1]))
-            ends.append(f"{'' if alone else f'{letter} '}{' to '.join(told)}")
+            least, greatest = (f"{_near(value)} (ids {_ids(bins[i])})" for value, i in (known[0], known[-1]))
+            ends.append(f"{'' if alone else f'{letter} '}{least} to {greatest}")
     if not curves:
         return None
-    groups = [group for _, _, bins in sides for group in bins]
+    groups = [group for *_, bins in sides for group in bins]
     held = tuple((float(g.start), float(g.stop)) for g in groups if alone and g.reserved_rows > 0)
-    limits = (float(min(group.start for group in groups)), float(max(group.stop for group in groups)))
+    limits = (float(min(g.start for g in groups)), float(max(g.stop for g in groups)))
     chart = Chart(name, title, "row id", y_label, tuple(curves), bands=held, x_limits=limits, spark=spark)
     marks = (Mark(0.0, "y"),) if around_zero else ()
     return replace(chart, marks=marks, caption=f"Least and greatest: {'; '.join(ends)}.")

@@ -7,11 +7,11 @@ from typing import Literal
 
 from uncone.records.blocks import Block, Figure, Folded, Heading, Intervals, Text
 
-SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond, sums, margins and quotients leave the range of a float
+SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond, sums and quotients leave the range of a float
 
 
 def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:
-    """The blocks, with groups opened, without those that hold nothing (text, rows, charts)."""
+    """The blocks and those of groups, without those that hold nothing (text, rows, charts)."""
     flat = chain.from_iterable((block,) if isinstance(block, Block) else block for block in blocks)
     content = ("text", "items", "rows", "gauges", "charts", "blocks")
     return tuple(b for b in flat if isinstance(b, Heading) or any(getattr(b, name, ()) for name in content))
@@ -28,7 +28,7 @@ def folded(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
 
 
 def beneath(title: str, blocks: Iterable[Block]) -> Iterable[Block]:
-    """The blocks of a whole record as a part of another: its verdict leads them under a title."""
+    """The blocks of a record as a part of another: its verdict leads them."""
     for block in blocks:
         if isinstance(block, Heading) and block.level == 1:
             yield from (Heading(title, 3), Text(block.text, "lead"))
@@ -44,8 +44,7 @@ def named(blocks: Iterable[Block], prefix: str) -> Iterable[Block]:
     """The blocks, with `prefix` before the names of their charts, which must differ between matrices."""
     for block in blocks:
         if prefix and isinstance(block, Figure):
-            charts = tuple(replace(chart, name=f"{prefix} {chart.name}") for chart in block.charts)
-            block = replace(block, charts=charts)
+            block = replace(block, charts=tuple(replace(c, name=f"{prefix} {c.name}") for c in block.charts))
         yield block
 
 

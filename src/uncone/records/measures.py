@@ -48,7 +48,7 @@ def _measure(reading: str) -> str:
 class MeasureDescription:
     name: str
     says: str
-    definition: str  # the sentence in every record, with `{name}` for an option
+    definition: str  # in records, with `{name}` for an option
     formula: str
     range: tuple[End, End]
     better: Literal["higher", "lower", "neither"]
@@ -89,7 +89,6 @@ class MeasureDescription:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Everything but the formula, in sentences."""
         return (
             f"Range: {self.span}; {better(self.better)}.",
             f"Isotropic: {self.isotropic}.",
@@ -106,9 +105,9 @@ class Measures(Record):
 
     def __str__(self) -> str:
         """One measure with its formula and source, or a line for each of several."""
-        one, *others = measures = self._all()
+        one, *others = self._all()
         if others:
-            return "\n".join(visible(f"{one.name}: {one.says}") for one in measures)
+            return "\n".join(visible(f"{each.name}: {each.says}") for each in (one, *others))
         formula = "\n".join(f"    {visible(line)}" for line in one.formula.splitlines())
         return f"{visible(one.name)}: {visible(one.says)}\n\n{formula}\n\nSource: {visible(one.source)}"
 

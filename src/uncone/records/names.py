@@ -8,7 +8,7 @@ from uncone.errors import UnknownName
 from uncone.records.parts import Measurement
 from uncone.records.text import shortened
 
-_NEAREST, _MOST_KEYS = 3, 10
+_NEAREST = 3
 _MOST_NAMES = 2000  # that are searched for the nearest
 LONGEST = 60  # characters of a key or of a value in a message
 
@@ -26,7 +26,6 @@ def find(named: Mapping[str, Measurement], name: str, prefixes: Sequence[str]) -
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Advice on an unknown name: the names that end like it, or look like it."""
     last = name.rpartition(".")[2]
     same = [full for full in known if full.rpartition(".")[2] == last]
     near = dict.fromkeys([*same, *difflib.get_close_matches(name, known[:_MOST_NAMES], _NEAREST, 0.5)])
@@ -42,7 +41,7 @@ def detail(full: str, measurement: Measurement, path: str) -> Any:
         inner, there = dict[str, Any](), ""
         if isinstance(value, Mapping):
             inner = dict(value)
-            there = f"there is {', '.join(shortened(str(key), LONGEST) for key in list(inner)[:_MOST_KEYS])}"
+            there = f"there is {', '.join(shortened(str(key), LONGEST) for key in list(inner)[:10])}"
         elif isinstance(value, Sequence) and not isinstance(value, str):
             inner = {str(place): item for place, item in enumerate(value)}
             there = f"there are items 0 to {len(value) - 1}"

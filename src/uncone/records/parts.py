@@ -79,7 +79,6 @@ class Finding:
 
     @property
     def is_defect(self) -> bool:
-        """Whether it makes the matrix degenerate."""
         return self.level in DEFECTS
 
 
@@ -93,7 +92,7 @@ class OddRows:
     ids: tuple[int, ...] = ()  # the first few; of giant rows the longest
     labels: tuple[str | None, ...] = ()  # their tokens
     length: float | None = None  # of the longest, in medians
-    sampled: int = 1  # above 1, `n` is an estimate from one row in so many, and a note of the subject says so
+    sampled: int = 1  # above 1, `n` is an estimate from one row in so many, as a note of the subject says
 
 
 @part
@@ -156,12 +155,12 @@ class Norms:
 
 @part
 class Fitted:
-    """The rows that a transformation was fitted on. The same numbers have the same digest in any file format."""
+    """The rows that something was fitted on. The same numbers have the same digest in any file format."""
 
-    name: str  # the rows that something was fitted on, as they were named
+    name: str  # of the rows, as they were given
     n: int  # rows
     d: int  # columns
-    # of the rows as little-endian float32 (float64 where they are); `null` where only their sums were seen
+    # of the rows as little-endian float32 (or float64 as theirs); `null` where only their sums were seen
     sha256: str | None = None
     # the same of their weights; `null` where every row counted once, `in the moments` where only sums were seen
     weights: str | None = None
@@ -180,7 +179,7 @@ class Picture:
     raw_scale: float  # multiply by it
     centered: str  # the same with the mean row subtracted, along directions of its own
     centered_scale: float  # multiply by it
-    norms: str | None = None  # base64 of little-endian uint16, one a row: the Euclidean length of the row as stored
+    norms: str | None = None  # base64 of little-endian uint16, one a row: the Euclidean length as stored
     norm_scale: float = 1.0  # multiply by it
     counts: tuple[int, ...] | None = None  # how often the token of each row occurs in the text that was counted
 
@@ -216,11 +215,10 @@ class Picture:
     def outermost(self, most: int) -> list[tuple[str, list[str]]]:
         """The tokens of each group that has some, the farthest from the mean row first."""
         points = self.coordinates(centered=True)
-        named = [(math.hypot(*points[i]), i, label) for i, label in enumerate(self.labels) if label is not None]
-        named.sort(key=lambda one: -one[0])  # ties stay in the order of the ids
         by_group: list[list[str]] = [[] for _ in self.group_names]
-        for _, i, label in named:
-            by_group[self.groups[i]].append(label)
+        for i in sorted(range(len(points)), key=lambda i: -math.hypot(*points[i])):  # ties in the order of the ids
+            if (label := self.labels[i]) is not None:
+                by_group[self.groups[i]].append(label)
         return [(name, of[:most]) for name, of in zip(self.group_names, by_group, strict=True) if of]
 
     def lengths(self) -> list[float] | None:

@@ -29,7 +29,6 @@ def expect(holds: bool, what: str) -> None:
 
 
 def read_text(path: Path_, how: str) -> str:
-    """The text of a file written by the command `how`."""
     anew = f"give a file written by `{how}`"
     with open_regular(path, how=anew) as file:
         size = os.fstat(file.fileno()).st_size
@@ -42,8 +41,6 @@ def read_text(path: Path_, how: str) -> str:
 
 
 def parsed(text: str, *, what: str, how: str) -> Any:
-    """The content of strict JSON."""
-
     def refuse(name: str) -> Any:
         raise ValueError(f"{name} is no JSON number")
 
@@ -85,13 +82,13 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         if data is None and types.NoneType in arguments:
             return None
-        first = next(argument for argument in arguments if argument is not types.NoneType)
+        first = next(kind for kind in arguments if kind is not types.NoneType)
         return _build(str if isinstance(data, str) and str in arguments else first, data, where)
     if origin is Literal:
         return _checked(data in arguments, data, where, f"one of {', '.join(map(repr, arguments))}")
     if origin is tuple:
         _checked(isinstance(data, list), data, where, "a list")
-        kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else list(arguments)
+        kinds = arguments[:1] * len(data) if arguments[-1] is Ellipsis else arguments
         _checked(len(data) == len(kinds), data, where, f"a list of {len(kinds)}")
         items = enumerate(zip(kinds, data, strict=True))
         return tuple(_build(of, item, f"{where}[{i}]") for i, (of, item) in items)
@@ -101,7 +98,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     if kind is float:
         is_number = type(data) in (int, float) and abs(data) <= sys.float_info.max
         return float(_checked(is_number, data, where, "a finite number"))
-    if kind is int:  # a record's integers count rows or name one
+    if kind is int:
         _checked(type(data) is int, data, where, "an integer")
         _checked(data >= 0, data, where, "a whole number from 0 up")
         return _checked(data < _LARGEST_INTEGER, data, where, "an integer below 2^63")
@@ -116,8 +113,8 @@ def _missed(data: Any, depth: int = 0) -> str:
         inner = data.values() if isinstance(data, dict) else data
         return next(filter(None, (_missed(value, depth + 1) for value in inner)), "")
     largest = _LARGEST_INTEGER if isinstance(data, int) else math.inf
-    is_wrong = isinstance(data, (int, float)) and not abs(data) < largest
-    return "finite numbers and integers below 2^63" if is_wrong else ""
+    fits = not isinstance(data, (int, float)) or abs(data) < largest
+    return "" if fits else "finite numbers and integers below 2^63"
 
 
 def _checked(holds: bool, data: T, where: str, what: str) -> T:

@@ -48,7 +48,6 @@ class Record:
         return self.SCHEMA
 
     def __str__(self) -> str:
-        """The verdict, and a line for each headline number."""
         blocks = self.blocks()
         verdict = [visible(block.text) for block in blocks if isinstance(block, Heading)][:1]
         gauges = (gauge for block in blocks if isinstance(block, Gauges) for gauge in block.gauges)
@@ -74,14 +73,13 @@ class Record:
         return Document(self.title, self.KIND, self.blocks(), footer)
 
     def to_json(self) -> str:
-        """This record as strict JSON. InputError: a number is not finite; the message names its field."""
+        """This record as strict JSON. InputError: a number is not finite."""
         try:
-            text = json.dumps(self, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fields)
+            return json.dumps(self, allow_nan=False, separators=(",", ":"), default=_fields) + "\n"
         except ValueError as error:
             where, value = next(_not_finite(self, self.KIND), (self.KIND, error))
             why = f"got {value} at {where}: JSON has no such number; print the result, or write its page"
             raise InputError(f"expected finite numbers in a {self.KIND}, {why}") from error
-        return text + "\n"
 
     def save(self, path: Path_) -> None:
         """Write `to_json()` to `path`, atomically."""
@@ -89,7 +87,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote. InputError: not JSON, another schema, or a missing, unknown or wrong field."""
+        """Read the text of `to_json`. InputError: not JSON, another schema, or a missing, unknown or wrong field."""
         data = parsed(text, what=cls.KIND, how=cls.HOW)
         schema = schema_of(data)
         anew = f"write it anew with `{cls.HOW}`"
@@ -111,8 +109,8 @@ class Record:
     def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw a chart with matplotlib (extra `[plot]`) on `ax`, by default the first on new axes; the figure and axes.
 
-        `name` is that of the chart, such as "spectrum", "norms", "bins", "cone"; of a head "head spectrum". InputError:
-        no chart has this name; the message lists those there are.
+        `name` is "spectrum", "norms", "bins", "cone", of a head "head spectrum" and so on. InputError: no chart has this
+        name; the message lists all.
         """
         from uncone.report.plot import charts_of, draw
 
@@ -129,7 +127,6 @@ class Record:
 
 
 def _not_finite(value: Any, where: str) -> Iterator[tuple[str, float]]:
-    """The places and values of the numbers that JSON cannot hold."""
     value = _fields(value) if dataclasses.is_dataclass(value) else value
     if isinstance(value, Mapping):
         for name, item in value.items():
@@ -152,6 +149,5 @@ def frame_of(rows: list[dict[str, Any]]) -> "DataFrame":
 
 
 def made_with(versions: Mapping[str, str]) -> str:
-    """The versions of packages in one line; "" where there are none."""
     named = ", ".join(map(" ".join, versions.items()))
     return f"Made with {named}." if named else ""

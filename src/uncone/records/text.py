@@ -15,7 +15,6 @@ _HIDDEN_SPANS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0x
 _HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)).union(*_HIDDEN_SPANS)
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 NEAR_DIGITS = 12  # that tell apart numbers near 1, such as the norms of unit rows
-_LONGEST_LABEL = 200
 _MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
 _POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
 COMMAND = re.compile("`((?:uncone|python|pip) [^`]+)`")  # a command to paste, in a text
@@ -135,12 +134,12 @@ def better(direction: str) -> str:
 
 
 def cut_label(label: str | None) -> str | None:
-    """A token or word for a record: at most 200 characters, the last an ellipsis where it was cut."""
-    return label if label is None or len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
+    """A token or word for a record."""
+    return label if label is None or len(label) <= 200 else f"{label[:199]}…"
 
 
 def plural(n: int, one: str, many: str = "") -> str:
-    """`one` for a single thing, else `many`, by default `one` with an s."""
+    """`one` of a single thing, else `many`, by default with an s."""
     return one if n == 1 else many or f"{one}s"
 
 

@@ -1,7 +1,6 @@
 """Readings of tokens: groups by frequency, and the tokens that were hardly trained."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 from uncone.records.blocks import Block, Cell, Folded, Table, Text
@@ -51,7 +50,7 @@ class FrequencyGroup:
     mean_norm: Estimate  # mean row length
     cosine_to_reserved: Estimate  # mean cosine to the reserved rows
     cosine_to_common: Estimate  # mean cosine to the sum of all unit rows
-    # standard deviations by which `mean_cosine` lies above that of random groups of this size
+    # standard deviations by which `mean_cosine` is above that of random groups of this size
     excess: float | None = None
     chance: float | None = None  # at most the probability that a random group has as much (Cantelli)
 
@@ -66,8 +65,6 @@ class Difference:
 
 @part
 class FrequencyGroups:
-    """Frequent, medium, rare and reserved rows, ranked `by` counts or ids, and how they were cut."""
-
     by: Literal["count", "id"]  # what rows were ranked by: `count`, or `id` where no counts were given
     definition: str  # how they were cut
     confidence: float  # of the intervals
@@ -78,15 +75,14 @@ class FrequencyGroups:
 @part
 class UnderTrainedToken:
     id: int  # the row
-    # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, with bytes that are no text alone as
-    # `\xe2\x80`
+    # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, and bytes that are no text as `\xe2\x80`
     token: str | None
     indicator: float  # cosine distance, or norm
     p: float  # one-sided p-value
     q: float  # the least false-discovery rate at which it is found
     norm: float  # its length
     cosine_to_unused: float | None  # to the mean of the known-unused rows, as the definition says
-    cosine_to_mean: float | None  # of the row as it is, to the mean row; `null` for a head, whose mean is subtracted
+    cosine_to_mean: float | None  # of the raw row, to the mean row; `null` for a head, whose mean is subtracted
     count: int | None = None  # how often it occurs, where counts were given
     expected: bool = False  # whether it was known to be unused
 
@@ -100,7 +96,7 @@ class UnderTrained:
     definition: str = ""  # what the indicator is
     rate: float = 0.0  # the false-discovery rate
     tested: int = 0  # rows that were tested
-    reference: str = ""  # which rows the others are compared with, and why these; empty where there are none
+    reference: str = ""  # which rows the others are compared with, and why; empty where there are none
     known: int = 0  # rows known to be unused
     known_found: int = 0  # of which found by the same test
     center: float | None = None  # of the null of the indicator
@@ -111,9 +107,7 @@ class UnderTrained:
     notes: tuple[str, ...] = ()  # cautions
 
 
-def token_measurements(
-    groups: FrequencyGroups | None, under_trained: UnderTrained | None, d: int
-) -> tuple[Measurement, ...]:
+def token_measurements(groups: FrequencyGroups | None, rows: UnderTrained | None, d: int) -> tuple[Measurement, ...]:
     """The readings GROUP.READING of each frequency group, and the share of rows that look untrained."""
     readings = []
     cut = "" if groups is None else f"{groups.definition}, intervals of {100 * groups.confidence:g}%"
@@ -123,15 +117,14 @@ def token_measurements(
             if (group.name, name) != ("reserved", "cosine_to_reserved"):  # which is to themselves
                 value, reason = estimate.value, "no such rows" if estimate.value is None else ""
                 known = (None if name == "mean_norm" else 0.0, estimate.interval, group.n, d)
-                one = Measurement(f"{group.name}.{name}", value, reason, limits, direction, *known)
-                readings.append(replace(one, definition=f"{words}; {cut}"))
-    if (rows := under_trained) is not None:
+                start = (f"{group.name}.{name}", value, reason, limits, direction)
+                readings.append(Measurement(*start, *known, definition=f"{words}; {cut}"))
+    if rows is not None:
         share = None if rows.found is None or not rows.tested else rows.found / rows.tested
         known = (None if share is None else 0.0, None, rows.tested, d)
-        one = Measurement(UNDER_TRAINED_SHARE, share, rows.reason, _SHARES, "lower", *known)
         what = "rows that look untrained and were not known to, of those tested"
         how = f"{what}; {rows.definition}, false-discovery rate {rows.rate:g}"
-        readings.append(replace(one, definition=how))
+        readings.append(Measurement(UNDER_TRAINED_SHARE, share, rows.reason, _SHARES, "lower", *known, definition=how))
     return tuple(readings)
 
 
@@ -141,8 +134,10 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
     columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")
     counts = ((g.name, count(g.occurrences)) for g in groups.groups if g.occurrences is not None)
     names = {name: words if name == "mean_norm" else f"cosine {words}" for name, words, *_ in _READINGS}
-    read = ((f"{title(d.first)} minus {d.second}", d) for d in groups.differences)
-    differences = tuple((name, names[d.reading], _estimate(d.difference)) for name, d in read)
+    differences = tuple(
+        (f"{title(d.first)} minus {d.second}", names[d.reading], _estimate(d.difference)) for d in groups.differences
+    )
+    compared = Table(("groups", "reading", "difference"), differences, ("difference",))
     lead = (
         f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the "
         f"common direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval."
@@ -153,10 +148,7 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
         Text(lead, "lead"),
         Table(columns, tuple(map(_group, groups.groups)), columns[1:]),
         Folded("What the columns say", shown(Text(_CHANCE), occurrences)),
-        Folded(
-            "Differences between groups, with their intervals",
-            shown(Table(("groups", "reading", "difference"), differences, ("difference",))),
-        ),
+        Folded("Differences between groups, with their intervals", shown(compared)),
     )
 
 

@@ -86,7 +86,6 @@ class Affine:
         return apply(x, self.map())
 
     def map(self) -> Map:
-        """It as a map of rows, which casts its numbers once a dtype."""
         casts = dict[Any, tuple[Any, ...]]()
 
         def move(rows: Any, out: Array | None = None) -> Any:
@@ -190,8 +189,6 @@ class _Header:
 
 @dataclass(frozen=True)
 class State(_Header):
-    """The content of a file; `kind` is the name of the class."""
-
     kind: str = ""
     tensors: Mapping[str, Array] = field(default_factory=dict)
     path: Path_ = ""
@@ -228,7 +225,6 @@ class State(_Header):
             raise self.lies(str(error)) from error
 
     def expect(self, holds: bool, otherwise: str) -> None:
-        """Refuse a file whose parts contradict each other, or its class."""
         if not holds:
             raise self.lies(otherwise)
 

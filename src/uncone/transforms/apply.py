@@ -44,7 +44,7 @@ class Applied(Target):
 
 
 def repair_rows(
-    source: Any, transformation: Repair, out: Path_, *, overwrite: bool = False, progress: Tick | None = None
+    source: Any, transformation: Repair, out: Path_, *, overwrite: bool = False, progress: Tick = None
 ) -> Applied:
     """Write the transformed rows of `source` to the file `out`: whole, or not at all.
 
@@ -54,8 +54,8 @@ def repair_rows(
     columns where the source has the same format. The dtype is that of the rows: float16 and bfloat16 are computed in
     float32 and rounded once. Text, and formats without bfloat16 or quantised types, get float32.
 
-    Rows of zeros stay zero: they are texts without a vector, and an index would find them all under one.
-    `transformation.transform` knows no such rows.
+    Rows of zeros stay zero, unlike in `transformation.transform`: they are texts without a vector, and an index would
+    find them all under one.
 
     Args:
         source: `Rows`, such as `uncone.open_rows` gives, or a tensor or array (N, D). Read once.
@@ -69,7 +69,7 @@ def repair_rows(
 
     Raises:
         InputError: another width; rows that are not finite, or a result that the dtype cannot hold; an `out` that
-            exists, is the source, has an unknown suffix, or cannot be written (no folder, no right, no space).
+            exists, is the source, has an unknown suffix, or cannot be written.
     """
     began = time.perf_counter()
     rows = as_rows(source)
@@ -131,7 +131,7 @@ class _BlockMap:
         return y
 
 
-def _stream(blocks: Iterator[Array], move: "_BlockMap", writer: Writer, gate: "_Gate", progress: Tick | None) -> None:
+def _stream(blocks: Iterator[Array], move: "_BlockMap", writer: Writer, gate: "_Gate", progress: Tick) -> None:
     def write(y: Array) -> None:
         writer.write(y)
         gate.write_back()

@@ -97,10 +97,10 @@ class RemoveMeanDirection(Transformation):
 class Standardize(Transformation):
     """Centre every feature and divide it by its deviation: y = (x - mean) / s, s^2 = sum_i p_i (x_i - mean)^2.
 
-    The repair of rogue dimensions, single features that dominate every cosine (Timkey & van Schijndel 2021, All Bark
-    and No Bite, section 5). s is the deviation of these rows (no N - 1), as in scikit-learn's StandardScaler. A feature
-    that is constant, to the rounding of its mean or of a usual feature's size (the median root mean square), is centred
-    and not divided. `fit` raises InputError for fewer than two rows.
+    It repairs rogue dimensions, which dominate every cosine (Timkey & van Schijndel 2021, All Bark and No Bite, section
+    5). s is divided by N, as in scikit-learn's StandardScaler. A feature that is constant, to the rounding of its mean
+    or of a usual feature's size (the median root mean square), is only centred. `fit` raises InputError for fewer than
+    two rows.
 
     Attributes after `fit`:
         mean_, scale_: the means and s (1 where constant), float64 (D,).

@@ -29,9 +29,9 @@ class ClusterCenter(Transformation):
 
     Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space: k-means, then
     each cluster loses its mean and its first principal directions. A new row is of the cluster with the nearest centre.
-    The map is affine within a cluster and jumps at its border. `fit` reads the rows twice or more, and needs
-    scikit-learn: pip install 'uncone[cluster]'. It raises InputError without that, for `Moments`, fewer rows than
-    clusters, or not more features than directions.
+    The map is affine within a cluster and jumps at its border. `fit` reads the rows twice or more. It raises InputError
+    without scikit-learn (pip install 'uncone[cluster]'), for `Moments`, fewer rows than clusters, or not more features
+    than directions.
 
     Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24 numbers it sees
     a sample of rows. And a cluster of n rows loses at most (n - 1) / 2 directions (n - 1 would leave zeros), and none
@@ -61,7 +61,7 @@ class ClusterCenter(Transformation):
         least = {"n_clusters": 1, "n_components": 1, "seed": 0}
         return {name: whole_number(getattr(self, name), name, lowest) for name, lowest in least.items()}
 
-    def _fit(self, x: Any, weights: Array | None, progress: Tick | None, repeats: bool) -> Fitted:
+    def _fit(self, x: Any, weights: Array | None, progress: Tick, repeats: bool) -> Fitted:
         n_clusters, n_components, seed = self.checked_options().values()
         is_rows = not isinstance(x, Moments)
         expect(is_rows, "rows to find clusters in, got moments: pass an array, a tensor or Rows")
@@ -158,7 +158,7 @@ def _nearest(x: Any, centers: Array) -> Any:
     return labels
 
 
-def _sums(rows: Rows, w: Array | None, centers: Array, clusters: range, progress: Tick | None) -> list[Moments]:
+def _sums(rows: Rows, w: Array | None, centers: Array, clusters: range, progress: Tick) -> list[Moments]:
     moments = [Moments(rows.shape[1], unit_first=False) for _ in clusters]
     for m in moments[1:]:
         m.work_with(moments[0])

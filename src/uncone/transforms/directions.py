@@ -22,9 +22,9 @@ class AllButTheTop(Transformation):
     """Subtract the mean and the first principal directions u_1 ... u_k of the centred rows.
 
     Centred (Bis et al. 2021, Too Much in Common, equation 11): y = (x - mean) - sum_j (u_j . (x - mean)) u_j.
-    Original (Mu & Viswanath 2018, All-but-the-Top, algorithm 1): y = (x - mean) - sum_j (u_j . x) u_j, which differs by
-    a constant vector, -sum_j (u_j . mean) u_j, and gives the rows a mean again. `fit` raises InputError for fewer than
-    k + 1 rows or features, or rows that vary in fewer directions.
+    Original (Mu & Viswanath 2018, All-but-the-Top, algorithm 1): y = (x - mean) - sum_j (u_j . x) u_j, which gives the
+    rows a mean again, -sum_j (u_j . mean) u_j. `fit` raises InputError for fewer than k + 1 rows or features, or rows
+    that vary in fewer directions.
 
     Args:
         n_components: k; by default ceil(D / 100), as in both papers.
@@ -82,7 +82,7 @@ class Whiten(Transformation):
     Args:
         kind: "zca" or "pca".
         power: from 0 to 1.
-        floor: the least eigenvalue, as a share of the largest, so that numbers do not explode.
+        floor: the least eigenvalue, as a share of the largest.
         n_components: keep only so many directions: PCA gives rows (N, n_components), ZCA rows (N, D) of that rank.
         force: warn of fewer than 5 D rows, as scikit-learn does; False refuses them, as `repair` and `evaluate` do.
 

@@ -28,8 +28,8 @@ def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
         queries.
 
     Raises:
-        InputError: faiss is missing, the transformation is not affine or not fitted, it normalises (`to_index` takes
-            it), or the file cannot be written.
+        InputError: no faiss, a transformation that is not affine, not fitted, or normalises (use `to_index`), or a file
+            that cannot be written.
 
     Example:
         >>> from uncone.transforms import Center
@@ -58,8 +58,6 @@ def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
 
 def to_index(transformation: Repair, index: Any) -> Any:
     """`index` with the repair before it, for what is added and for queries: a `faiss.IndexPreTransform`.
-
-    After a `Normalized` repair it divides both by their norm.
 
     Args:
         transformation: fitted; affine, or `Normalized` of an affine one.

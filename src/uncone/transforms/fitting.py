@@ -23,7 +23,7 @@ from uncone.transforms.affine import Affine, State
 from uncone.transforms.scikit_learn import Estimator, NoInverseError, as_table, as_weights
 from uncone.transforms.transformed import Array, Map, X, apply
 
-Tick = Callable[[int], None]
+Tick = Callable[[int], None] | None
 
 
 class Transformation(Estimator):
@@ -49,7 +49,7 @@ class Transformation(Estimator):
     warnings_: tuple[str, ...] = ()
 
     def fit(
-        self, x: Any, y: Any = None, sample_weight: Any = None, *, weights: Any = None, progress: Tick | None = None
+        self, x: Any, y: Any = None, sample_weight: Any = None, *, weights: Any = None, progress: Tick = None
     ) -> Self:
         """Fit on the rows of `x`, read once, block by block.
 
@@ -71,7 +71,7 @@ class Transformation(Estimator):
         repeats = sample_weight is not None and bool((weights == np.round(weights)).all())
         return self._fitted_on(x, self._fit(as_table(x), weights, progress, repeats))
 
-    def _fit(self, x: Any, weights: Array | None, progress: Tick | None, repeats: bool) -> Fitted:
+    def _fit(self, x: Any, weights: Array | None, progress: Tick, repeats: bool) -> Fitted:
         """Set the fitted arrays. `repeats`: the weights count repeated rows."""
         sums: dict[str, Any] = {"second": self.second, "unit_first": self.unit_first, "progress": progress}
         moments, fitted, counted = summarise(x, weights, **sums)
@@ -99,7 +99,7 @@ class Transformation(Estimator):
     @overload
     def transform(self, x: Any) -> Any: ...
     def transform(self, x: Any) -> Any:
-        """The transformed rows: a tensor, array or `Rows` (N, D) as the same kind, dtype and device, (N, K).
+        """The transformed rows (N, K): a tensor, array or `Rows` (N, D) keeps its kind, dtype and device.
 
         A list or a DataFrame becomes an array, integers become float64; `set_output` asks for DataFrames. InputError:
         not fitted, another width or other names of features, no floats, numbers that are not finite, or a single vector
@@ -134,7 +134,6 @@ class Transformation(Estimator):
         return self._undone
 
     def _can_be_undone(self) -> bool:
-        """Whether `inverse_transform` is there, as far as known before or after the fit."""
         return self.affine
 
     def _undone(self, y: X) -> X:
@@ -201,7 +200,7 @@ def require_rows(counted: int, least: int, what: str) -> None:
 
 
 def summarise(
-    x: Any, weights: Any = None, *, second: bool = True, unit_first: bool = False, progress: Tick | None = None
+    x: Any, weights: Any = None, *, second: bool = True, unit_first: bool = False, progress: Tick = None
 ) -> tuple[Moments, Fitted, int]:
     """The sums of one pass over `x`, or `Moments` as they are; the record of the rows; how many have a weight."""
     if not isinstance(x, Moments):

@@ -43,10 +43,7 @@ class Normalized:
         return self.repair.fitted if isinstance(self.repair, Affine) else self.repair.fitted_
 
     def transform(self, x: X) -> X:
-        """The rows of length 1: a tensor, array or `Rows` (N, D) as the same kind, dtype and device, (N, K).
-
-        InputError: another width, no floats, or numbers that are not finite.
-        """
+        """The rows of length 1, as `transform` of the repair gives them or raises."""
         return apply(x, self.map())
 
     def map(self) -> Map:

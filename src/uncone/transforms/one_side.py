@@ -50,7 +50,6 @@ def one_sided(documents: Rows, queries: Rows) -> str:
 
 
 def _units(rows: Rows) -> Array:
-    """Some rows (n, D) divided by their norms, float32, without zero rows."""
     n, d = rows.shape
     count = min(n, _MOST_ROWS, max(_FEWEST, _MOST_BYTES // (4 * d)))
     x = rows.take(np.arange(count) * (n - 1) // max(1, count - 1))

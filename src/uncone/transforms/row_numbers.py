@@ -29,7 +29,6 @@ class PairedRows:
     is_numbered: bool  # whether row numbers are the ids: neither the source nor the user names others
 
     def numbers(self) -> Ints:
-        """The number of each row in its source, which may have more rows."""
         ids = self.rows.ids
         return np.arange(self.rows.shape[0]) if ids is None else np.asarray(ids, np.int64)
 

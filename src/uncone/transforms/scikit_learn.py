@@ -105,8 +105,6 @@ def _listed(title: str, names: Iterable[str]) -> str:
 
 
 class Estimator:
-    """The methods that scikit-learn needs of an estimator apart from fitting, and the options."""
-
     affine_: Any
     fitted_: Fitted
     feature_names_in_: Names
