@@ -6,7 +6,6 @@ import numpy as np
 
 from uncone.evaluation.encoding import Encoding, texts_digest, unit
 from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
-from uncone.evaluation.pairs import Scores
 from uncone.evaluation.results import Settings, TaskResult
 from uncone.evaluation.retrieval import nearest, read_retrieval
 from uncone.records.rebuild import expect
@@ -45,7 +44,7 @@ def quantised_neighbours(
     return nearest(_signs(x) if quantiser == "binary_hamming" else x, stored, k)
 
 
-def overlap(neighbours: Array, truth: Array) -> Scores:
+def overlap(neighbours: Array, truth: Array) -> Array:
     """The share (Q,) of each row of `truth` (Q, k) in the same row of `neighbours` (Q, K)."""
     return np.asarray((truth[:, :, None] == neighbours[:, None, :]).any(axis=2).mean(axis=1))
 
@@ -116,7 +115,7 @@ def _evaluate(queries: Texts, documents: Texts, settings: Settings) -> TaskResul
         result.notes += [f"Product quantisation is left out: it needs {_LEAST_OF_PQ} documents, got {n}."]
     truth = nearest(unit(queries.cosine), unit(documents.cosine), _K)
     inner_truth = nearest(queries.inner, documents.inner, _K)
-    recalls: dict[Quantiser, dict[str, dict[str, Scores]]] = {quantiser: {} for quantiser in usable}
+    recalls: dict[Quantiser, dict[str, dict[str, Array]]] = {quantiser: {} for quantiser in usable}
     for at, name in enumerate(repairs.names()):
         asked, stored = (repairs.apply(name, texts) for texts in (queries, documents))
         x, y = unit(asked.cosine), unit(stored.cosine)

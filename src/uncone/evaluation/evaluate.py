@@ -136,9 +136,9 @@ def evaluate(
         f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
     )
     return Evaluation(
-        verdict=verdict(name, task, measure, result.differences, items, is_full=is_full),
-        name=name,
-        task=task,
+        verdict(name, task, measure, result.differences, items, is_full=is_full),
+        name,
+        task,
         intervals=intervals,
         protocol=protocol if task == "wordsim" else "",
         results={task: result.results},

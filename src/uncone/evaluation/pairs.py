@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.evaluation.bootstrap import KINDS, correlation_x100
@@ -17,7 +16,6 @@ from uncone.regular import number_in
 from uncone.roles import Path_
 from uncone.rows import Array
 
-Scores = npt.NDArray[np.float64]
 WORD_SETS = ("men", "rw", "simlex999", "wordsim_sim", "wordsim_rel")
 """MEN (3000 pairs), Rare Words (2034), SimLex-999, and the two halves of WordSim-353 (203, 252)."""
 STS_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb")
@@ -52,9 +50,9 @@ class PairSet:
 class PairScores:
     """The scores (n,) of one set under one repair. All repairs of a set have the same pairs."""
 
-    gold: Scores  # what people said
-    cosine: Scores  # NaN where a vector is zero
-    inner: Scores
+    gold: Array  # what people said
+    cosine: Array  # NaN where a vector is zero
+    inner: Array
     pairs: int  # in the set, scored or not
 
     def numbers(self) -> dict[str, float | int | None]:

@@ -157,7 +157,7 @@ class Evaluation(Record):
         return self.differences.get(task, {}).get(name, {}).get(repair, {}).get(measure)
 
     def _one_set(self, task: str, name: str, measure: str) -> Table:
-        rows, digits = [], _digits(measure)
+        rows, digits = [], digits_of(measure)
         for repair, numbers in self.results[task][name].items():
             change, difference, between = self._change(task, name, repair, measure), "", ""
             if change is not None:
@@ -172,7 +172,7 @@ class Evaluation(Record):
     def _many_sets(self, task: str, measure: str) -> Table:
         taken = self.results[task].items()
         sets = {name: of for name, of in taken if any(r.get(measure) is not None for r in of.values())}
-        rows, digits = [], _digits(measure) - 1
+        rows, digits = [], digits_of(measure) - 1
         for repair in self.repairs():
             values = {name: repairs.get(repair, {}).get(measure) for name, repairs in sets.items()}
             known = [value for value in values.values() if value is not None]
@@ -231,7 +231,7 @@ def _title(measure: str, task: str) -> str:
     return _NUMBERS[number] + _KINDS[kind] if number in _NUMBERS and kind in _KINDS else measure
 
 
-def _digits(measure: str) -> int:
+def digits_of(measure: str) -> int:
     return 2 if measure.startswith(("spearman", "pearson")) else 4
 
 

@@ -11,10 +11,11 @@ import numpy as np
 from uncone.arguments import check_seed
 from uncone.errors import UndefinedMeasure
 from uncone.evaluation.bootstrap import KINDS, correlation_bootstraps, correlation_x100, paired_bootstraps
-from uncone.evaluation.pairs import PairScores, Scores
-from uncone.evaluation.record import ORIGINAL, Interval, Price, called
+from uncone.evaluation.pairs import PairScores
+from uncone.evaluation.record import ORIGINAL, Interval, Price, called, digits_of
 from uncone.records.text import counted, decimals
 from uncone.roles import Progress
+from uncone.rows import Array
 from uncone.transforms.names import described
 
 PRIMARY = {"wordsim": "spearman_cosine", "sts": "spearman_cosine", "retrieval": "ndcg10", "ann": "recall10"}
@@ -44,7 +45,7 @@ class Settings:
         return partial(self.progress, what)
 
     def differences(
-        self, bootstrap: Callable[..., Sequence[Interval]], columns: Mapping[str, Scores], *given: Any, **options: Any
+        self, bootstrap: Callable[..., Sequence[Interval]], columns: Mapping[str, Array], *given: Any, **options: Any
     ) -> dict[str, Interval]:
         """Every repair less the original, from columns of scores (items,)."""
         repairs = [name for name in columns if name != ORIGINAL]
@@ -66,17 +67,16 @@ class TaskResult:
     provenance: dict[str, Any] = field(default_factory=dict)
     caution: str = ""
 
-    def add_means(self, name: str, per_item: Mapping[str, Mapping[str, Scores]], n: int, settings: Settings) -> None:
+    def add_means(self, name: str, per_item: Mapping[str, Mapping[str, Array]], n: int, settings: Settings) -> None:
         self.results[name] = {
             repair: {measure: float(scores.mean()) for measure, scores in measures.items()} | {"n": n}
             for repair, measures in per_item.items()
         }
         changes = self.differences[name] = {repair: {} for repair in per_item if repair != ORIGINAL}
-        for measure, baseline in per_item[ORIGINAL].items():
+        for measure in per_item[ORIGINAL] if n > 1 else ():
             columns = {repair: one[measure] for repair, one in per_item.items() if measure in one}
-            if len(baseline) > 1:
-                for repair, interval in settings.differences(paired_bootstraps, columns).items():
-                    changes[repair][measure] = interval
+            for repair, interval in settings.differences(paired_bootstraps, columns).items():
+                changes[repair][measure] = interval
 
 
 def correlation_differences(
@@ -86,7 +86,7 @@ def correlation_differences(
     changes: dict[str, dict[str, Interval]] = {name: {} for name in scores if name != ORIGINAL}
     gold = scores[ORIGINAL].gold
 
-    def add(measure: str, columns: Mapping[str, Scores], **options: Any) -> None:
+    def add(measure: str, columns: Mapping[str, Array], **options: Any) -> None:
         with suppress(UndefinedMeasure):  # resamples of few pairs may be all equal
             for name, interval in settings.differences(correlation_bootstraps, columns, gold, **options).items():
                 changes[name][measure] = interval.scaled(100)
@@ -110,7 +110,7 @@ def subset_mean(scores: PairScores, subset: Sequence[str]) -> float | None:
     return _mean(defined) if len(defined) == len(each) else None
 
 
-def varies(scores: Scores) -> bool:
+def varies(scores: Array) -> bool:
     return len(scores) >= 2 and bool(np.isfinite(scores).all()) and float(np.ptp(scores)) > 0
 
 
@@ -158,8 +158,7 @@ def doubt(items: str, intervals: Iterable[Interval]) -> str:
 
 def shown(value: float, measure: str) -> str:
     """A difference with its sign, in the digits of its measure, or in more that show it."""
-    digits = 4 if measure in ("ndcg10", "recall10") else 2
-    return f"{value:+.{decimals((value,), digits)}f}"
+    return f"{value:+.{decimals((value,), digits_of(measure))}f}"
 
 
 def _change(intervals: Mapping[str, Interval], measure: str) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 from uncone.errors import InputError, needed
 from uncone.evaluation.encoding import Encoding, texts_digest, unit
 from uncone.evaluation.fitting import Repairs, Texts
-from uncone.evaluation.pairs import Scores
 from uncone.evaluation.results import Settings, TaskResult
 from uncone.evaluation.text_files import Columns, find_file, judgement_columns, objects_of, table
 from uncone.records.rebuild import expect
@@ -182,7 +181,7 @@ def _best(scores: Any, ids: Any, block: Any, start: int, k: int) -> tuple[Any, A
     return both.gather(1, columns), torch.where(columns < known, old, columns - known + start)
 
 
-def scores_of(found: Array, data: RetrievalData, query_ids: Sequence[str], *, split: str) -> dict[str, Scores]:
+def scores_of(found: Array, data: RetrievalData, query_ids: Sequence[str], *, split: str) -> dict[str, Array]:
     """`ndcg10`, `recall10` and `recall100`, (Q,) in [0, 1], of the documents `found` (Q, K).
 
     nDCG@10 = DCG of the first ten over the DCG of the best order, gain = relevance, discount log2(rank + 1) (Jarvelin &
@@ -256,12 +255,12 @@ def open_corpus(encoding: Encoding, directory: Path_, settings: Settings) -> Cor
     return Corpus(**vars(data), vectors=vectors, repairs=repairs, asked=asked, documents_sha256=digest, **told)
 
 
-def ranked(corpus: Corpus, split: str, queries: Sequence[str], settings: Settings) -> dict[str, dict[str, Scores]]:
-    """Scores `[repair][measure]` (Q,)."""
+def ranked(corpus: Corpus, split: str, queries: Sequence[str], settings: Settings) -> dict[str, dict[str, Array]]:
+    """Array `[repair][measure]` (Q,)."""
     where = f"{corpus.name}, {corpus.told(split)}, got {len(queries)}"
     expect(len(queries) > 1, f"at least 2 queries with a relevant document in {where}: judge more")
     asked = corpus.asked(queries)
-    scores, names = dict[str, dict[str, Scores]](), corpus.repairs.names()
+    scores, names = dict[str, dict[str, Array]](), corpus.repairs.names()
     for at, name in enumerate(names):
         settings.progress(f"searching with {name}", at, len(names))
         x = corpus.repairs.apply(name, asked)

@@ -12,7 +12,7 @@ from uncone.evaluation.bootstrap import correlation, correlation_bootstraps, pai
 from uncone.evaluation.encoding import Encoding, open_encoding, texts_digest
 from uncone.evaluation.fitting import is_affine, repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
-from uncone.evaluation.pairs import PairScores, Scores, read_sts
+from uncone.evaluation.pairs import PairScores, read_sts
 from uncone.evaluation.record import ORIGINAL, Interval, Selection, called
 from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, doubt, items_of, shown, silent, varies
 from uncone.evaluation.retrieval import Corpus, Qrels, open_corpus, ranked
@@ -21,6 +21,7 @@ from uncone.model.open import open_spec
 from uncone.records.rebuild import expect
 from uncone.records.text import counted
 from uncone.roles import Path_, Progress
+from uncone.rows import Array
 from uncone.rows.ids import Ids
 from uncone.transforms import REPAIRS
 from uncone.transforms.names import described
@@ -35,7 +36,7 @@ _TASKS = ("retrieval", "sts")
 class _Split:
     """`scores[repair]` (items,), the original's first, and its value; `unit` is 100 where that is times 100."""
 
-    scores: Mapping[str, Scores]
+    scores: Mapping[str, Array]
     original: float
     bootstrap: Callable[..., Sequence[Interval]]
     settings: Settings
@@ -132,10 +133,10 @@ def select_repair(
     highest = max(changes.values(), key=lambda interval: interval.difference)
     items = items_of(task, test.n if test else development.n)
     return Selection(
-        verdict=_verdict(name, measure, changes, candidate, confirmed) + doubt(items, [confirmed or highest]),
-        name=name,
-        task=task,
-        measure=measure,
+        _verdict(name, measure, changes, candidate, confirmed) + doubt(items, [confirmed or highest]),
+        name,
+        task,
+        measure,
         chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL,
         candidate=candidate,
         development_original=development.original,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.evaluation.encoding import texts_digest
@@ -18,7 +17,7 @@ from uncone.evaluation.text_files import Columns
 from uncone.evaluation.word_vocabulary import Vocabulary, vocabulary_of
 from uncone.model.open import split
 from uncone.roles import Path_
-from uncone.rows import as_rows
+from uncone.rows import Array, as_rows
 from uncone.transforms.fitting import digest
 
 PROTOCOLS = ("paper", "field")
@@ -86,7 +85,7 @@ def word_similarity(
     raw, lengths = rows.take(needed), np.array([len(ids) for ids in held.values()], np.int64)
     starts = lengths.cumsum() - lengths
 
-    def vectors(table: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
+    def vectors(table: Array) -> Array:
         """Means (words, D) of the pieces' rows, since the table is repaired."""
         sums = np.add.reduceat(table.astype(np.float64)[pieces], starts) if len(held) else np.zeros((0, table.shape[1]))
         return np.asarray(sums / lengths[:, None])

@@ -1,14 +1,12 @@
 """Whether documents and queries can be compared: of one width, and both or neither repaired."""
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.records.rebuild import expect
 from uncone.records.text import number
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[np.float32]
 _MOST_ROWS, _MOST_BYTES = 16_384, 2**26
 _FEWEST = 10
 _COMMON = 0.5  # up to this mean cosine raw queries and centred documents lose under 0.01 nDCG@10 (MiniLM on SciFact)

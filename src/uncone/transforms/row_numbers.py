@@ -5,13 +5,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.records.text import listing, number
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _MOST_PAIRS = 4096
 _SURE = 4.0  # standard errors: noise reaches it in fewer than one of 10,000 data sets
 _MARGIN = 0.25  # standard deviations of the pairs' cosine by which a shift has to raise it
@@ -24,15 +21,15 @@ class PairedRows:
 
     name: str
     rows: Rows
-    at: Ints
+    at: Array
     option: str
     is_numbered: bool  # whether row numbers are the ids: neither the source nor the user names others
 
-    def numbers(self) -> Ints:
+    def numbers(self) -> Array:
         ids = self.rows.ids
         return np.arange(self.rows.shape[0]) if ids is None else np.asarray(ids, np.int64)
 
-    def shifted(self, by: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def shifted(self, by: int) -> tuple[Array, Array]:
         """The rows of the ids plus `by`, and which of them are there."""
         numbers = self.numbers()
         wanted = numbers[self.at] + by
@@ -92,7 +89,7 @@ def _best_shift(sides: tuple[PairedRows, ...]) -> tuple[str, bool]:
     return best[0], all(rise < -_SURE for rise in rises)
 
 
-def _cosines(sides: tuple[PairedRows, ...], way: tuple[int, ...]) -> Floats:
+def _cosines(sides: tuple[PairedRows, ...], way: tuple[int, ...]) -> Array:
     """The cosine of each pair with its ids shifted; NaN where a row is missing or zero."""
     n = len(sides[0].at)
     rows, there = [], np.ones(n, np.bool_)
@@ -100,21 +97,21 @@ def _cosines(sides: tuple[PairedRows, ...], way: tuple[int, ...]) -> Floats:
         at, known = side.shifted(by)
         there &= known.reshape(n, -1).all(axis=1)
         rows += [_units(side.rows, end) for end in at.reshape(n, -1).T]
-    cosines: Floats = np.einsum("ij,ij->i", *rows, dtype=np.float64)
+    cosines: Array = np.einsum("ij,ij->i", *rows, dtype=np.float64)
     cosines[~there] = np.nan
     return cosines
 
 
-def _units(rows: Rows, at: Ints) -> Floats:
+def _units(rows: Rows, at: Array) -> Array:
     wanted, places = np.unique(at, return_inverse=True)
     x = rows.take(wanted).astype(np.float64)
     with np.errstate(all="ignore"):
         x /= np.abs(x).max(axis=1, keepdims=True)  # so that no square overflows
-        units: Floats = (x / np.linalg.norm(x, axis=1, keepdims=True))[places]
+        units: Array = (x / np.linalg.norm(x, axis=1, keepdims=True))[places]
     return units
 
 
-def _standard_errors(change: Floats, sides: tuple[PairedRows, ...]) -> float:
+def _standard_errors(change: Array, sides: tuple[PairedRows, ...]) -> float:
     """The sum of changes over its standard error under a mean of 0, the least over the ways to group pairs."""
     found = []
     for end in (end for side in sides for end in side.at.reshape(len(change), -1).T):

@@ -11,17 +11,15 @@ from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, needed
 from uncone.records.parts import Fitted
 from uncone.records.rebuild import expect
 from uncone.records.text import visible
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 from uncone.rows.floats import is_tensor
 from uncone.rows.samples import as_floats
 
-Names = npt.NDArray[np.object_]
 _OUTPUTS = ("default", "pandas", "polars")
 _SHOWN = 5
 
@@ -76,13 +74,13 @@ def __getattr__(name: str) -> Any:
     return globals()[name]
 
 
-def _names_of(x: Any) -> Names | None:
+def _names_of(x: Any) -> Array | None:
     """The columns of a DataFrame, object (D,), where all are strings."""
     names = list(getattr(x, "columns", ())) if _is_table(x) else []
     return np.array(names, dtype=object) if names and all(isinstance(name, str) for name in names) else None
 
 
-def _check_names(x: Any, fitted: Names | None, name: str) -> None:
+def _check_names(x: Any, fitted: Array | None, name: str) -> None:
     """Refuse other columns than those of the fit; warn where one side has no names. In scikit-learn's words."""
     found = _names_of(x)
     if (found is None) != (fitted is None):
@@ -107,7 +105,7 @@ def _listed(title: str, names: Iterable[str]) -> str:
 class Estimator:
     affine_: Any
     fitted_: Fitted
-    feature_names_in_: Names
+    feature_names_in_: Array
     _sklearn_output_config: Mapping[str, str]  # set by `set_output`; scikit-learn's `clone` copies it by this name
 
     def options(self) -> dict[str, Any]:
@@ -138,7 +136,7 @@ class Estimator:
     def n_features_in_(self) -> int:
         return self.fitted_.d
 
-    def get_feature_names_out(self, input_features: Any = None) -> Names:
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
         """The names of the K features that go out, object (K,): new ones where rows are turned onto other axes.
 
         Else those of the D that came in (of a DataFrame's columns, `input_features`, or else x0, x1, ...). InputError:
