@@ -194,7 +194,6 @@ def _by_length(texts: Sequence[str], tick: Tick, encode: Callable[[list[str]], A
 
 
 def _kept(file: Path, n: int) -> Array | None:
-    """The vectors of `n` texts; None where the file is missing or damaged."""
     try:
         with open_regular(file) as handle:
             if np.lib.format.read_magic(handle) != (1, 0):
@@ -233,7 +232,6 @@ def texts_digest(texts: Sequence[str]) -> str:
 
 
 def unit(x: Array) -> Array:
-    """The rows over their norms, float32; zero rows stay."""
     norms = np.linalg.norm(rows := np.array(x, np.float64), axis=1, keepdims=True)
     rows /= np.where(norms > 0, norms, 1.0)
     return rows.astype(np.float32)

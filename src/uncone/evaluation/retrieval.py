@@ -41,7 +41,7 @@ class RetrievalData:
     judged: Mapping[str, Mapping[str, Mapping[str, int]]]
 
     def query_ids(self, split: str) -> tuple[str, ...]:
-        """The queries that have a relevant document in `split`, in the order of the file."""
+        """The queries with a relevant document in `split`, in the order of the file."""
         there = ", ".join(self.judged) or "none"
         expect(split in self.judged, f"qrels/{split}.tsv in {self.name}, got {there}: add it")
         judged = self.judged[split].items()
@@ -52,7 +52,7 @@ class RetrievalData:
 
 
 def read_retrieval(directory: Path_) -> RetrievalData:
-    """Read `corpus.jsonl`, `queries.jsonl` (.xz and .gz too) and every `qrels/SPLIT.tsv` of a directory."""
+    """Read `corpus.jsonl`, `queries.jsonl` and every `qrels/SPLIT.tsv` of a directory."""
     root = Path(directory)
     expect(root.is_dir(), f"a directory in BEIR's layout, got {root}: name the one with corpus.jsonl")
     corpus, queries = find_file(root, "corpus.jsonl"), find_file(root, "queries.jsonl")
@@ -256,7 +256,7 @@ def open_corpus(encoding: Encoding, directory: Path_, settings: Settings) -> Cor
 
 
 def ranked(corpus: Corpus, split: str, queries: Sequence[str], settings: Settings) -> dict[str, dict[str, Array]]:
-    """Array `[repair][measure]` (Q,)."""
+    """Scores (Q,) by repair and measure."""
     where = f"{corpus.name}, {corpus.told(split)}, got {len(queries)}"
     expect(len(queries) > 1, f"at least 2 queries with a relevant document in {where}: judge more")
     asked = corpus.asked(queries)

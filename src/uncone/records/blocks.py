@@ -162,7 +162,6 @@ class HeatMap:
         return places[0], *middles, places[-1]
 
     def limits(self) -> tuple[float, float]:
-        """The least and the greatest number; (0, 1) where there is none."""
         known = [value for row in self.values for value in row if value is not None]
         return (min(known), max(known)) if known else (0.0, 1.0)
 
@@ -189,8 +188,6 @@ class Gauges:
 
 @part
 class Figure:
-    """Charts side by side."""
-
     title: str
     charts: tuple[Chart | Intervals | HeatMap | Cloud, ...]
     caption: str = ""

@@ -33,7 +33,7 @@ def part(cls: type[Made]) -> type[Made]:
 
 
 def folded(parts: Iterable[str], *, ends: tuple[str, str], room: int, total: int) -> str:
-    """As many of the `parts` as fit into `room` characters; where some do not, how many there are."""
+    """The `parts` that fit into `room` characters; if some do not, how many there are."""
     shown, used, rest = list[str](), 0, f"… {total:,} in all"
     for part in parts:
         shown.append(part)

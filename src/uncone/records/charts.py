@@ -22,7 +22,6 @@ READINGS = (
 
 
 def spectrum_chart(spectrum: Spectrum) -> Chart | None:
-    """Eigenvalues by rank on two logarithmic axes; None where there are none to draw."""
     every = (spectrum.raw, spectrum.centered, spectrum.isotropic)
     largest = max(chain(*every), default=0.0)
     drawn = [_drawable(values, largest) for values in every]

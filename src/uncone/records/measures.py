@@ -104,7 +104,6 @@ class Measures(Record):
     by_question: tuple[tuple[str, tuple[MeasureDescription, ...]], ...]
 
     def __str__(self) -> str:
-        """One measure with its formula and source, or a line for each of several."""
         one, *others = self._all()
         if others:
             return "\n".join(visible(f"{each.name}: {each.says}") for each in (one, *others))

@@ -222,7 +222,7 @@ class Picture:
         return [(name, of[:most]) for name, of in zip(self.group_names, by_group, strict=True) if of]
 
     def lengths(self) -> list[float] | None:
-        """The Euclidean length of each row, to within half of `norm_scale`; None where unknown."""
+        """The lengths of the rows, to within half of `norm_scale`; None where unknown."""
         if self.norms is None:
             return None
         return [value * self.norm_scale for value in _integers(self.norms, "H", "norms")]

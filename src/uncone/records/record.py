@@ -96,7 +96,6 @@ class Record:
 
     @classmethod
     def load(cls, path: Path_) -> Self:
-        """Read the record in the file that `save` wrote."""
         try:
             return cls.from_json(read_text(path, cls.HOW))
         except InputError as error:  # names the file, which may be one of several

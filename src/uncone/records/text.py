@@ -49,7 +49,6 @@ _shown = _Shown()
 
 
 def shortened(text: str, length: int = 40) -> str:
-    """`visible(text)` cut to about `length` characters, with an ellipsis where it was cut."""
     shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"
 
@@ -90,7 +89,6 @@ def signed(value: float, *, digits: int = 3) -> str:
 
 
 def optional(value: Any, limits: Limits = (None, None), shown: Callable[[Any], str] | None = None) -> str:
-    """A number, or what `shown` makes of it; a dash for None."""
     return "-" if value is None else number(value, limits=limits) if shown is None else shown(value)
 
 
@@ -103,8 +101,6 @@ def headline(name: str, value: float | None, reason: str, reference: float | Non
 
 
 def typeset(text: str) -> str:
-    """A text with true minus signs and powers of ten, for a page."""
-
     def power(match: re.Match[str]) -> str:
         times = "" if match[1] == "1" else f"{match[1]}{_THIN_SPACE}×{_THIN_SPACE}"
         return f"{times}10{match[2].translate(_SUPERSCRIPTS)}"
@@ -134,12 +130,10 @@ def better(direction: str) -> str:
 
 
 def cut_label(label: str | None) -> str | None:
-    """A token or word for a record."""
     return label if label is None or len(label) <= 200 else f"{label[:199]}…"
 
 
 def plural(n: int, one: str, many: str = "") -> str:
-    """`one` of a single thing, else `many`, by default with an s."""
     return one if n == 1 else many or f"{one}s"
 
 

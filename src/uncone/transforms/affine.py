@@ -103,7 +103,7 @@ class Affine:
 
     @on_one_thread
     def compose(self, after: "Affine") -> "Affine":
-        """This one, then `after` (InputError if of another width), as one; it keeps what this was fitted on."""
+        """This one, then `after` (InputError if of another width), as one, which keeps `fitted` of this."""
         got = f"got one of {after.d}: fit it on these"
         expect(after.d == self.k, f"a transformation of rows of {self.k} features, {got}")
         if self.weight is None:
@@ -116,7 +116,7 @@ class Affine:
 
     @on_one_thread
     def rank_lost(self) -> int:
-        """How many directions of the rows are lost, up to the rounding of float64."""
+        """How many directions are lost, up to the rounding of float64."""
         if self.weight is None:
             return 0
         values = np.linalg.svd(self.weight, compute_uv=False)
@@ -136,7 +136,6 @@ class Affine:
         return Affine(start, np.linalg.inv(self.weight), offset=self.shift)
 
     def inverse_transform(self, y: X) -> X:
-        """The rows that `transform` made `y` of, or an error of `inverse` or `transform`."""
         return self.inverse().transform(y)
 
     @on_one_thread
@@ -151,7 +150,7 @@ class Affine:
         return {name: x for name, x in tensors.items() if x is not None}
 
     def save(self, path: Path_) -> None:
-        """Write it to a safetensors file, atomically; InputError where the folder cannot be written."""
+        """Write it to a safetensors file, atomically, or InputError."""
         self.state().save(path)
 
     def state(self) -> "State":

@@ -83,7 +83,7 @@ class Transformation(Estimator):
         return fitted
 
     def _solve(self, m: Moments, counted: int) -> Affine | None:
-        """Set the fitted arrays from the sums of `counted` rows of positive weight; return the affine map, if any."""
+        """Set the fitted arrays from `counted` rows of positive weight; return the affine map, if any."""
         raise NotImplementedError
 
     def _warn(self, message: str) -> None:
@@ -202,7 +202,7 @@ def require_rows(counted: int, least: int, what: str) -> None:
 def summarise(
     x: Any, weights: Any = None, *, second: bool = True, unit_first: bool = False, progress: Tick = None
 ) -> tuple[Moments, Fitted, int]:
-    """The sums of one pass over `x`, or `Moments` as they are; the record of the rows; how many have a weight."""
+    """The sums of one pass over `x`, or `Moments` as they are; their record; how many rows have a weight."""
     if not isinstance(x, Moments):
         rows = DigestedRows(as_rows(x))
         m = Moments.of(rows, weights, second=second, unit_first=unit_first, progress=progress)
@@ -219,7 +219,7 @@ def summarise(
 
 
 class DigestedRows(DerivedRows):
-    """`rows`, whose sha256 is known once `blocks` has ended. Another thread digests each block while it is in use."""
+    """`rows`, whose sha256 is known once `blocks` has ended. Another thread digests blocks that are in use."""
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows)

@@ -68,7 +68,7 @@ def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, s
 
 
 def _best_shift(sides: tuple[PairedRows, ...]) -> tuple[str, bool]:
-    """A sentence on the shift by one that fits better beyond noise, else ""; and whether every shift fits worse."""
+    """The shift by one that fits better beyond noise, in words, else ""; and whether every shift fits worse."""
     n = len(sides[0].at)
     kept = np.arange(n) if n <= _MOST_PAIRS else np.arange(_MOST_PAIRS) * (n - 1) // (_MOST_PAIRS - 1)
     sides = tuple(replace(side, at=side.at[kept]) for side in sides)
@@ -112,7 +112,7 @@ def _units(rows: Rows, at: Array) -> Array:
 
 
 def _standard_errors(change: Array, sides: tuple[PairedRows, ...]) -> float:
-    """The sum of changes over its standard error under a mean of 0, the least over the ways to group pairs."""
+    """The sum of changes over its standard error under a mean of 0; the least over groups by either side."""
     found = []
     for end in (end for side in sides for end in side.at.reshape(len(change), -1).T):
         sums = np.bincount(np.unique(end, return_inverse=True)[1], weights=change)

@@ -75,13 +75,12 @@ def __getattr__(name: str) -> Any:
 
 
 def _names_of(x: Any) -> Array | None:
-    """The columns of a DataFrame, object (D,), where all are strings."""
     names = list(getattr(x, "columns", ())) if _is_table(x) else []
     return np.array(names, dtype=object) if names and all(isinstance(name, str) for name in names) else None
 
 
 def _check_names(x: Any, fitted: Array | None, name: str) -> None:
-    """Refuse other columns than those of the fit; warn where one side has no names. In scikit-learn's words."""
+    """Refuse columns other than at the fit, or warn where one side has no names, in scikit-learn's words."""
     found = _names_of(x)
     if (found is None) != (fitted is None):
         has, was = ("does not have valid", "with") if found is None else ("has", "without")
@@ -161,7 +160,7 @@ class Estimator:
         return True
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Let `transform` of a table give a DataFrame of "pandas" or "polars", or by "default" an array again."""
+        """Let `transform` of a table give a DataFrame of "pandas" or "polars", or by "default" an array."""
         if transform is not None:
             expect(transform in _OUTPUTS, f"one of {', '.join(_OUTPUTS)}, got {transform!r}: choose one")
             self._sklearn_output_config = {"transform": transform}
@@ -186,7 +185,6 @@ class Estimator:
         return self
 
     def _check_table(self, x: Any) -> Any:
-        """`x` for `transform`: a table as an array (N, D) whose names are those of the fit."""
         given = as_table(x)
         if _is_table(x):
             name, d = type(self).__name__, self.fitted_.d

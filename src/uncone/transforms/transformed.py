@@ -82,7 +82,7 @@ class TransformedRows(DerivedRows):
 
 
 def mapped(move: Callable[..., Any], x: Array, y: Array, dtype: str) -> bool:
-    """Write what `move` makes of the rows `x` to `y`, which stores `dtype`; whether all is finite."""
+    """Write what `move` makes of rows `x` to `y`, which stores `dtype`; whether all is finite."""
 
     def piece(x: Array, y: Array) -> bool:
         rows = x
@@ -111,7 +111,7 @@ def library(rows: Any) -> Any:
 
 
 def norms_of(rows: Any) -> Any:
-    """The Euclidean norms (n, 1) of rows (n, D); infinite or zero where the squares are."""
+    """The Euclidean norms (n, 1), infinite or zero where the squares are."""
     if is_tensor(rows):
         return sys.modules["torch"].linalg.vector_norm(rows, dim=1, keepdim=True)
     return np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
