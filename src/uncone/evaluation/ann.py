@@ -23,9 +23,7 @@ DEFINITIONS: dict[Quantiser, str] = {
     "binary_hamming": "1 bit a feature, its sign, of the query too (Hamming distance)",
 }
 QUANTISERS = tuple(DEFINITIONS)
-_FEATURES_A_CODE = 8
 _LEAST_OF_PQ = 256
-_HELD_OUT = 1000
 _K = 10
 _WAYS = (
     "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the exact ten "
@@ -57,11 +55,11 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
     faiss = need_faiss(f"the quantiser {quantiser}")
     n, d = documents.shape
     if quantiser != "pq":
-        kind = faiss.ScalarQuantizer.QT_8bit if quantiser == "int8" else faiss.ScalarQuantizer.QT_8bit_uniform
-        index: Any = faiss.IndexScalarQuantizer(d, kind)
+        kind = "QT_8bit" if quantiser == "int8" else "QT_8bit_uniform"
+        index: Any = faiss.IndexScalarQuantizer(d, getattr(faiss.ScalarQuantizer, kind))
     else:
         expect(n >= _LEAST_OF_PQ, f"at least {_LEAST_OF_PQ} documents for pq (8 bits), got {n}: use more")
-        codes = next(count for count in range(max(1, d // _FEATURES_A_CODE), 0, -1) if d % count == 0)
+        codes = next(count for count in range(max(1, d // 8), 0, -1) if d % count == 0)
         index = faiss.IndexPQ(d, codes, 8)
         index.pq.cp.seed = seed + 1234  # Faiss' default where seed is 0
         index.pq.cp.niter = 10  # Faiss' other 15 take most of the time and change little
@@ -86,7 +84,7 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, settings: Settings) -> TaskRes
     """Stored vectors, searched with `queries` or else with up to 1,000 of their own, taken out first."""
     documents = _whole(spec)
     if queries is None:
-        count = min(_HELD_OUT, len(documents) // 10)
+        count = min(1000, len(documents) // 10)
         order = np.random.Generator(np.random.PCG64(settings.seed)).permutation(len(documents))
         asked, documents = documents[np.sort(order[:count])], documents[np.sort(order[count:])]
     else:

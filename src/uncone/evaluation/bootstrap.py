@@ -158,8 +158,8 @@ def _intervals(points: Array, drawn: Array, level: float) -> tuple[Interval, ...
                 f"the correlation is undefined in {len(row) - len(defined)} of {len(row)} resamples, "
                 "where all scores are equal: use more items"
             )
-        low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-        intervals.append(Interval(point, float(low), float(high), level=level, resamples=len(defined)))
+        low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        intervals.append(Interval(point, low, high, level, len(defined)))
     return tuple(intervals)
 
 
@@ -290,6 +290,6 @@ def _scaled(scores: Array) -> Array:
 
 
 def _ratio(covariance: Array, variance_x: Array, variance_y: Array) -> Array:
-    is_defined = (variance_x > _LEAST_VARIANCE) & (variance_y > _LEAST_VARIANCE)
-    scale = np.sqrt(np.where(is_defined, variance_x, 1.0)) * np.sqrt(np.where(is_defined, variance_y, 1.0))
-    return np.where(is_defined, covariance / scale, np.nan)
+    known = (variance_x > _LEAST_VARIANCE) & (variance_y > _LEAST_VARIANCE)
+    scale = np.sqrt(np.where(known, variance_x, 1.0)) * np.sqrt(np.where(known, variance_y, 1.0))
+    return np.where(known, covariance / scale, np.nan)

@@ -44,7 +44,7 @@ class Encoding:
     digest: str  # sha256 of all that the vectors depend on
     encode: Callable[..., Array]
     normalizes: bool = False  # the model divides its vectors by their norm at the end
-    rows: Rows | None = None  # the table, of word vectors
+    rows: Rows | None = None  # of word vectors
     name: str = ""
     cache: Path_ | None = None  # a folder, made where its parent exists
     inner: bool = True  # else nothing is fitted for inner products
@@ -59,8 +59,8 @@ class Encoding:
         except OSError as error:
             why = f"{error.strerror}: give a folder that can be written"
             raise InputError(f"cannot keep vectors in {cache}: {why}") from error
-        name = hashlib.sha256(f"{_FORM}\0{self.digest}\0{role}\0{texts_digest(texts)}".encode()).hexdigest()
-        file = cache / f"{name}.npy"
+        made_of = f"{_FORM}\0{self.digest}\0{role}\0{texts_digest(texts)}"
+        file = cache / f"{hashlib.sha256(made_of.encode()).hexdigest()}.npy"
         if (kept := _kept(file, len(texts))) is not None:
             return kept
         vectors = self.encode(texts, role=role, tick=tick)
@@ -95,9 +95,11 @@ def open_encoding(spec: Path_, *, cache: Path_ | None = None, inner: bool = True
     path, part = opened.path, opened.part
     if path.is_dir():
         expect(part is None, f"a whole model to encode with, got its part #{part}: leave that out")
-        return replace(open_encoder(path), name=opened.name, cache=cache, inner=inner)
-    words = word_means(finite_rows(opened), files_digest(path))
-    return replace(words, name="/".join(path.resolve().parts[-2:]), cache=cache, inner=inner)
+        encoder, name = open_encoder(path), opened.name
+    else:
+        encoder = word_means(finite_rows(opened), files_digest(path))
+        name = "/".join(path.resolve().parts[-2:])
+    return replace(encoder, name=name, cache=cache, inner=inner)
 
 
 def open_encoder(directory: Path) -> Encoding:
@@ -167,11 +169,10 @@ def word_means(rows: Rows, digest: str) -> Encoding:
         needed = sorted({row for of_text in rows_of for row in of_text})
         expect(bool(needed), f"words of {rows.name} in the texts, got none in {len(texts)}: another language?")
         vectors = rows.take(np.array(needed, np.int64))
-        place = {row: at for at, row in enumerate(needed)}
         out = np.zeros((len(texts), vectors.shape[1]), np.float32)
         for at, of_text in enumerate(rows_of):
             if of_text:
-                out[at] = vectors[[place[row] for row in of_text]].mean(axis=0, dtype=np.float64)
+                out[at] = vectors[np.searchsorted(needed, of_text)].mean(axis=0, dtype=np.float64)
         if tick is not None:
             tick(len(texts), len(texts))
         return out

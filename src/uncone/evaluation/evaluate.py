@@ -161,11 +161,9 @@ def _check_choice(task: Task | None, data: Any, columns: Any, protocol: str, *, 
 
 
 def _checked_task(task: Task | None, spec: Any) -> Task:
-    known = ", ".join(TASKS)
-    lacking = "task" if task is None else "spec"
-    own = "own vectors (--queries, --documents and --qrels)"
-    is_given = task is not None and spec is not None
-    expect(is_given, f"a spec and a task out of {known}, or {own}, got no {lacking}: name it")
+    known, lacking = ", ".join(TASKS), "task" if task is None else "spec"
+    wanted = f"a spec and a task out of {known}, or own vectors (--queries, --documents and --qrels)"
+    expect(task is not None and spec is not None, f"{wanted}, got no {lacking}: name it")
     if task not in TASKS:
         advice = nearest(task, TASKS, "choose among these")
         raise InputError(f"expected a task out of {known}, got {task!r}: {advice}")

@@ -74,10 +74,8 @@ class Repairs:
         return bool(np.abs(weight - weight.T).max() <= 1e-9 * np.abs(weight).max())
 
     def prices(self) -> dict[str, Price]:
-        return {
-            name: Price(one.fit_s, one.apply_s, self.fitted_n, one.applied_n, self.fitted_on)
-            for name, one in self.cosine.items()
-        }
+        n, on = self.fitted_n, self.fitted_on
+        return {name: Price(one.fit_s, one.apply_s, n, one.applied_n, on) for name, one in self.cosine.items()}
 
 
 def fit_repairs(names: Sequence[str], x: Texts, *, fitted_on: str, tick: Progress, of_words: bool = False) -> Repairs:
@@ -112,10 +110,8 @@ def finite_rows(spec: Any) -> Rows:
     """Refuses NaN and inf, which takes one pass."""
     rows = open_rows(spec)
     if len(bad := nonfinite_rows(rows)):
-        raise InputError(
-            f"expected finite rows, got {len(bad)} of {rows.shape[0]} with NaN or inf in {rows.name} "
-            f"(the first is row {int(bad[0])}): mend them, or take them out"
-        )
+        got = f"got {len(bad)} of {rows.shape[0]} with NaN or inf in {rows.name} (the first is row {int(bad[0])})"
+        raise InputError(f"expected finite rows, {got}: mend them, or take them out")
     return rows
 
 

@@ -24,7 +24,6 @@ from uncone.transforms.one_side import check_same_width, one_sided
 from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
 
 _HELD_BYTES = 512 * 2**20  # of documents; larger ones are read again by every repair
-_SHOWN = 3
 _APPLIED = "Repairs are fitted on the documents alone, and applied to documents and queries."
 _WAYS = "Cosine: vectors are divided by their norm after the repair. Inner product: as the repair leaves them."
 
@@ -54,11 +53,8 @@ def own_vectors(
     missing = [f"--{name}" for name in ("queries", "qrels") if own[name] is None]
     if spec is None and documents is None:
         missing.append("--documents")
-    if missing:
-        raise InputError(
-            f"expected --queries, --documents and --qrels together, got {', '.join(given)} without "
-            f"{', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'}"
-        )
+    got = f"got {', '.join(given)} without {', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'}"
+    expect(not missing, f"--queries, --documents and --qrels together, {got}")
     is_one = spec is None or documents is None
     expect(is_one, f"one set of documents, got {spec} and --documents: leave one out")
     fits = task in (None, "retrieval")
@@ -143,7 +139,7 @@ def _judged(own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[s
 
     def hint(what: str) -> str:
         option, places = known[what]
-        like = ", ".join(repr(name[:60]) for name in islice(places, _SHOWN))
+        like = ", ".join(repr(name[:60]) for name in islice(places, 3))
         noun = plural(len(places), what, "queries" if what == "query" else "documents")
         return f"the ids of {len(places):,} {noun} are like {like}; give others with --{option} FILE, one a line"
 

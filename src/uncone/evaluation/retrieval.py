@@ -19,10 +19,10 @@ from uncone.roles import Path_
 from uncone.rows import Array, Rows
 
 Qrels = Path_ | Mapping[Any, Mapping[Any, float]]  # a table of judgements, or the relevance by query and document
-_SCORES = 1 << 24  # scores held at a time: 64 MiB
+_SCORES = 1 << 24  # at a time: 64 MiB
 _DOCUMENTS = 8192
 _DEPTH = 100
-Hint = Callable[[str], str]
+Hint = Callable[[str], str] | None
 _COLUMNS = ("query-id", "corpus-id", "score")
 _DOCUMENTS_ONLY = (
     "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair "
@@ -81,12 +81,7 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def read_judgements(
-    qrels: Qrels,
-    documents: Container[str],
-    queries: Container[str],
-    *,
-    columns: Columns = None,
-    hint: Hint | None = None,
+    qrels: Qrels, documents: Container[str], queries: Container[str], *, columns: Columns = None, hint: Hint = None
 ) -> dict[str, dict[str, int]]:
     """The relevance `[query][document]` of a table or of such a mapping. Unknown ids are refused all at once; `hint` of
     "query" or "document" ends that message."""
@@ -107,12 +102,12 @@ def read_judgements(
             "the two columns, or name them in a header (query-id, corpus-id, score)"
         )
     for what in ("query", "document"):
-        missing = [(key[:60], where) for (kind, key), where in unknown.items() if kind == what]
+        missing = [(repr(key[:60]), where) for (kind, key), where in unknown.items() if kind == what]
         if missing:
-            (first, where), others = missing[0], [repr(key) for key, _ in missing[1:3]]
+            (first, where), others = missing[0], [key for key, _ in missing[1:3]]
             advice = hint(what) if hint else "copy it again"
             more = f" and {len(missing) - 1:,} more ({listing(others)})" if others else ""
-            raise InputError(f"expected known ids, got the {what} {first!r} in {where}{more}: {advice}")
+            raise InputError(f"expected known ids, got the {what} {first} in {where}{more}: {advice}")
     return judged
 
 

@@ -29,7 +29,7 @@ def evaluate_sts(encoding: Encoding, data: Path_, settings: Settings, *, columns
     transductive = []
     sets = read_sts(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
     for one in sets:
-        result.provenance[f"{one.name}_sha256"] = texts_digest(list(chain(*zip(*one.pairs, strict=True))))
+        result.provenance[f"{one.name}_sha256"] = texts_digest([*chain(*zip(*one.pairs, strict=True))])
         repairs = fitted_on_set(encoding, one, settings)
         pairs, scores = scored(encoding, one, repairs, settings)
         result.results[one.name] = {name: sts_numbers(pairs, each) for name, each in scores.items()}

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -73,14 +74,12 @@ def word_similarity(
         raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
     if transformations and ORIGINAL in transformations:
         raise InputError(f"expected names of repairs, got {ORIGINAL!r}: it names the vectors as they are")
-    words = sorted({word for one in sets for pair in one.pairs for word in pair})
-    spelled = {word: vocabulary.ids(word) for word in words}
-    held = {
-        word: ids
-        for word, ids in spelled.items()
-        if ids and max(ids) < rows.shape[0] and (len(ids) == 1 or protocol != "paper")
-    }
-    every = np.array([index for ids in held.values() for index in ids], np.int64)
+    words = sorted({word for one in sets for word in one.texts()})
+    spelled = ((word, vocabulary.ids(word)) for word in words)
+    held = {word: ids for word, ids in spelled if ids and max(ids) < rows.shape[0]}
+    if protocol == "paper":
+        held = {word: ids for word, ids in held.items() if len(ids) == 1}
+    every = np.array([*chain(*held.values())], np.int64)
     needed, pieces = np.unique(every, return_inverse=True)
     raw, lengths = rows.take(needed), np.array([len(ids) for ids in held.values()], np.int64)
     starts = lengths.cumsum() - lengths
@@ -90,8 +89,7 @@ def word_similarity(
         sums = np.add.reduceat(table.astype(np.float64)[pieces], starts) if len(held) else np.zeros((0, table.shape[1]))
         return np.asarray(sums / lengths[:, None])
 
-    row_of = {word: at for at, word in enumerate(held)}
-    original = vectors(raw)
+    original, row_of = vectors(raw), {word: at for at, word in enumerate(held)}
     directed = {word for word, row in row_of.items() if original[row].any()}
     kept = [[at for at, pair in enumerate(one.pairs) if directed.issuperset(pair)] for one in sets]
     if not any(kept):
@@ -123,8 +121,7 @@ def evaluate_wordsim(
     provenance = {"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)}
     result = TaskResult(results=similarity.results(), provenance=provenance)
     for one in sets:
-        words = [word for pair in one.pairs for word in pair]
-        result.provenance[f"{one.name}_sha256"] = texts_digest([*words, *map(repr, one.gold)])
+        result.provenance[f"{one.name}_sha256"] = texts_digest([*chain(*one.pairs), *map(repr, one.gold)])
         scores = similarity.scores[one.name]
         result.differences[one.name] = correlation_differences(scores, settings)
         result.prices[one.name] = repairs.prices()
