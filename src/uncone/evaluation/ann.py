@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from uncone.errors import expect
 from uncone.evaluation.encoding import Encoding, texts_digest, unit
 from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
 from uncone.evaluation.results import Settings, TaskResult
 from uncone.evaluation.retrieval import nearest, read_retrieval
-from uncone.records.rebuild import expect
 from uncone.roles import Path_
 from uncone.rows import Array, as_rows
 from uncone.transforms.faiss import need_faiss

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uncone.arguments import check_seed, finite_number, one_of, shown, whole_number
-from uncone.errors import UndefinedMeasure
+from uncone.errors import UndefinedMeasure, expect
 from uncone.evaluation.record import Interval
-from uncone.records.rebuild import expect
 from uncone.rows import Array
 from uncone.rows.samples import as_floats
 

@@ -12,13 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from uncone.atomic import replacing
-from uncone.errors import InputError, UnsupportedModel
+from uncone.errors import InputError, UnsupportedModel, expect
 from uncone.evaluation.fitting import Repairs, Texts, finite_rows, fit_repairs
 from uncone.evaluation.text_files import lines_of
 from uncone.model.hugging_face import load_encoder
 from uncone.model.open import open_rows, open_spec
 from uncone.model.sentence_transformers import is_sentence_transformers, load_sentence_transformer
-from uncone.records.rebuild import expect
 from uncone.regular import open_regular
 from uncone.roles import Path_, Progress
 from uncone.rows import Array, ArrayRows, Rows

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from uncone.errors import InputError, nearest, need_torch
+from uncone.errors import InputError, expect, nearest, need_torch
 from uncone.evaluation.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.evaluation.encoding import open_encoding
 from uncone.evaluation.fitting import repair_names
@@ -15,7 +15,6 @@ from uncone.evaluation.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.evaluation.sts import evaluate_sts
 from uncone.evaluation.wordsim import PROTOCOLS, evaluate_wordsim
 from uncone.model.open import open_spec
-from uncone.records.rebuild import expect
 from uncone.roles import Keep, Progress, Read, Role, Vectors
 from uncone.rows.ids import Ids
 from uncone.version import versions

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.evaluation.encoding import texts_digest
 from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
 from uncone.evaluation.results import Settings
 from uncone.evaluation.retrieval import Corpus, Qrels, read_judgements
 from uncone.evaluation.text_files import stem_of
-from uncone.records.rebuild import expect
 from uncone.records.text import counted, plural
 from uncone.rows import ArrayRows, Rows, as_rows
 from uncone.rows.ids import Ids, places_of

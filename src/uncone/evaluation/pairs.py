@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.evaluation.bootstrap import KINDS, correlation_x100
 from uncone.evaluation.text_files import SPACE, Rows, find_file, lines_of, stem_of, table
-from uncone.records.rebuild import expect
 from uncone.regular import number_in
 from uncone.roles import Path_
 from uncone.rows import Array

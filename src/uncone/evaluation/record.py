@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, ClassVar, Literal
 
+from uncone.errors import expect
 from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Intervals, Table, Text, Tone
 from uncone.records.brief import part
 from uncone.records.layout import caution, section, shown
-from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, decimals, number, signed
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from uncone.errors import InputError, needed
+from uncone.errors import InputError, expect, needed
 from uncone.evaluation.encoding import Encoding, texts_digest, unit
 from uncone.evaluation.fitting import Repairs, Texts
 from uncone.evaluation.results import Settings, TaskResult
 from uncone.evaluation.text_files import Columns, find_file, judgement_columns, objects_of, table
-from uncone.records.rebuild import expect
 from uncone.records.text import listing
 from uncone.regular import number_in
 from uncone.roles import Path_

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from uncone.errors import InputError, UndefinedMeasure, nearest, need_torch
+from uncone.errors import InputError, UndefinedMeasure, expect, nearest, need_torch
 from uncone.evaluation.bootstrap import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.evaluation.encoding import Encoding, open_encoding, texts_digest
 from uncone.evaluation.fitting import is_affine, repair_names
@@ -18,7 +18,6 @@ from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, doubt, items_
 from uncone.evaluation.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.evaluation.sts import fitted_on_set, scored
 from uncone.model.open import open_spec
-from uncone.records.rebuild import expect
 from uncone.records.text import counted
 from uncone.roles import Path_, Progress
 from uncone.rows import Array

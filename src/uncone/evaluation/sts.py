@@ -3,12 +3,12 @@
 import os
 from itertools import chain
 
+from uncone.errors import expect
 from uncone.evaluation.encoding import Encoding, texts_digest
 from uncone.evaluation.fitting import Repairs
 from uncone.evaluation.pairs import PairScores, PairSet, pair_scores, read_pairs, read_sts
 from uncone.evaluation.results import SUBSET_MEAN, Numbers, Settings, TaskResult, correlation_differences, subset_mean
 from uncone.evaluation.text_files import Columns
-from uncone.records.rebuild import expect
 from uncone.records.text import counted
 from uncone.roles import Path_
 

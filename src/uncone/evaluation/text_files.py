@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from uncone import regular
-from uncone.errors import InputError
-from uncone.records.rebuild import expect
+from uncone.errors import InputError, expect
 
 Rows = Iterator[tuple[str, list[str]]]  # where a row stands ("line 3 of FILE"), and its cells
 Columns = Sequence[str | int] | None

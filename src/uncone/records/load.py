@@ -2,8 +2,9 @@
 
 from importlib import import_module
 
+from uncone.errors import expect
 from uncone.questions import QUESTIONS
-from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
+from uncone.records.rebuild import build_record, parsed, read_text, schema_of
 from uncone.records.record import Record
 from uncone.roles import Path_
 

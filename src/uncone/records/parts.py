@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from uncone.errors import InputError, UndefinedMeasure
+from uncone.errors import InputError, UndefinedMeasure, expect
 from uncone.records.brief import part
-from uncone.records.rebuild import expect
 from uncone.records.text import counted, headline, plural
 
 Level = Literal["severe", "warning", "note", "healthy", "structure", "no_effect"]

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar
 
 from uncone.errors import InputError
+from uncone.errors import expect as expect
 from uncone.regular import open_regular
 from uncone.roles import Path_
 
@@ -20,12 +21,6 @@ _DEEPEST = 20
 _LARGEST_INTEGER = 2**63  # beyond, an integer may not fit a float
 _hints = cache(typing.get_type_hints)
 T = TypeVar("T")
-
-
-def expect(holds: bool, what: str) -> None:
-    """InputError unless it `holds`; `what` says what was expected, and what came."""
-    if not holds:
-        raise InputError(f"expected {what}")
 
 
 def read_text(path: Path_, how: str) -> str:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uncone import atomic
-from uncone.errors import InputError, UnsupportedModel, needed
+from uncone.errors import InputError, UnsupportedModel, expect, needed
 from uncone.questions import QUESTIONS
 from uncone.records.blocks import Block, Document, Gauges, Heading, Text
 from uncone.records.brief import brief
 from uncone.records.layout import shown
-from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
+from uncone.records.rebuild import build_record, parsed, read_text, schema_of
 from uncone.records.text import headline, visible
 from uncone.roles import Path_
 

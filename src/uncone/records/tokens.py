@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from uncone.errors import expect
 from uncone.records.blocks import Block, Cell, Folded, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import folded, section, shown
 from uncone.records.parts import Measurement
-from uncone.records.rebuild import expect
 from uncone.records.text import Limits, count, counted, number, optional, plural, title
 from uncone.records.token_text import shown_token
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from uncone import atomic
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.records.parts import Fitted
-from uncone.records.rebuild import build_record, expect, parsed
+from uncone.records.rebuild import build_record, parsed
 from uncone.roles import Path_
 from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.rows.samples import as_floats

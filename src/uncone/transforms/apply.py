@@ -17,9 +17,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from uncone import atomic
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.memory import uninitialised
-from uncone.records.rebuild import expect
 from uncone.roles import Path_
 from uncone.rows import GRID, DerivedRows, Rows, as_rows, nonfinite_error, nonfinite_rows
 from uncone.rows.base import Target, Writer

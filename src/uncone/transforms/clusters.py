@@ -7,12 +7,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from uncone.arguments import whole_number
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.moments import Moments
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.sums import checked_weights
 from uncone.records.parts import Fitted
-from uncone.records.rebuild import expect
 from uncone.rows import Rows, as_rows, nonfinite_error
 from uncone.rows.floats import is_tensor
 from uncone.threads import share_rows

@@ -6,9 +6,9 @@ from typing import Any, Literal
 import numpy as np
 
 from uncone.arguments import flag, one_of, share, whole_number
+from uncone.errors import expect
 from uncone.moments import Moments
 from uncone.moments.eigen import consume_to_eigen, leading_pairs
-from uncone.records.rebuild import expect
 from uncone.threads import on_one_thread
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, require_rows

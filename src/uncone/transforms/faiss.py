@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from uncone import atomic
-from uncone.errors import needed
-from uncone.records.rebuild import expect
+from uncone.errors import expect, needed
 from uncone.roles import Path_
 from uncone.transforms.fitting import affine_of
 from uncone.transforms.normalized import Normalized, Repair, undivided

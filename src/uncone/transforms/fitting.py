@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Self, get_type_hints, overload
 
 import numpy as np
 
+from uncone.errors import expect
 from uncone.moments import Moments
 from uncone.records.parts import Fitted
-from uncone.records.rebuild import expect
 from uncone.roles import Path_
 from uncone.rows import GRID, DerivedRows, Rows, as_array, as_rows
 from uncone.threads import waited

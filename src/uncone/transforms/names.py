@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uncone.arguments import shown, whole_number
-from uncone.errors import InputError, nearest
-from uncone.records.rebuild import expect
+from uncone.errors import InputError, expect, nearest
 from uncone.roles import Path_
 from uncone.transforms.affine import State
 from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from uncone.records.rebuild import expect
+from uncone.errors import expect
 from uncone.records.text import number
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread

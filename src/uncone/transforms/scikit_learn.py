@@ -12,9 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from uncone.errors import InputError, needed
+from uncone.errors import InputError, expect, needed
 from uncone.records.parts import Fitted
-from uncone.records.rebuild import expect
 from uncone.records.text import visible
 from uncone.rows import Array, Rows
 from uncone.rows.floats import is_tensor
