@@ -37,15 +37,15 @@ def paired_bootstrap(per_item_a: ArrayLike, per_item_b: ArrayLike, **options: Un
 
     Args:
         per_item_a: scores of the baseline, (N,), one an item (say nDCG@10 of each query).
-        per_item_b: scores of the other system on the same items in the same order, (N,).
+        per_item_b: scores of the other system on the same items, (N,).
         options: `seed`, `resamples` and `level`, see `Resampling`.
 
     Returns:
-        Interval: `difference` = mean(b) - mean(a), positive where `b` scores higher; `low` and `high` in the same unit.
+        Interval: `difference` = mean(b) - mean(a); `low` and `high` in the same unit.
 
     Raises:
-        InputError: fewer than two items, another number of items, scores that are not finite, or too few resamples for
-            the level.
+        InputError: fewer than two items, unequal numbers, scores that are not finite, or too few resamples for the
+            level.
 
     Reads badly when items are few (below about 20) or not exchangeable (several of one document).
 
@@ -102,7 +102,7 @@ def correlation_bootstraps(
         S intervals: `difference` = correlation of a system - that of the baseline, in [-2, 2].
 
     Raises:
-        InputError: fewer than two items (in a subset), another number of items, or scores that are not finite.
+        InputError: fewer than two items (in a subset), unequal numbers, or scores that are not finite.
         UndefinedMeasure: scores that are all equal, here or in more than one resample in twenty; fewer are left out.
 
     Reads badly when a subset has few items, whose ties and lost items then move the mean.
@@ -153,10 +153,8 @@ def _intervals(points: Array, drawn: Array, level: float) -> tuple[Interval, ...
     for point, row in zip(points.tolist(), drawn, strict=True):
         defined = row[~np.isnan(row)]
         if len(defined) < 0.95 * len(row):
-            raise UndefinedMeasure(
-                f"the correlation is undefined in {len(row) - len(defined)} of {len(row)} resamples, "
-                "where all scores are equal: use more items"
-            )
+            where = f"in {len(row) - len(defined)} of {len(row)} resamples, where all scores are equal"
+            raise UndefinedMeasure(f"the correlation is undefined {where}: use more items")
         low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2]).tolist()
         intervals.append(Interval(point, low, high, level, len(defined)))
     return tuple(intervals)
@@ -176,8 +174,8 @@ def _checked(seed: int = 0, resamples: int = 10_000, level: float = 0.95) -> tup
     finite_number(level, "level")
     expect(0 < level < 1, f"a level between 0 and 1, got {level}: 0.95 is usual")
     least = f"at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level {level:.6g}"
-    enough = resamples * (1 - level) / 2 >= 1
-    expect(enough, f"{least}, got {resamples:,}: its ends would be the extremes of what was drawn")
+    got = f"got {resamples:,}: its ends would be the extremes of what was drawn"
+    expect(resamples * (1 - level) / 2 >= 1, f"{least}, {got}")
     return seed, resamples, level
 
 

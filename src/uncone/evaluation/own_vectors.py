@@ -54,8 +54,8 @@ def own_vectors(
         missing.append("--documents")
     got = f"got {', '.join(given)} without {', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'}"
     expect(not missing, f"--queries, --documents and --qrels together, {got}")
-    is_one = spec is None or documents is None
-    expect(is_one, f"one set of documents, got {spec} and --documents: leave one out")
+    if spec is not None and documents is not None:
+        raise InputError(f"expected one set of documents, got {spec} and --documents: leave one out")
     fits = task in (None, "retrieval")
     expect(fits, f"the task retrieval with --queries and --qrels, got {task}: leave it out")
     for name, value in others.items():
@@ -124,12 +124,10 @@ def _rows(spec: Any, name: str) -> Rows:
 
 def _places(rows: Rows, ids: Ids | None, option: str) -> dict[str, int]:
     places = places_of(rows, ids)
-    if len(places) < rows.shape[0]:
-        lacking = counted(rows.shape[0] - len(places), "row")
-        raise InputError(
-            f"expected an id of its own for each row of {rows.name}, got {lacking} with none or with that of another "
-            f"row: give others with --{option} FILE, one a line"
-        )
+    lacking = rows.shape[0] - len(places)
+    got = f"got {counted(lacking, 'row')} with none or with that of another row"
+    way = f"give others with --{option} FILE, one a line"
+    expect(not lacking, f"an id of its own for each row of {rows.name}, {got}: {way}")
     return places
 
 
@@ -143,7 +141,7 @@ def _judged(own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[s
         return f"the ids of {len(places):,} {noun} are like {like}; give others with --{option} FILE, one a line"
 
     judged = read_judgements(own.qrels, place, place_of_query, hint=hint)
-    useful = {query: ranks for query, ranks in judged.items() if any(rank > 0 for rank in ranks.values())}
+    useful = {query: ranks for query, ranks in judged.items() if max(ranks.values()) > 0}
     got = f"got none in {counted(len(judged), 'query', 'queries')}: a document that answers a query has 1 or more"
     expect(bool(useful), f"a relevance above 0 in {own.told}, {got}")
     return useful

@@ -15,8 +15,6 @@ from uncone.regular import number_in
 from uncone.roles import Path_
 from uncone.rows import Array
 
-WORD_SETS = ("men", "rw", "simlex999", "wordsim_sim", "wordsim_rel")
-"""MEN (3000 pairs), Rare Words (2034), SimLex-999, and the two halves of WordSim-353 (203, 252)."""
 STS_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb")
 """SemEval's tasks of 2012 to 2016 and the STS Benchmark (Cer et al. 2017)."""
 
@@ -107,7 +105,7 @@ def read_word_sets(directory: Path_, *, sets: Sequence[str] | None = None) -> tu
 
 
 def read_sts(directory: Path_, *, sets: Sequence[str] | None = None) -> tuple[PairSet, ...]:
-    """The sets of sentence pairs in `directory` or in a folder of it, as `read_word_sets` has `sets` out of `STS_SETS`.
+    """The sets of sentence pairs in `directory` or a folder of it; `sets` are as in `read_word_sets`, of `STS_SETS`.
 
     Layouts: tidy TSV with a header (`sentence1`, `sentence2`, `score`, and `subset` for STS12 to 16); the STS
     Benchmark's own `sts-test.csv` (tabs, no header); SentEval's `STS12-en-test/STS.input.NAME.txt` with
@@ -167,6 +165,8 @@ _WORD_FILES = {
     "wordsim_rel": ("wordsim_relatedness_goldstandard.txt", "ws353_rel.tsv"),
 }
 """The original and the tidy file of each set."""
+WORD_SETS = tuple(_WORD_FILES)
+"""MEN (3000 pairs), Rare Words (2034), SimLex-999, and the two halves of WordSim-353 (203, 252)."""
 _WORD_FOLDERS = ("", "too_much_in_common", "wordsim/too_much_in_common", "wordsim", "datasets")
 
 
@@ -201,11 +201,11 @@ def _sts_set(root: Path, name: str) -> PairSet | None:
         found = {split: _first(folders, f"stsb_{split}.tsv", f"sts-{split}.csv") for split in ("test", "train", "dev")}
         parts = dict[str, PairSet]()
         for split, file in found.items():
-            if file is not None:  # some lines of its own layout have licences after the seventh column
+            if file is not None:  # lines of its own layout may have licences after the seventh column
                 rows = table(file, (6, 7, 5) if ".csv" in file.suffixes else _TIDY, delimiter="\t")
                 parts[split] = _pair_set(name, file, rows, scored_alone=True)
         test = parts.pop("test", None)
-        return None if test is None else replace(test, others=parts)
+        return test and replace(test, others=parts)
     file = _first(folders, f"{name}.tsv")
     if file is not None:
         return _pair_set(name, file, table(file, (*_TIDY, "subset"), delimiter="\t"), scored_alone=True)

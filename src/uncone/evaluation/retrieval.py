@@ -43,8 +43,7 @@ class RetrievalData:
         """The queries with a relevant document in `split`, in the order of the file."""
         there = ", ".join(self.judged) or "none"
         expect(split in self.judged, f"qrels/{split}.tsv in {self.name}, got {there}: add it")
-        judged = self.judged[split].items()
-        return tuple(query for query, relevant in judged if any(rank > 0 for rank in relevant.values()))
+        return tuple(query for query, ranks in self.judged[split].items() if max(ranks.values()) > 0)
 
     def texts_of(self, queries: Sequence[str]) -> list[str]:
         return [self.queries[query] for query in queries]
@@ -95,11 +94,9 @@ def read_judgements(
         judged.setdefault(query, {})[document] = int(value)
     swapped = (query in documents and all(one in queries for one in of) for query, of in judged.items())
     if unknown and all(swapped):
-        where = next(iter(unknown.values()))
-        raise InputError(
-            f"expected queries before documents, got them the other way round from {where} on, by their ids: swap "
-            "the two columns, or name them in a header (query-id, corpus-id, score)"
-        )
+        got = f"got them the other way round from {next(iter(unknown.values()))} on, by their ids"
+        way = "swap the two columns, or name them in a header (query-id, corpus-id, score)"
+        raise InputError(f"expected queries before documents, {got}: {way}")
     for what in ("query", "document"):
         missing = [(repr(key[:60]), where) for (kind, key), where in unknown.items() if kind == what]
         if missing:

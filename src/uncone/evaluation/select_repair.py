@@ -77,19 +77,18 @@ def select_repair(
     all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such repair is higher. It is
     chosen if the lower 95% limit on the test split is above 0 as well; otherwise vectors stay as they are.
 
-    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, of qrels/train.tsv;
-    test on those of qrels/test.tsv (a query of both counts for the test). With test.tsv alone, and for own vectors,
-    both on seeded halves of the judged queries. Repairs are fitted on the documents. STS (Spearman): the development
-    and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
+    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or else of qrels/train.tsv; test on
+    those of qrels/test.tsv (a query of both counts for the test). With test.tsv alone, and for own vectors, both on
+    seeded halves of the judged queries. Repairs are fitted on the documents. STS (Spearman): the development and test
+    pairs of the STS Benchmark; repairs are fitted on its training sentences.
 
     Args:
         spec: an encoder, as for `evaluate`; or own vectors of documents, in place of `documents`.
         task: by what to choose.
         data: the directory of the task's data.
         queries, documents, qrels, ids, query_ids: own vectors and judgements, as for `evaluate`.
-        repairs: the names to choose from, by default the affine ones, which can be written into a model; fewer have
-            narrower intervals.
-        cache: a folder in which vectors of texts are kept.
+        repairs: names, by default of the affine ones, which can be written into a model; fewer have narrower intervals.
+        cache: a folder that keeps vectors of texts.
         seed: of the resampling and of the halves.
         resamples: how many.
         progress: called with (the step, done, in all).

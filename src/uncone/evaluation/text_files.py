@@ -98,7 +98,7 @@ def _delimiter(file: Path) -> str:
     except csv.Error as error:
         why = f"whose first line does not parse ({error}): end lines with a line feed"
         raise InputError(f"expected a table, got {file}, {why}") from error
-    widest = max(widths, key=lambda mark: widths[mark])
+    widest = max(widths, key=widths.__getitem__)
     return widest if widths[widest] > 2 or suffix == ".csv" else SPACE
 
 
@@ -110,8 +110,7 @@ def _rows(file: Path, delimiter: str) -> Rows:
             if not keys:
                 keys = list(entry)
                 yield where, keys
-            values = map(entry.get, keys)
-            yield where, [str(value) if isinstance(value, str | int | float) else "" for value in values]
+            yield where, [str(x) if isinstance(x, str | int | float) else "" for x in map(entry.get, keys)]
     elif delimiter == SPACE:
         for at, line in lines_of(file):
             if cells := line.split():
@@ -142,8 +141,8 @@ def _places(first: Sequence[str], columns: Columns, where: str) -> tuple[list[in
 
 def _cells(row: Sequence[str], places: Sequence[int], width: int, where: str) -> list[str]:
     """The cells at `places`; a `width` of 0 is unknown."""
-    least = max(places) + 1
-    if (width and len(row) != width) or len(row) < least:
+    least, n = max(places) + 1, len(row)
+    if n < least or n != (width or n):
         wanted = width or f"at least {least}"
-        raise InputError(f"expected {wanted} columns in {where}, got {len(row)} ({str(row)[:60]}): mend it")
+        raise InputError(f"expected {wanted} columns in {where}, got {n} ({str(row)[:60]}): mend it")
     return [row[place] for place in places]

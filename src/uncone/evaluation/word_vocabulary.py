@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.model.files import special_tokens
 from uncone.model.hugging_face import attempt, open_tokenizer
 
@@ -22,7 +22,7 @@ class Vocabulary:
 
 
 def vocabulary_of(source: Any) -> Vocabulary:
-    """The vocabulary of a model's directory, of a tokenizer, or of the labels of word vectors.
+    """The vocabulary of a model, of a tokenizer, or of the labels of word vectors.
 
     Only the tokenizer's own normaliser changes words (lower case, accents). A space goes before the word where the
     tokenizer spells words inside a text with it, as byte-level BPE does (GPT-2, RoBERTa). Known words, encoded alone,
@@ -46,9 +46,8 @@ def vocabulary_of(source: Any) -> Vocabulary:
         return _of_tokenizer(source, set())
     # of a repeated word the first row counts
     rows = {label: row for row, label in reversed(list(enumerate(source or ()))) if label is not None}
-    if not rows:
-        advice = "open word vectors (.vec, .txt, .bin) or name the directory of the model's tokenizer"
-        raise InputError(f"expected words for the rows, got rows without labels: {advice}")
+    advice = "open word vectors (.vec, .txt, .bin) or name the directory of the model's tokenizer"
+    expect(bool(rows), f"words for the rows, got rows without labels: {advice}")
     described = "words as the rows are labelled, matched exactly"
     return Vocabulary(lambda word: (rows[word],) if word in rows else (), False, described)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from uncone.errors import InputError
+from uncone.errors import expect
 from uncone.evaluation.encoding import texts_digest
 from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
 from uncone.evaluation.pairs import PairScores, PairSet, pair_scores, read_pairs, read_word_sets
@@ -70,10 +70,9 @@ def word_similarity(
     Reads badly when few pairs are left: the standard error of a correlation over n pairs is about 100 / sqrt(n).
     """
     rows = as_rows(rows)
-    if protocol not in PROTOCOLS:
-        raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
-    if transformations and ORIGINAL in transformations:
-        raise InputError(f"expected names of repairs, got {ORIGINAL!r}: it names the vectors as they are")
+    expect(protocol in PROTOCOLS, f"a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
+    repairs = dict(transformations or {})
+    expect(ORIGINAL not in repairs, f"names of repairs, got {ORIGINAL!r}: it names the vectors as they are")
     words = sorted({word for one in sets for word in one.texts()})
     spelled = ((word, vocabulary.ids(word)) for word in words)
     held = {word: ids for word, ids in spelled if ids and max(ids) < rows.shape[0]}
@@ -92,13 +91,10 @@ def word_similarity(
     original, row_of = vectors(raw), {word: at for at, word in enumerate(held)}
     directed = {word for word, row in row_of.items() if original[row].any()}
     kept = [[at for at, pair in enumerate(one.pairs) if directed.issuperset(pair)] for one in sets]
-    if not any(kept):
-        raise InputError(
-            f"expected words of {rows.name} in the word sets, got none in {sum(len(s.pairs) for s in sets)} "
-            f"pairs ({vocabulary.described}): is this the table's own vocabulary?"
-        )
+    got = f"got none in {sum(map(len, sets))} pairs ({vocabulary.described}): is this the table's own vocabulary?"
+    expect(any(kept), f"words of {rows.name} in the word sets, {got}")
     scores: dict[str, dict[str, PairScores]] = {one.name: {} for one in sets}
-    for name, repair in {ORIGINAL: None, **(transformations or {})}.items():
+    for name, repair in {ORIGINAL: None, **repairs}.items():
         repaired = original if repair is None else vectors(repair.transform(raw))
         for one, places in zip(sets, kept, strict=True):
             pairs = one.only(places)

@@ -12,7 +12,7 @@ from uncone.records.text import better, visible
 
 End = float | str | None
 """A number, a formula ("min(N, D)") where the end depends on the rows, or None."""
-QUESTIONS: dict[str, tuple[str, ...]] = {
+QUESTIONS = {
     "A common direction": ("mean_cosine", "mean_shift"),
     "Evenly used dimensions": ("isoscore", "isoscore_star", "participation_ratio"),
     "The spectrum": (

@@ -11,8 +11,6 @@ _BYTES = {chr(byte): byte for byte in _PLAIN} | {chr(256 + n): byte for n, byte 
 """The byte of each letter, as byte-level BPE spells them (Radford et al. 2019, `bytes_to_unicode`)."""
 _LETTERS = frozenset(_BYTES)
 _SPACE = "Ġ"
-_SAMPLE = 20_000
-_SPELLED, _BEGUN = 0.95, 0.01
 _SPACES = re.compile("^ +| +$| {2,}")
 
 
@@ -29,10 +27,10 @@ def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> lis
 def is_byte_level(labels: Sequence[str | None]) -> bool:
     """Whether tokens spell bytes as letters, as in GPT-2 and Llama 3: of 20,000 nearly all hold only these 256 letters,
     and `Ġ`, the space, begins one in a hundred, or all 256 are tokens."""
-    some = [label for label in labels[:: len(labels) // _SAMPLE + 1] if label]
-    if sum(_LETTERS.issuperset(label) for label in some) < max(1, _SPELLED * len(some)):
+    some = [label for label in labels[:: len(labels) // 20_000 + 1] if label]
+    if sum(_LETTERS.issuperset(label) for label in some) < max(1, 0.95 * len(some)):
         return False
-    if sum(label.startswith(_SPACE) for label in some) > _BEGUN * len(some):
+    if sum(label.startswith(_SPACE) for label in some) > 0.01 * len(some):
         return True
     return {label for label in labels if label is not None and len(label) == 1} >= _LETTERS
 

@@ -119,7 +119,7 @@ class Standardize(Transformation):
         self.mean_ = m.mean()
         variances = m.variances() * (1 - 1 / m.effective_n)
         squares = np.square(self.mean_)
-        # A feature far below the others holds their rounding; of two in the middle, the lower is the median.
+        # A feature far below the others holds their rounding. The (lower) median, so that no huge one decides.
         usual = np.sort(variances + squares)[(m.d - 1) // 2]
         constant = variances <= (4 * m.epsilon) ** 2 * np.maximum(squares, usual)
         self.scale_ = np.where(constant, 1.0, np.sqrt(np.maximum(variances, 0.0)))

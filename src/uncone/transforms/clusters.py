@@ -42,8 +42,8 @@ class ClusterCenter(Transformation):
         seed: of the search and the sample.
 
     Attributes after `fit`:
-        centers_: what rows are assigned by, float64 (C, D).
-        means_: the mean of each cluster's rows, float64 (C, D).
+        centers_: by which rows are assigned, float64 (C, D).
+        means_: of each cluster's rows, float64 (C, D).
         components_: the directions removed, as rows, float64 (C, n_components, D); zero rows where there are fewer.
     """
 

@@ -26,11 +26,11 @@ _NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
     "whiten_pca": (Whiten, {"kind": "pca", "force": False}),
     "cluster_center": (ClusterCenter, {}),
 }
-REPAIRS: tuple[str, ...] = tuple(_NAMED)
+REPAIRS = tuple(_NAMED)
 """Fitted on rows alone; d100 means ceil(D / 100) directions. `original` is no repair."""
-ZIPF_REPAIRS: tuple[str, ...] = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
+ZIPF_REPAIRS = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
 """Fitted with `weights=` token frequencies (Yokoi et al. 2024, whose whitening has power 1)."""
-_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+_ELSEWHERE = {
     "center": ("mean", "mean_center", "mean_centering", "centering", "demean", "subtract_mean"),
     "scaled_center": ("scale_center", "bis"),
     "all_but_the_top_d100": ("abtt", "all_but_the_top", "remove_top", "remove_pcs"),
@@ -40,7 +40,6 @@ _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "cluster_center": ("kmeans", "cluster", "cluster_based"),
 }
 """Repairs by what papers and other programs call them."""
-_LENGTHS = ("normalize", "normalise", "normalized", "unit", "l2")
 _CLASSES = {cls.__name__: cls for cls, _ in _NAMED.values()}
 
 
@@ -76,7 +75,7 @@ def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> 
     plain = str(name).strip().casefold().replace("-", "_").replace(" ", "_")
     meant = [repair for repair, others in _ELSEWHERE.items() if plain in others and repair in known]
     advice = f"did you mean {meant[0]!r}?" if meant else nearest(plain, known, "choose a repair")
-    if plain in _LENGTHS:
+    if plain in ("normalize", "normalise", "normalized", "unit", "l2"):
         advice = "unit length is no repair by itself, give --normalize (normalize=True) with one"
     return InputError(f"expected {what} {', '.join(known)}, got {name!r}: {advice}")
 

@@ -57,14 +57,12 @@ def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, s
     if shift:
         way = f"give the ids with {options}, or mend its numbers."
         return note, f"{shift} Row numbers are counted from 0, so {judged} looks shifted: {way}"
-    without = [side.name for side in numbered if not (side.numbers()[side.at] == 0).any()]
+    without = [side.name for side in numbered if (side.numbers()[side.at] != 0).all()]
     if fits or not without:
         return note, ""
-    return note, (
-        f"The number 0 never occurs among the ids of the {listing(without)} in the matching pairs of {judged}. Row "
-        "numbers are counted from 0: if these ids are counted from 1, every score is wrong. "
-        f"Give the ids with {options}."
-    )
+    never = f"The number 0 never occurs among the ids of the {listing(without)} in the matching pairs of {judged}."
+    doubt = "Row numbers are counted from 0: if these ids are counted from 1, every score is wrong."
+    return note, f"{never} {doubt} Give the ids with {options}."
 
 
 def _best_shift(sides: tuple[PairedRows, ...]) -> tuple[str, bool]:

@@ -20,7 +20,6 @@ from uncone.rows.floats import is_tensor
 from uncone.rows.samples import as_floats
 
 _OUTPUTS = ("default", "pandas", "polars")
-_SHOWN = 5
 
 
 class NoInverseError(InputError, AttributeError):
@@ -97,7 +96,7 @@ def _check_names(x: Any, fitted: Array | None, name: str) -> None:
 
 def _listed(title: str, names: Iterable[str]) -> str:
     shown = [f"- {visible(name)}\n" for name in sorted(names)]
-    return title + "".join(shown[:_SHOWN]) + "- ...\n" * (len(shown) > _SHOWN)
+    return title + "".join(shown[:5]) + "- ...\n" * (len(shown) > 5)
 
 
 class Estimator:
@@ -168,8 +167,7 @@ class Estimator:
     def __sklearn_tags__(self) -> Any:
         utils = import_module("sklearn.utils")
         floats = utils.TransformerTags(preserves_dtype=["float64", "float32", "float16"])
-        target = utils.TargetTags(required=False)
-        return utils.Tags(estimator_type=None, target_tags=target, transformer_tags=floats)
+        return utils.Tags(None, utils.TargetTags(required=False), floats)
 
     def _require_fit(self) -> None:
         if not hasattr(self, "fitted_"):

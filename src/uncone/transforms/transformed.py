@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.memory import uninitialised
 from uncone.rows import GRID, DerivedRows, Rows, nonfinite_error
 from uncone.rows.base import float_array
@@ -129,8 +129,7 @@ def _of_array(x: Array, map: Map, dtype: str) -> Array:
 
 def _of_tensor(x: Any, map: Map) -> Any:
     torch, dtype = sys.modules["torch"], str(x.dtype).removeprefix("torch.")
-    if dtype not in DTYPES:
-        raise InputError(f"expected a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()")
+    expect(dtype in DTYPES, f"a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()")
     if x.device.type == "cpu" and not (torch.is_grad_enabled() and x.requires_grad):
         y = _of_array(of_tensor(x, "the tensor")[0], map, dtype)
         return torch.from_numpy(y.view(np.int16) if dtype == "bfloat16" else y).view(x.dtype)
@@ -150,9 +149,8 @@ def _not_finite(bad: int, n: int, dtype: str) -> InputError:
 
 
 def _check_width(shape: tuple[int, ...], d: int, name: str) -> None:
-    if len(shape) == 0 or shape[-1] != d:
-        got = f"got shape {tuple(shape)} from {name}: the transformation was fitted on rows of {d}"
-        raise InputError(f"expected rows of {d} features, {got}")
+    got = f"got shape {tuple(shape)} from {name}: the transformation was fitted on rows of {d}"
+    expect(tuple(shape[-1:]) == (d,), f"rows of {d} features, {got}")
 
 
 def overflow(dtype: str, name: str) -> InputError:
