@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from uncone.errors import expect
-from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Intervals, Table, Text, Tone
+from uncone.records.blocks import Block, Blocks, Bullets, Cell, Figure, Heading, Intervals, Row, Table, Text, Tone
 from uncone.records.brief import part
 from uncone.records.layout import caution, section, shown
 from uncone.records.record import Record
@@ -117,7 +117,7 @@ class Evaluation(Record):
             for change in [self._change(task, name, repair, measure)]
         ]
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         return shown(
             Heading(self.verdict, 1),
             caution(self.caution),
@@ -261,7 +261,7 @@ class Selection(Record):
     def leaves_it(self) -> bool:
         return self.chosen == ORIGINAL
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         label, tone = _CHOICES[self.leaves_it]
         original = f"{self.task}, {self.measure}: {number(self.development_original)} as it is"
         tried = sorted(self.development.items(), key=lambda item: -item[1].difference)
@@ -287,5 +287,5 @@ class Selection(Record):
         return [{"split": split, "repair": name} | {key: getattr(i, key) for key in kept} for split, name, i in splits]
 
 
-def _row(name: str, i: Interval) -> tuple[str | Cell, ...]:
+def _row(name: str, i: Interval) -> Row:
     return name, Cell(signed(i.difference), tone="strong"), f"{signed(i.low)} to {signed(i.high)}"

@@ -41,18 +41,21 @@ class Cell:
     tone: Tone = ""
 
 
+Row = tuple[str | Cell, ...]
+
+
 @part
 class Table:
     """The first cell of a row names it. A page folds away all but the first row of each group."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[str | Cell, ...], ...]
+    rows: tuple[Row, ...]
     numbers: tuple[str, ...] = ()  # the columns that are set to the right
     title: str = ""
     groups: tuple[tuple[str, int], ...] = ()  # runs of rows: the title and length of each
     grouped_by: str = ""  # what the titles are
 
-    def runs(self) -> list[tuple[str, tuple[tuple[str | Cell, ...], ...]]]:
+    def runs(self) -> list[tuple[str, tuple[Row, ...]]]:
         """The rows of each group with its title; rows of no group come last, without a title."""
         rest = iter(self.rows)
         runs = [(title, tuple(islice(rest, length))) for title, length in self.groups]
@@ -205,11 +208,12 @@ class Folded:
 
 
 Block = Heading | Text | Bullets | Table | Code | Gauges | Figure | Folded
+Blocks = tuple[Block, ...]
 
 
 @part
 class Document:
     name: str
     kind: str
-    blocks: tuple[Block, ...]
-    footer: tuple[Block, ...] = ()
+    blocks: Blocks
+    footer: Blocks = ()

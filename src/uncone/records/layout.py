@@ -5,24 +5,24 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
-from uncone.records.blocks import Block, Figure, Folded, Heading, Intervals, Text
+from uncone.records.blocks import Block, Blocks, Figure, Folded, Heading, Intervals, Text
 
 SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond, sums and quotients leave the range of a float
 
 
-def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:
+def shown(*blocks: Block | Iterable[Block]) -> Blocks:
     """The blocks and those of groups, without those that hold nothing (text, rows, charts)."""
     flat = chain.from_iterable((block,) if isinstance(block, Block) else block for block in blocks)
     content = ("text", "items", "rows", "gauges", "charts", "blocks")
     return tuple(b for b in flat if isinstance(b, Heading) or any(getattr(b, name, ()) for name in content))
 
 
-def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] = 3) -> tuple[Block, ...]:
+def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] = 3) -> Blocks:
     kept = shown(*blocks)
     return (Heading(title, level), *kept) if kept else ()
 
 
-def folded(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+def folded(blocks: Blocks) -> Blocks:
     heading = blocks[0] if blocks else None
     return (Folded(heading.text, blocks, in_terminal=True),) if isinstance(heading, Heading) else blocks
 

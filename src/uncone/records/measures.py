@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from uncone.records.blocks import Block, Bullets, Code, Heading, Table, Text
+from uncone.records.blocks import Block, Blocks, Bullets, Code, Heading, Table, Text
 from uncone.records.brief import part
 from uncone.records.parts import Measurement
 from uncone.records.record import Record
@@ -113,7 +113,7 @@ class Measures(Record):
     def _all(self) -> list[MeasureDescription]:
         return [measure for _, group in self.by_question for measure in group]
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         one, *others = self._all()
         if not others:
             return Heading(one.name, 1), Text(one.says), Code(one.formula), Bullets(one.facts)

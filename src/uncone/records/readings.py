@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uncone.records.blocks import Block, Cell, Folded, Table, Text
+from uncone.records.blocks import Blocks, Cell, Folded, Row, Table, Text
 from uncone.records.layout import section, shown
 from uncone.records.measures import by_question
 from uncone.records.parts import Measurement
@@ -18,10 +18,10 @@ def is_centered(measurement: Measurement, fixed: bool) -> bool | None:
 
 def readings_blocks(
     heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool = False, of: str = ""
-) -> tuple[Block, ...]:
+) -> Blocks:
     if not measurements:
         return ()
-    said, meanings, details = list[Text](), list[tuple[str | Cell, ...]](), list[tuple[str, ...]]()
+    said, meanings, details = list[Text](), list[Row](), list[tuple[str, ...]]()
     warned = dict[str, list[str]]()
     for m in measurements:
         name, limits = title(m.name), f"{span(m.range)}, {better(m.better)}"
@@ -43,7 +43,7 @@ def readings_blocks(
     return section(heading, Text(why, "lead"), table, said, more)
 
 
-def _cells(m: Measurement, fixed: bool) -> tuple[str | Cell, ...]:
+def _cells(m: Measurement, fixed: bool) -> Row:
     name, used = title(m.name), {True: "centred", False: "raw", None: ""}[is_centered(m, fixed)]
     value = "undefined" if m.value is None else number(m.value, limits=m.range)
     interval = " to ".join(number(end, limits=m.range) for end in m.interval or ())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from uncone import atomic
 from uncone.errors import InputError, UnsupportedModel, expect, needed
 from uncone.questions import QUESTIONS
-from uncone.records.blocks import Block, Document, Gauges, Heading, Text
+from uncone.records.blocks import Blocks, Document, Gauges, Heading, Text
 from uncone.records.brief import brief
 from uncone.records.layout import shown
 from uncone.records.rebuild import build_record, parsed, read_text, schema_of
@@ -54,7 +54,7 @@ class Record:
         numbers = (headline(one.label, one.value, one.reason, one.reference, one.limits) for one in gauges)
         return "\n".join([*verdict, *numbers])
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         """What to show, from the verdict (a heading of level 1) on."""
         raise NotImplementedError(f"{type(self).__name__} has no blocks")
 

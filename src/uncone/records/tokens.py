@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from uncone.errors import expect
-from uncone.records.blocks import Block, Cell, Folded, Table, Text
+from uncone.records.blocks import Blocks, Cell, Folded, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import folded, section, shown
 from uncone.records.parts import Measurement
@@ -128,7 +128,7 @@ def token_measurements(groups: FrequencyGroups | None, rows: UnderTrained | None
     return tuple(readings)
 
 
-def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
+def frequency_blocks(groups: FrequencyGroups | None) -> Blocks:
     if groups is None or not groups.groups:
         return ()
     columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")
@@ -152,7 +152,7 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
     )
 
 
-def _group(group: FrequencyGroup) -> tuple[str | Cell, ...]:
+def _group(group: FrequencyGroup) -> Row:
     readings = (_estimate(getattr(group, name), limits) for name, *_, limits in _READINGS)
     chance = "" if group.chance is None or group.chance >= 1 else f"p <= {number(group.chance, limits=_SHARES)}"
     above = Cell("-" if group.excess is None else f"{number(group.excess)} sd", chance)
@@ -164,7 +164,7 @@ def _estimate(estimate: Estimate, limits: Limits = (None, None)) -> Cell:
     return Cell(optional(estimate.value, limits), "" if reach is None else f"± {number(reach, digits=2)}")
 
 
-def under_trained_blocks(rows: UnderTrained | None) -> tuple[Block, ...]:
+def under_trained_blocks(rows: UnderTrained | None) -> Blocks:
     if rows is None:
         return ()
     news, known = ([t for t in rows.tokens if t.expected is expected] for expected in (False, True))
@@ -200,7 +200,7 @@ def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Tab
     distance = ("distance",) if rows.indicator == "cosine" else ()
     often = ("count",) if any(t.count is not None for t in tokens) else ()
     columns = ("token", "id", *distance, "p", "q", "norm", "to unused", "to mean", *often)
-    cells = list[tuple[str | Cell, ...]]()
+    cells = list[Row]()
     for t in tokens:
         name = "-" if t.token is None else Cell(shown_token(t.token, 24), tone="token")
         apart = [number(t.indicator, limits=(0.0, 2.0)) for _ in distance]
