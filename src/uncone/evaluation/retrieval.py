@@ -157,8 +157,8 @@ def _floats(x: Array) -> Any:
 
 
 def _best(scores: Any, ids: Any, block: Any, start: int, k: int) -> tuple[Any, Any]:
-    """The `k` best of `scores` (Q, K) of documents `ids` and of the block (Q, n) from document `start` on, in the order
-    of numbers. Of equal scores the first are kept, where topk takes any."""
+    """The `k` best of `scores` (Q, K) of documents `ids` and of the block (Q, n) from document `start` on, by number. Of
+    equal scores the first are kept, where topk takes any."""
     import torch
 
     known, both = scores.shape[1], torch.cat([scores, block], 1)
@@ -186,7 +186,7 @@ def scores_of(found: Array, data: RetrievalData, query_ids: Sequence[str], *, sp
     for query, numbers in zip(query_ids, found.tolist(), strict=True):
         itself = query if text_of.get(query) == data.queries[query] else None
         ranked = [name for at in numbers if (name := data.document_ids[at]) != itself][:_DEPTH]
-        # ranks instead of scores: the library cannot order equal scores otherwise
+        # ranks instead of scores: the library cannot order equal scores
         run[query] = {name: float(_DEPTH - rank) for rank, name in enumerate(ranked)}
     judged = {query: data.judged[split][query] for query in query_ids}
     wanted = {ir_measures.nDCG @ 10: "ndcg10", ir_measures.R @ 10: "recall10", ir_measures.R @ _DEPTH: "recall100"}

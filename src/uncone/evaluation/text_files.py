@@ -64,9 +64,9 @@ def _parsed(text: str, where: str) -> Any:
 def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) -> Rows:
     """The wanted cells of each row of a table whose third wanted column holds numbers.
 
-    The first row is a header if columns are named, or if its third wanted cell is no number. The keys of the first JSON
-    object are a header. Quotes matter between commas and semicolons alone. Without `delimiter` the file's name gives
-    it, else its first line.
+    The first row is a header if columns are named, or if its third wanted cell is no number; of JSON objects the first
+    one's keys are. Quotes matter between commas and semicolons alone. The file's name gives the `delimiter`, else its
+    first line.
     """
     rows = _rows(file, delimiter or _delimiter(file))
     where, first = next(rows, (f"line 1 of {file}", []))

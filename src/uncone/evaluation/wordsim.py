@@ -43,7 +43,7 @@ def word_similarity(
     *,
     protocol: str = "paper",
 ) -> WordSimilarity:
-    """How far cosine and inner product of word vectors agree with what people say about pairs of words.
+    """How far cosine and inner product of word vectors agree with people on pairs of words.
 
     Two protocols differ in the pairs and in the number that counts; both give both correlations:
 
@@ -55,7 +55,7 @@ def word_similarity(
     A row of zeros has no direction: pairs with such a word are left out, and n shows it.
 
     Args:
-        rows: the table, anything `as_rows` takes, (N, D), read once for all repairs.
+        rows: the table (N, D), anything `as_rows` takes, read once.
         vocabulary: from `vocabulary_of`.
         sets: from `read_word_sets` or `read_pairs`.
         transformations: fitted repairs by name, with `transform` for an array (M, D); "original" is added.
@@ -85,8 +85,7 @@ def word_similarity(
 
     def vectors(table: Array) -> Array:
         """Means (words, D) of the pieces' rows, since the table is repaired."""
-        sums = np.add.reduceat(table.astype(np.float64)[pieces], starts) if len(held) else np.zeros((0, table.shape[1]))
-        return np.asarray(sums / lengths[:, None])
+        return np.asarray(np.add.reduceat(table.astype(np.float64)[pieces], starts) / lengths[:, None])
 
     original, row_of = vectors(raw), {word: at for at, word in enumerate(held)}
     directed = {word for word, row in row_of.items() if original[row].any()}

@@ -73,7 +73,7 @@ class Finding:
     # the same as a line for a shell, or for Python where rows are in memory; empty where there is none
     command: str = ""
     measures: tuple[str, ...] = ()  # the readings it rests on
-    # how far a defect goes, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions
+    # of a defect, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions
     extent: float | None = None
 
     @property
@@ -159,7 +159,7 @@ class Fitted:
     name: str  # of the rows, as they were given
     n: int  # rows
     d: int  # columns
-    # of the rows as little-endian float32 (or float64 as theirs); `null` where only their sums were seen
+    # of the rows as little-endian float32, or float64 as theirs; `null` where only their sums were seen
     sha256: str | None = None
     # the same of their weights; `null` where every row counted once, `in the moments` where only sums were seen
     weights: str | None = None
@@ -174,9 +174,9 @@ class Picture:
     labels: tuple[str | None, ...]  # the token of each, likewise
     groups: tuple[int, ...]  # the group of each, a place in `group_names`
     group_names: tuple[str, ...]  # for people
-    raw: str  # base64 of little-endian int16, three a row: coordinates along the first three singular directions
+    raw: str  # base64 of little-endian int16, three a row: coordinates along three singular directions
     raw_scale: float  # multiply by it
-    centered: str  # the same with the mean row subtracted, along directions of its own
+    centered: str  # the same without the mean row, along its own directions
     centered_scale: float  # multiply by it
     norms: str | None = None  # base64 of little-endian uint16, one a row: the Euclidean length as stored
     norm_scale: float = 1.0  # multiply by it

@@ -31,8 +31,8 @@ _SUFFIXES |= {"nats": " (nats)", "ms": " (ms)", "mib": " (MiB)"}
 
 
 def visible(text: str) -> str:
-    """`text` with an escape for every character that cannot be seen or that reorders its neighbours. UTF-8 can encode
-    the result, and XML allows it."""
+    """`text` with an escape for every character that cannot be seen or that reorders its neighbours, as UTF-8 and XML
+    allow it."""
     return text.translate(_shown)
 
 
@@ -58,8 +58,8 @@ def count(value: int) -> str:
 
 
 def number(value: float, *, limits: Limits = (None, None), digits: int = 3, most: int = 6) -> str:
-    """`value` to about `digits` significant digits, with commas between thousands, or as `1.23e-4`. It is never rounded
-    onto one of `limits`, 1 or -1 that it did not reach: it gets up to `most` digits, else it is `<1`."""
+    """`value` to about `digits` significant digits, with commas between thousands, or as `1.23e-4`. It is not rounded
+    onto one of `limits`, 1 or -1 unless it is there: it gets up to `most` digits, else it is `<1`."""
     value = float(value)
     if not math.isfinite(value):
         return str(value)

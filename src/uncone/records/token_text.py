@@ -25,8 +25,8 @@ def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> lis
 
 
 def is_byte_level(labels: Sequence[str | None]) -> bool:
-    """Whether tokens spell bytes as letters, as in GPT-2 and Llama 3: of 20,000 nearly all hold only these 256 letters,
-    and `Ġ`, the space, begins one in a hundred, or all 256 are tokens."""
+    """Whether tokens spell bytes as letters, as in GPT-2 and Llama 3: nearly all hold only these 256 letters, and `Ġ`,
+    the space, begins one in a hundred, or all 256 are tokens."""
     some = [label for label in labels[:: len(labels) // 20_000 + 1] if label]
     if sum(_LETTERS.issuperset(label) for label in some) < max(1, 0.95 * len(some)):
         return False

@@ -112,7 +112,7 @@ def check_out(out: Path_, rows: Rows, *, overwrite: bool, k: int | None = None) 
 
 
 class _BlockMap:
-    """The map of blocks of at most `size` rows to what `target` stores, in two buffers by turns."""
+    """Maps blocks of at most `size` rows to what `target` stores, in two buffers by turns."""
 
     def __init__(self, map: Map, size: int, target: Target, rows: Rows) -> None:
         self._move, self._dtype, self._rows, self.zero_rows = map.move, target.dtype, rows, 0
@@ -160,7 +160,7 @@ class _AheadRows(DerivedRows):
 
 
 class _Gate(io.BufferedIOBase):
-    """The file, until it is shut: an error leaves a zip or Parquet file open, which writes its end later."""
+    """The file, until it is shut: after an error a zip or Parquet file still writes its end."""
 
     def __init__(self, handle: BinaryIO) -> None:
         self._handle, self._flushed, self.shut = handle, 0, False

@@ -32,9 +32,8 @@ class ClusterCenter(Transformation):
     without scikit-learn (pip install 'uncone[cluster]'), for `Moments`, fewer rows than clusters, or not more features
     than directions.
 
-    Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24 numbers it sees
-    a sample of rows. And a cluster of n rows loses at most (n - 1) / 2 directions (n - 1 would leave zeros), and none
-    without variance.
+    Unlike in the authors' program, k-means is seeded and begins by k-means++; beyond 2^24 numbers it sees a sample of
+    rows. And a cluster of n rows loses at most (n - 1) / 2 directions (n - 1 would leave zeros), none without variance.
 
     Args:
         n_clusters: 27 in the authors' program.

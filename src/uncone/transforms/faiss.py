@@ -14,13 +14,13 @@ from uncone.transforms.normalized import Normalized, Repair, undivided
 def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
     """The repair as a `faiss.LinearTransform` of (d_in, d_out) = (D, K): A = weight', b = -shift @ weight.
 
-    Faiss computes A x + b in float32: about |mean| / spread times 6e-8 of the result is rounding, which `transform`
-    avoids by subtracting first. Call `set_is_orthonormal()` of a transform that Faiss 1.15 has read from a file before
-    `reverse_transform`: as read it counts as orthonormal, and the result is wrong without an error.
+    Faiss computes A x + b in float32: about |mean| / spread times 6e-8 of the result is rounding, unlike in
+    `transform`, which subtracts first. Call `set_is_orthonormal()` of a transform that Faiss 1.15 has read from a file
+    before `reverse_transform`, which else is wrong without an error.
 
     Args:
         transformation: fitted and affine.
-        path: also write it to this file, atomically, as `faiss.write_VectorTransform` does.
+        path: also write it here, atomically, as `faiss.write_VectorTransform` does.
 
     Returns:
         The trained transform. `faiss.IndexPreTransform(it, index)` repairs what is added to an index of K features, and

@@ -43,7 +43,7 @@ class Transformation(Estimator):
     second: ClassVar[bool] = True
     unit_first: ClassVar[bool] = False  # which sums `_solve` reads
     tensors: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Names and axes of the fitted arrays, float64: equal letters are equal lengths, D the rows'."""
+    """Names and axes of the fitted arrays, float64; equal letters are equal lengths."""
     fitted_: Fitted
     affine_: Affine
     warnings_: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Transformation(Estimator):
 
         Args:
             x: an array, tensor, list, DataFrame or `Rows` (N, D), or `Moments`.
-            y: for scikit-learn's pipelines; it is not read.
+            y: for scikit-learn's pipelines; not read.
             sample_weight: (N,), `weights` by scikit-learn's name. Whole numbers act as repeated rows, down to the N - 1
                 of a covariance.
             weights: (N,) non-negative weights of rows, such as token frequencies (Zipfian fitting); equal by default.
@@ -177,7 +177,7 @@ class Transformation(Estimator):
 
 @cache
 def _options(cls: Any) -> Any:
-    """A record of the constructor's options, which checks those of a file."""
+    """A record that checks the constructor's options in a file."""
     hints = get_type_hints(cls.__init__)
     return make_dataclass(cls.__name__, [(name, hints[name]) for name in inspect.signature(cls).parameters])
 
@@ -232,8 +232,7 @@ class DigestedRows(DerivedRows):
                 box = [block]
 
                 def add(box: list[Array] = box) -> None:
-                    # The worker may hold this job longer than the caller waits, but not the block.
-                    digested.update(_bytes(box.pop()))
+                    digested.update(_bytes(box.pop()))  # a worker may hold its last job, but not the block
 
                 job = pool.submit(add)
                 yield block

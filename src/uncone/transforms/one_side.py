@@ -25,9 +25,9 @@ def check_same_width(documents: Rows, queries: Rows) -> None:
 def one_sided(documents: Rows, queries: Rows) -> str:
     """A caution where one side has a common direction that no row of the other shares, else "".
 
-    Up to 16,384 evenly spaced rows of each side count. The side with the higher mean cosine between its rows has the
-    direction: the mean of its unit rows, on which they project at p on average. The other side lacks it if at most one
-    row in a thousand projects at 0.75 p or more. Mean cosines below 0.5, or fewer than 10 rows, decide nothing.
+    Up to 16,384 evenly spaced rows of each side count. The side with the higher mean cosine has the direction: the mean
+    of its unit rows, on which they project at p on average. The other lacks it if at most one row in a thousand
+    projects at 0.75 p or more. Mean cosines below 0.5, or fewer than 10 rows, decide nothing.
     """
     sides = {"queries": _units(queries), "documents": _units(documents)}
     if min(map(len, sides.values())) < _FEWEST:
@@ -39,10 +39,9 @@ def one_sided(documents: Rows, queries: Rows) -> str:
         return ""
     high, low = (number(common[side], limits=(-1, 1), digits=2) for side in (has, lacks))
     return (
-        f"The {has} have a common direction (mean cosine {high}) that "
-        f"the {lacks} lack ({low}), as where the {lacks} alone were "
-        "repaired, or the two are of different models. Scores between them then say little. Give both sides the "
-        f"same transformation (`uncone repair {has.upper()} REPAIRED_{has.upper()} --load T.safetensors`), or "
+        f"The {has} have a common direction (mean cosine {high}) that the {lacks} lack ({low}), as where the {lacks} "
+        "alone were repaired, or the two are of different models. Scores between them then say little. Give both sides "
+        f"the same transformation (`uncone repair {has.upper()} REPAIRED_{has.upper()} --load T.safetensors`), or "
         "compare both as they were."
     )
 

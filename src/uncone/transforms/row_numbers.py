@@ -11,7 +11,7 @@ from uncone.rows import Array, Rows
 
 _MOST_PAIRS = 4096
 _SURE = 4.0  # standard errors: noise reaches it in fewer than one of 10,000 data sets
-_MARGIN = 0.25  # standard deviations of the pairs' cosine by which a shift has to raise it
+_MARGIN = 0.25  # standard deviations of the pairs' cosine
 _HOW = {-1: "lowered by 1", 1: "raised by 1"}
 
 
@@ -40,12 +40,12 @@ class PairedRows:
 def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, str]:
     """A note that row numbers are the ids, and a caution where they do not look counted from 0; "" for none.
 
-    The caution needs one of two things. Ids shifted by one make matching pairs more alike, beyond noise: their cosine
-    rises by four standard errors, with pairs that share a row on either side counted as one, and by a quarter of a
-    standard deviation. Or the number 0 never occurs, and the rows do not show that the numbers fit.
+    The caution has two reasons. Ids shifted by one raise the cosine of matching pairs by four standard errors, with
+    pairs that share a row on either side counted as one, and by a quarter of a standard deviation. Or the number 0
+    never occurs, and the rows do not show that the numbers fit.
 
     `sides` are the two of the matching pairs, or one whose rows are paired with each other, with both ends in `at`,
-    (P, 2). `judged` is the name of the judgements.
+    (P, 2). `judged` names the judgements.
     """
     given = tuple(sides)
     numbered = [side for side in given if side.is_numbered]

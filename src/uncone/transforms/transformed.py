@@ -28,8 +28,8 @@ _SPECIAL = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}
 class Map(NamedTuple):
     """(n, D) of float32 or float64 to (n, K) of the same dtype.
 
-    `move` works row by row, into `out` where it is given, and does not write to its argument. It gets tensors that need
-    a gradient, or of another device, as they are.
+    `move` works row by row, into any `out`, and keeps its argument. Tensors that need a gradient, or of another device,
+    stay tensors.
     """
 
     move: Callable[..., Any]
