@@ -20,7 +20,6 @@ KINDS: tuple[Kind, ...] = ("pearson", "spearman")
 _LEAST_VARIANCE = 1e-12  # of scores at most 1 from their mean: less is rounding
 _EQUAL = 1e-14  # of the largest score: smaller differences are rounding
 _BLOCK = 1 << 18  # resampled items at a time: 2 MiB of float64, the size of a cache
-MOST_RESAMPLES = 10**9
 
 
 class Resampling(TypedDict, total=False):
@@ -169,7 +168,7 @@ def _systems(baseline: ArrayLike, others: ArrayLike) -> Array:
 
 def _checked(seed: int = 0, resamples: int = 10_000, level: float = 0.95) -> tuple[int, int, float]:
     check_seed(seed)
-    whole_number(resamples, "resamples", most=MOST_RESAMPLES)
+    whole_number(resamples, "resamples", most=10**9)
     expect(resamples >= 100, f"at least 100 resamples, got {resamples}: 10,000 is usual")
     finite_number(level, "level")
     expect(0 < level < 1, f"a level between 0 and 1, got {level}: 0.95 is usual")

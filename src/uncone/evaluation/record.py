@@ -35,7 +35,6 @@ _SHOWN_OF_PAPER = ("pearson_cosine", "pearson_inner", "spearman_cosine", "spearm
 _SHORT = {"wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex"}
 _SHORT |= {"int8_uniform": "int8_u", "binary_hamming": "hamming"}
 """Headings that leave room for the longest name of a repair in 80 columns."""
-_MOST = 3  # tables of several sets
 _MARKS = "+ higher than the original, - lower, beyond chance (the interval leaves out 0); no mark: unclear."
 _CHOICES: dict[bool, tuple[str, Tone]] = {True: ("LEAVE IT", "warning"), False: ("REPAIR IT", "healthy")}
 
@@ -138,7 +137,7 @@ class Evaluation(Record):
         else:
             yield Heading(task, 2)
             yield Text(_MARKS, "quiet")
-            yield from (self._many_sets(task, measure) for measure in measures[:_MOST])
+            yield from (self._many_sets(task, measure) for measure in measures[:3])
         if measures:
             yield self._chart(task, measures[0])
 

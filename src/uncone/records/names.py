@@ -9,7 +9,6 @@ from uncone.records.parts import Measurement
 from uncone.records.text import shortened
 
 _NEAREST = 3
-_MOST_NAMES = 2000  # that are searched for the nearest
 LONGEST = 60  # characters of a key or of a value in a message
 
 
@@ -28,7 +27,7 @@ def find(named: Mapping[str, Measurement], name: str, prefixes: Sequence[str]) -
 def nearest(name: str, known: Sequence[str]) -> str:
     last = name.rpartition(".")[2]
     same = [full for full in known if full.rpartition(".")[2] == last]
-    near = dict.fromkeys([*same, *difflib.get_close_matches(name, known[:_MOST_NAMES], _NEAREST, 0.5)])
+    near = dict.fromkeys([*same, *difflib.get_close_matches(name, known[:2000], _NEAREST, 0.5)])
     if near:
         return f"the nearest are {', '.join(list(near)[:_NEAREST])}"
     return f"names are SUBJECT.MEASURE, such as {known[0]}" if known else "it has no measurements"

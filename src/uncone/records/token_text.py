@@ -10,7 +10,6 @@ _OTHERS = (byte for byte in range(256) if byte not in _PLAIN)
 _BYTES = {chr(byte): byte for byte in _PLAIN} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}
 """The byte of each letter, as byte-level BPE spells them (Radford et al. 2019, `bytes_to_unicode`)."""
 _LETTERS = frozenset(_BYTES)
-_SPACE = "Ġ"
 _SPACES = re.compile("^ +| +$| {2,}")
 
 
@@ -30,7 +29,7 @@ def is_byte_level(labels: Sequence[str | None]) -> bool:
     some = [label for label in labels[:: len(labels) // 20_000 + 1] if label]
     if sum(_LETTERS.issuperset(label) for label in some) < max(1, 0.95 * len(some)):
         return False
-    if sum(label.startswith(_SPACE) for label in some) > 0.01 * len(some):
+    if sum(label.startswith("Ġ") for label in some) > 0.01 * len(some):
         return True
     return {label for label in labels if label is not None and len(label) == 1} >= _LETTERS
 

@@ -31,7 +31,6 @@ from uncone.transforms.normalized import Repair
 from uncone.transforms.transformed import Array, Map, mapped, overflow
 
 BLOCK_BYTES = 6 * 2**20  # of input or output, the wider: small enough for a cache, large enough for a product
-_FLUSHED_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,7 @@ class _Gate(io.BufferedIOBase):
     def write_back(self) -> None:
         """Begin to write to the disk now, and not at the end."""
         start, count = self._flushed, self._handle.tell() - self._flushed
-        if count >= _FLUSHED_BYTES:
+        if count >= 32 * 2**20:
             self._handle.flush()
             with suppress(OSError, AttributeError):  # a system without posix_fadvise
                 os.posix_fadvise(self._handle.fileno(), start, count, os.POSIX_FADV_DONTNEED)

@@ -14,7 +14,6 @@ from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, require_rows
 from uncone.transforms.transformed import Array
 
-LEAST_ROWS_PER_FEATURE = 5  # fewer make small eigenvalues mostly noise, which whitening makes as large as the rest
 _TENSORS = (("mean_", "D"), ("components_", "KD"), ("variances_", "K"))
 
 
@@ -137,7 +136,7 @@ class Whiten(Transformation):
         d, k, power, floor = m.d, options["n_components"] or m.d, options["power"], options["floor"]
         expect(k <= d, f"at most {d} components of rows of {d} features, got {k}: choose fewer")
         require_rows(counted, 2, "a covariance")
-        least = LEAST_ROWS_PER_FEATURE * d
+        least = 5 * d  # fewer make small eigenvalues mostly noise, which whitening makes as large as the rest
         way = "pass more rows, use AllButTheTop, or force it (--force, force=True)"
         got = f"got {counted}: its small eigenvalues would be noise; {way}"
         expect(counted >= least or self.force, f"at least {least} rows to whiten {d} features, {got}")

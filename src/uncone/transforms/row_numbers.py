@@ -11,8 +11,6 @@ from uncone.rows import Array, Rows
 
 _MOST_PAIRS = 4096
 _SURE = 4.0  # standard errors: noise reaches it in fewer than one of 10,000 data sets
-_MARGIN = 0.25  # standard deviations of the pairs' cosine
-_HOW = {-1: "lowered by 1", 1: "raised by 1"}
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,9 @@ def _best_shift(sides: tuple[PairedRows, ...]) -> tuple[str, bool]:
         rise = _standard_errors(np.where(there, cosines - as_given, 0.0), sides)
         rises.append(rise)
         before, after = as_given[there], cosines[there]
-        if rise > max(_SURE, best[1]) and after.mean() - before.mean() > _MARGIN * after.std():
-            shifts = [f"the numbers of {side.name} {_HOW[by]}" for side, by in zip(sides, way, strict=True) if by]
+        if rise > max(_SURE, best[1]) and after.mean() - before.mean() > after.std() / 4:
+            ways = [(side.name, "raised" if by > 0 else "lowered") for side, by in zip(sides, way, strict=True) if by]
+            shifts = [f"the numbers of {name} {how} by 1" for name, how in ways]
             was, now = (number(float(x.mean()), limits=(-1, 1), digits=2) for x in (before, after))
             best = f"Matching pairs have a mean cosine of {was} as numbered, and {now} with {listing(shifts)}.", rise
     return best[0], all(rise < -_SURE for rise in rises)
