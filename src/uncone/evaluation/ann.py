@@ -59,8 +59,7 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
         index: Any = faiss.IndexScalarQuantizer(d, getattr(faiss.ScalarQuantizer, kind))
     else:
         expect(n >= _LEAST_OF_PQ, f"at least {_LEAST_OF_PQ} documents for pq (8 bits), got {n}: use more")
-        codes = next(count for count in range(max(1, d // 8), 0, -1) if d % count == 0)
-        index = faiss.IndexPQ(d, codes, 8)
+        index = faiss.IndexPQ(d, next(count for count in range(max(1, d // 8), 0, -1) if d % count == 0), 8)
         index.pq.cp.seed = seed + 1234  # Faiss' default where seed is 0
         index.pq.cp.niter = 10  # Faiss' other 15 take most of the time and change little
         index.pq.cp.min_points_per_centroid = 1  # else it warns of sets below 10,000 documents
@@ -72,8 +71,7 @@ def evaluate_ann(encoding: Encoding, directory: Path_, settings: Settings) -> Ta
     data = read_retrieval(directory)
     documents = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
     asked = data.texts_of(data.query_ids("test"))
-    queries = encoding.texts(asked, role="query", tick=settings.tick("encoding queries"))
-    result = _evaluate(queries, documents, settings)
+    result = _evaluate(encoding.texts(asked, role="query", tick=settings.tick("encoding queries")), documents, settings)
     result.provenance |= encoding.provenance()
     result.provenance |= {"documents_sha256": texts_digest(data.documents), "queries_sha256": texts_digest(asked)}
     result.notes += encoding.notes()

@@ -160,8 +160,7 @@ def word_means(rows: Rows, digest: str) -> Encoding:
 
     def row_of_word(word: str) -> int | None:
         stripped = word.strip("".join(c for c in set(word) if not c.isalnum()))
-        forms = (word, stripped, stripped.lower())
-        return next((row_of[form] for form in forms if form in row_of), None)
+        return next((row_of[form] for form in (word, stripped, stripped.lower()) if form in row_of), None)
 
     def encode(texts: Sequence[str], *, role: Role = None, tick: Tick = None) -> Array:
         rows_of = [[row for word in text.split() if (row := row_of_word(word)) is not None] for text in texts]

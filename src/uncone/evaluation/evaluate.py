@@ -95,8 +95,7 @@ def evaluate(
     resamples = 2000 if resamples is None else resamples
     own = own_vectors(spec, **given, task=task, others={"data": data, "columns": columns, "cache": cache})
     task = "retrieval" if own is not None else _checked_task(task, spec)
-    known = protocol in PROTOCOLS
-    expect(known, f"a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual")
+    expect(protocol in PROTOCOLS, f"a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual")
     _check_protocol(task, protocol)
     fits = columns is None or (task in _ITEMS and data is not None and not os.path.isdir(data))
     got = f"got them with {task} of {data}: leave them out"

@@ -56,8 +56,7 @@ def own_vectors(
     expect(not missing, f"--queries, --documents and --qrels together, {got}")
     if spec is not None and documents is not None:
         raise InputError(f"expected one set of documents, got {spec} and --documents: leave one out")
-    fits = task in (None, "retrieval")
-    expect(fits, f"the task retrieval with --queries and --qrels, got {task}: leave it out")
+    expect(task in (None, "retrieval"), f"the task retrieval with --queries and --qrels, got {task}: leave it out")
     for name, value in others.items():
         expect(value is None, f"either --queries and --qrels or --{name}, got both: leave one out")
     return OwnVectors(queries, spec if documents is None else documents, qrels, **ids)
@@ -114,8 +113,7 @@ def open_own(own: OwnVectors, settings: Settings, *, inner: bool = True) -> Corp
 
 
 def name_of_own(own: OwnVectors) -> str:
-    is_file = isinstance(own.documents, str | os.PathLike)
-    return shared_name(os.fspath(own.documents)) if is_file else "documents"
+    return shared_name(os.fspath(own.documents)) if isinstance(own.documents, str | os.PathLike) else "documents"
 
 
 def _rows(spec: Any, name: str) -> Rows:

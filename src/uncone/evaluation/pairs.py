@@ -223,8 +223,7 @@ def _senteval_rows(file: Path) -> Rows:
     subset = file.name.removeprefix("STS.input.").removesuffix(".txt")
     gold = file.with_name(f"STS.gs.{subset}.txt")
     inputs, scores = list(lines_of(file)), [line for _, line in lines_of(gold)]
-    fits = len(inputs) == len(scores)
-    expect(fits, f"{len(inputs)} scores of {file}, got {len(scores)} in {gold}: copy it")
+    expect(len(inputs) == len(scores), f"{len(inputs)} scores of {file}, got {len(scores)} in {gold}: copy it")
     for (at, line), score in zip(inputs, scores, strict=True):
         first, tab, second = line.partition("\t")
         expect(bool(tab), f"two sentences between tabs in line {at} of {file}, got one: copy it")

@@ -98,8 +98,7 @@ class Evaluation(Record):
             for key, value in numbers.items():
                 is_real = isinstance(value, int | float) and not isinstance(value, bool)
                 where = f"results.{task}.{name}.{repair}.{key}, got {repr(value)[:40]}: cut or edited?"
-                fits = value is None or (is_real and math.isfinite(value))
-                expect(fits, f"a finite number or null at {where}")
+                expect(value is None or (is_real and math.isfinite(value)), f"a finite number or null at {where}")
 
     def sets(self) -> tuple[str, ...]:
         return tuple(name for sets in self.results.values() for name in sets)

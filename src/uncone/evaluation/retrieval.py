@@ -132,8 +132,7 @@ class Search:
     def __init__(self, queries: Array, n: int, k: int) -> None:
         import torch
 
-        step = max(1, _SCORES // min(_DOCUMENTS, n))
-        self._queries, self._seen, self._k = torch.split(_floats(queries), step), 0, k
+        self._queries, self._seen, self._k = torch.split(_floats(queries), max(1, _SCORES // min(_DOCUMENTS, n))), 0, k
         empty = (torch.empty((len(part), 0)) for part in self._queries)
         self._best = [(scores, scores.to(torch.int64)) for scores in empty]
 

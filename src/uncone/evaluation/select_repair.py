@@ -241,5 +241,4 @@ def _digests(development: Sequence[str], test: Sequence[str]) -> dict[str, str]:
 
 
 def _enough(n: int, what: str) -> None:
-    got = f"got {n}: leave the vectors as they are"
-    expect(n >= _LEAST, f"at least {_LEAST} {what} to choose a repair by, {got}")
+    expect(n >= _LEAST, f"at least {_LEAST} {what} to choose a repair by, got {n}: leave the vectors as they are")

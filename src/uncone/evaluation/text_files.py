@@ -44,8 +44,7 @@ def objects_of(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     start = list(islice(lines, 1))
     placed: Iterable[tuple[str, Any]] = ((where, _parsed(line, where)) for where, line in chain(start, lines))
     if start and start[0][1].lstrip().startswith("["):
-        text = "\n".join(line for _, line in chain(start, lines))
-        entries = enumerate(_parsed(text, f"the array in {file}"), 1)
+        entries = enumerate(_parsed("\n".join(line for _, line in chain(start, lines)), f"the array in {file}"), 1)
         placed = ((f"entry {at} of {file}", entry) for at, entry in entries)
     for where, entry in placed:
         if not isinstance(entry, dict):

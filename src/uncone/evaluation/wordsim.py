@@ -73,13 +73,11 @@ def word_similarity(
     expect(protocol in PROTOCOLS, f"a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
     repairs = dict(transformations or {})
     expect(ORIGINAL not in repairs, f"names of repairs, got {ORIGINAL!r}: it names the vectors as they are")
-    words = sorted({word for one in sets for word in one.texts()})
-    spelled = ((word, vocabulary.ids(word)) for word in words)
+    spelled = ((word, vocabulary.ids(word)) for word in sorted({word for one in sets for word in one.texts()}))
     held = {word: ids for word, ids in spelled if ids and max(ids) < rows.shape[0]}
     if protocol == "paper":
         held = {word: ids for word, ids in held.items() if len(ids) == 1}
-    every = np.array([*chain(*held.values())], np.int64)
-    needed, pieces = np.unique(every, return_inverse=True)
+    needed, pieces = np.unique(np.array([*chain(*held.values())], np.int64), return_inverse=True)
     raw, lengths = rows.take(needed), np.array([len(ids) for ids in held.values()], np.int64)
     starts = lengths.cumsum() - lengths
 
@@ -96,8 +94,7 @@ def word_similarity(
     for name, repair in {ORIGINAL: None, **repairs}.items():
         repaired = original if repair is None else vectors(repair.transform(raw))
         for one, places in zip(sets, kept, strict=True):
-            pairs = one.only(places)
-            scores[one.name][name] = pair_scores(pairs, row_of, repaired, repaired, total=len(one))
+            scores[one.name][name] = pair_scores(one.only(places), row_of, repaired, repaired, total=len(one))
     return WordSimilarity(protocol, vocabulary.described, scores)
 
 
@@ -110,8 +107,7 @@ def evaluate_wordsim(
     rows = finite_rows(f"{os.fspath(spec)}#input" if is_model and part is None else spec)
     vocabulary = vocabulary_of(path if is_model else rows.labels)
     sets = read_word_sets(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
-    table = Texts(rows, rows)
-    repairs = fit_repairs(settings.names, table, fitted_on="all rows of the table", tick=settings.progress)
+    repairs = fit_repairs(settings.names, Texts(rows, rows), fitted_on="all rows of the table", tick=settings.progress)
     similarity = word_similarity(rows, vocabulary, sets, repairs.cosine, protocol=protocol)
     provenance = {"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)}
     result = TaskResult(results=similarity.results(), provenance=provenance)

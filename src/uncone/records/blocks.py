@@ -161,8 +161,7 @@ class HeatMap:
         if len(places) == 1:
             half = max(0.5, abs(places[0]) / 1000)
             return (places[0] / 2, places[0] * 2) if log else (places[0] - half, places[0] + half)
-        middles = (sqrt(a) * sqrt(b) if log else (a + b) / 2 for a, b in pairwise(places))
-        return places[0], *middles, places[-1]
+        return places[0], *(sqrt(a) * sqrt(b) if log else (a + b) / 2 for a, b in pairwise(places)), places[-1]
 
     def limits(self) -> tuple[float, float]:
         known = [value for row in self.values for value in row if value is not None]

@@ -35,8 +35,7 @@ def spectrum_chart(spectrum: Spectrum) -> Chart | None:
     if left := sum(map(len, every)) - sum(map(len, drawn)):
         caption += f" Not drawn: {counted(left, 'value')} below a billionth of the largest."
     named = zip(drawn, (("as stored", "raw"), ("centred", "centred"), ("isotropic", "isotropic")), strict=True)
-    curves = [_curve_of(values, *words) for values, words in named if values]
-    return _spectra("spectrum", "Spectrum", curves, caption)
+    return _spectra("spectrum", "Spectrum", [_curve_of(values, *words) for values, words in named if values], caption)
 
 
 def _spectra(name: str, title: str, curves: Sequence[Curve], caption: str) -> Chart:
@@ -126,8 +125,7 @@ def _coarser(norms: Norms, least: float) -> Norms:
 
 
 def _heights(norms: Norms, unit: float) -> tuple[float, ...]:
-    widths = (right - left for left, right in pairwise(norms.edges))
-    bins = zip(norms.counts, widths, strict=True)
+    bins = zip(norms.counts, (right - left for left, right in pairwise(norms.edges)), strict=True)
     return tuple(min(rows * unit / width, LARGEST_DRAWN) if width > 0 else 0.0 for rows, width in bins)
 
 

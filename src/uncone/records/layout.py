@@ -54,5 +54,4 @@ def moved(
     """The chart `changes` of rows (name, before, after): a dot at each number after, a line from before."""
     there = (row for row in rows if max(map(abs, row[1:])) < LARGEST_DRAWN)
     drawn = tuple((name, after, min(before, after), max(before, after)) for name, before, after in there)
-    chart = Intervals("changes", title, x_label, drawn, origin, caption)
-    return Figure(title, (chart,) if drawn else ())
+    return Figure(title, (Intervals("changes", title, x_label, drawn, origin, caption),) if drawn else ())

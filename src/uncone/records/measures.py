@@ -40,8 +40,7 @@ def by_question(measurements: Sequence[Measurement]) -> list[tuple[str, list[Mea
 
 def _measure(reading: str) -> str:
     """The measure that gives this reading (`isoscore` gives `isoscore_debiased`), or ""."""
-    given = (name for name in _NAMES if f"{reading}_".startswith(f"{name}_"))
-    return max(given, key=len, default="")
+    return max((name for name in _NAMES if f"{reading}_".startswith(f"{name}_")), key=len, default="")
 
 
 @part

@@ -17,8 +17,7 @@ def find(named: Mapping[str, Measurement], name: str, prefixes: Sequence[str]) -
     may be left out."""
     only = [f"{prefixes[0]}.{name}"] if len(prefixes) == 1 else []
     for candidate in (name, *only):
-        begun = (known for known in named if f"{candidate}.".startswith(f"{known}."))
-        full = max(begun, key=len, default=None)
+        full = max((known for known in named if f"{candidate}.".startswith(f"{known}.")), key=len, default=None)
         if full is not None and not candidate.endswith("."):
             return full, named[full], candidate[len(full) + 1 :]
     raise UnknownName(f"expected a number of this diagnosis, got {name!r}: {nearest(name, list(named))}")

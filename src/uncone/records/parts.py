@@ -122,8 +122,7 @@ class Groups:
 
     def __post_init__(self) -> None:
         for bin in self.bins:
-            rises = 0 <= bin.start < bin.stop
-            expect(rises, f"bins from a start to a later stop, got {bin.start} to {bin.stop}")
+            expect(0 <= bin.start < bin.stop, f"bins from a start to a later stop, got {bin.start} to {bin.stop}")
 
 
 @part
@@ -207,8 +206,7 @@ class Picture:
 
     def coordinates(self, *, centered: bool) -> list[tuple[float, float, float]]:
         scale = self.centered_scale if centered else self.raw_scale
-        integers = _integers(self.centered if centered else self.raw, "h", "coordinates")
-        flat = (value * scale for value in integers)
+        flat = (value * scale for value in _integers(self.centered if centered else self.raw, "h", "coordinates"))
         return list(zip(flat, flat, flat, strict=True))
 
     def outermost(self, most: int) -> list[tuple[str, list[str]]]:

@@ -85,8 +85,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         _checked(isinstance(data, list), data, where, "a list")
         kinds = arguments[:1] * len(data) if arguments[-1] is Ellipsis else arguments
         _checked(len(data) == len(kinds), data, where, f"a list of {len(kinds)}")
-        items = enumerate(zip(kinds, data, strict=True))
-        return tuple(_build(of, item, f"{where}[{i}]") for i, (of, item) in items)
+        return tuple(_build(of, item, f"{where}[{i}]") for i, (of, item) in enumerate(zip(kinds, data, strict=True)))
     if origin is not None and issubclass(origin, Mapping):
         _checked(isinstance(data, dict), data, where, "an object")
         return {key: _build(arguments[1], value, f"{where}.{key}") for key, value in data.items()}
@@ -108,8 +107,7 @@ def _missed(data: Any, depth: int = 0) -> str:
         inner = data.values() if isinstance(data, dict) else data
         return next(filter(None, (_missed(value, depth + 1) for value in inner)), "")
     largest = _LARGEST_INTEGER if isinstance(data, int) else math.inf
-    fits = not isinstance(data, (int, float)) or abs(data) < largest
-    return "" if fits else "finite numbers and integers below 2^63"
+    return "" if not isinstance(data, (int, float)) or abs(data) < largest else "finite numbers and integers below 2^63"
 
 
 def _checked(holds: bool, data: T, where: str, what: str) -> T:

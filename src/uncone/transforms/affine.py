@@ -171,8 +171,7 @@ class Affine:
 def _numbers(value: Any, name: str, rank: int) -> Array:
     x = np.ascontiguousarray(as_floats(value, name))
     what = "(D,)" if rank == 1 else "(D, K)"
-    has_shape = x.ndim == rank and 0 not in x.shape
-    expect(has_shape, f"a {name} of shape {what}, got {x.shape}: give one number a feature")
+    expect(x.ndim == rank and 0 not in x.shape, f"a {name} of shape {what}, got {x.shape}: give one number a feature")
     expect(bool(np.isfinite(x).all()), f"finite numbers in {name}, got NaN or inf: fit on finite rows")
     return x
 

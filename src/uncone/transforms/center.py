@@ -59,8 +59,7 @@ class ScaledCenter(Transformation):
 
     def _move(self, rows: Any, out: Array | None = None) -> Any:
         xp = library(rows)
-        along = xp.multiply(norms_of(rows), like(self.mean_direction_, rows), out=out)
-        return xp.subtract(rows, along, out=out)
+        return xp.subtract(rows, xp.multiply(norms_of(rows), like(self.mean_direction_, rows), out=out), out=out)
 
 
 class RemoveMeanDirection(Transformation):

@@ -61,8 +61,7 @@ class ClusterCenter(Transformation):
 
     def _fit(self, x: Any, weights: Array | None, progress: Tick, repeats: bool) -> Fitted:
         n_clusters, n_components, seed = self.checked_options().values()
-        is_rows = not isinstance(x, Moments)
-        expect(is_rows, "rows to find clusters in, got moments: pass an array, a tensor or Rows")
+        expect(not isinstance(x, Moments), "rows to find clusters in, got moments: pass an array, a tensor or Rows")
         rows = as_rows(x)
         n, d = rows.shape
         require_rows(n, n_clusters, "as many clusters")

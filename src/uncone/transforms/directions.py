@@ -149,8 +149,7 @@ class Whiten(Transformation):
         values, vectors = consume_to_eigen(m.covariance())
         self.variances_ = np.maximum(values[:k], 0.0)
         self.components_ = with_signs(vectors[:, :k].T)
-        scale = np.maximum(self.variances_, floor * self.variances_[0]) ** (-power / 2)
-        weight = self.components_.T * scale
+        weight = self.components_.T * np.maximum(self.variances_, floor * self.variances_[0]) ** (-power / 2)
         return Affine(self.mean_, weight if self.kind == "pca" else weight @ self.components_)
 
 
@@ -180,5 +179,4 @@ def _refuse_equal_rows(m: Moments) -> None:
 
 def are_equal(m: Moments) -> bool:
     """Whether the rows spread no more than their mean is rounded."""
-    spread = math.sqrt(max(0.0, float(m.variances().sum())))
-    return spread <= 4 * m.epsilon * float(np.linalg.norm(m.mean()))
+    return math.sqrt(max(0.0, float(m.variances().sum()))) <= 4 * m.epsilon * float(np.linalg.norm(m.mean()))

@@ -39,8 +39,7 @@ def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
     faiss = need_faiss("a Faiss transform")
     way = "use to_index(repair, index), which puts faiss.NormalizationTransform behind it"
     got = f"got one that then divides rows by their norm: {way}"
-    is_matrix = not isinstance(transformation, Normalized)
-    expect(is_matrix, f"a repair that is one matrix for a Faiss transform, {got}")
+    expect(not isinstance(transformation, Normalized), f"a repair that is one matrix for a Faiss transform, {got}")
     affine = affine_of(transformation, "a Faiss transform")
     matrix, bias = affine.as_linear()
     transform = faiss.LinearTransform(affine.d, affine.k, True)

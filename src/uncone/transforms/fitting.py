@@ -206,8 +206,7 @@ def summarise(
     if not isinstance(x, Moments):
         rows = DigestedRows(as_rows(x))
         m = Moments.of(rows, weights, second=second, unit_first=unit_first, progress=progress)
-        counted = m.n if weights is None else int(np.count_nonzero(as_array(weights) > 0))
-        return m, fitted_on(rows, weights), counted
+        return m, fitted_on(rows, weights), m.n if weights is None else int(np.count_nonzero(as_array(weights) > 0))
     expect(weights is None, "no weights with moments, got some: sum with them, Moments.of(rows, weights)")
     expect(x.n > 0, "moments of at least one row, got none: update them with rows first")
     has_sums = x.has("second") or not second

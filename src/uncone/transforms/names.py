@@ -51,8 +51,7 @@ def repair_named(name: str, *, d: int) -> Transformation:
         AllButTheTop(n_components=8, centered=True)
     """
     whole_number(d, "d", 1)
-    is_name = isinstance(name, str)
-    expect(is_name, f"the name of a repair, got {shown(name)}: choose one of {', '.join(REPAIRS)}")
+    expect(isinstance(name, str), f"the name of a repair, got {shown(name)}: choose one of {', '.join(REPAIRS)}")
     plain = name.removeprefix("zipf_") if name in ZIPF_REPAIRS else name
     if plain not in _NAMED:
         raise unknown_repair(name, REPAIRS + ZIPF_REPAIRS)

@@ -145,8 +145,7 @@ class Estimator:
         if input_features is not None:
             names = np.array(input_features, dtype=object)
             got = "got others: input_features is not equal to feature_names_in_, leave them out"
-            is_fitted = fitted is None or list(names) == list(fitted)
-            expect(is_fitted, f"the names that were passed during fit, {got}")
+            expect(fitted is None or list(names) == list(fitted), f"the names that were passed during fit, {got}")
             why = f"input_features should have length equal to number of features ({d}), got {len(names)}"
             expect(len(names) == d, f"{d} names, got {len(names)}: {why}")
         if self._keeps_axes():

@@ -76,8 +76,7 @@ class TransformedRows(DerivedRows):
     def _of(self, block: Array, out: Array | None = None) -> Array:
         y = uninitialised((len(block), self.shape[1]), block.dtype) if out is None else out
         if not mapped(self._move, block, y, self.dtype):
-            finite = np.isfinite(block).all()
-            raise overflow(self.dtype, self.name) if finite else nonfinite_error(self._rows)
+            raise overflow(self.dtype, self.name) if np.isfinite(block).all() else nonfinite_error(self._rows)
         return y
 
 
