@@ -75,8 +75,7 @@ def read_pairs(path: Path_, *, columns: Sequence[str | int] | None = None) -> Pa
     """Pairs and scores from any `table`; the set is named after the file.
 
     `columns` are those of the two texts and of the score. InputError: a row without two texts and a finite number, or
-    fewer than two pairs.
-    """
+    fewer than two pairs."""
     fits = columns is None or (len(columns) == 3 and not any(isinstance(one, int) and one < 1 for one in columns))
     expect(fits, f"3 columns (text, text, score), got {columns!r}: give names or numbers")
     file = Path(path)
@@ -109,8 +108,7 @@ def read_sts(directory: Path_, *, sets: Sequence[str] | None = None) -> tuple[Pa
 
     Layouts: tidy TSV with a header (`sentence1`, `sentence2`, `score`, and `subset` for STS12 to 16); the STS
     Benchmark's own `sts-test.csv` (tabs, no header); SentEval's `STS12-en-test/STS.input.NAME.txt` with
-    `STS.gs.NAME.txt`. Pairs without a gold score are left out, as SentEval does.
-    """
+    `STS.gs.NAME.txt`. Pairs without a gold score are left out, as SentEval does."""
     return _sets(directory, sets, "STS sets", _sts_set, dict.fromkeys(STS_SETS, (_STS_FILES,)))
 
 

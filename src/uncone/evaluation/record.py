@@ -77,8 +77,7 @@ class Evaluation(Record):
     `results[task][set][repair]` holds numbers by their names: correlations times 100 (`spearman_cosine`,
     `spearman_inner`, `pearson_cosine`, `pearson_inner`), shares from 0 to 1 (`ndcg10`, `recall100`, `recall10`), and
     `n`, the pairs or queries. `differences` are repair less original, paired, in the same unit; there are none of `n`,
-    nor of what is undefined.
-    """
+    nor of what is undefined."""
 
     verdict: str  # the result in one sentence
     name: str  # of the model or file

@@ -176,8 +176,7 @@ def scores_of(found: Array, data: RetrievalData, query_ids: Sequence[str], *, sp
 
     nDCG@10 = DCG of the first ten over the DCG of the best order, gain = relevance, discount log2(rank + 1) (Jarvelin &
     Kekalainen 2002, as in trec_eval; computed by ir-measures). A document with the id and the text of the query is
-    skipped: in some sets it is its own answer.
-    """
+    skipped: in some sets it is its own answer."""
     ir_measures = needed("ir_measures", "retrieval is measured by ir-measures: pip install 'uncone[evaluate]'")
     asked = set(query_ids)
     text_of = {name: text for name, text in zip(data.document_ids, data.documents, strict=True) if name in asked}

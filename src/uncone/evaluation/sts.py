@@ -27,8 +27,7 @@ def sts_numbers(pairs: PairSet, scores: PairScores) -> Numbers:
 def evaluate_sts(encoding: Encoding, data: Path_, settings: Settings, *, columns: Columns = None) -> TaskResult:
     result = TaskResult(provenance=encoding.provenance())
     transductive = []
-    sets = read_sts(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
-    for one in sets:
+    for one in read_sts(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),):
         result.provenance[f"{one.name}_sha256"] = texts_digest([*chain(*zip(*one.pairs, strict=True))])
         repairs = fitted_on_set(encoding, one, settings)
         pairs, scores = scored(encoding, one, repairs, settings)

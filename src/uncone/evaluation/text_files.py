@@ -65,8 +65,7 @@ def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) 
 
     The first row is a header if columns are named, or if its third wanted cell is no number; of JSON objects the first
     one's keys are. Quotes matter between commas and semicolons alone. The file's name gives the `delimiter`, else its
-    first line.
-    """
+    first line."""
     rows = _rows(file, delimiter or _delimiter(file))
     where, first = next(rows, (f"line 1 of {file}", []))
     places, is_header = _places(first, columns, where)

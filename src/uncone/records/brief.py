@@ -59,9 +59,7 @@ def _value(value: Any, room: int) -> str:
         return f'"{text}"' if "'" in text else f"'{text}'"
     if dataclasses.is_dataclass(value):
         inner = brief(value)
-        if len(inner) <= room and "\n" not in inner:
-            return inner
-        return shortened(f"{type(value).__name__}(…)", room)
+        return inner if len(inner) <= room and "\n" not in inner else shortened(f"{type(value).__name__}(…)", room)
     if isinstance(value, Mapping):
         parts = (f"{_value(key, room // 3)}: {_value(item, room // 2)}" for key, item in value.items())
         return folded(parts, ends=("{", "}"), room=room, total=len(value))

@@ -81,8 +81,7 @@ class Affine:
         """The transformed rows: a tensor or array (..., D) gives one (..., K), `Rows` give lazy ones.
 
         dtype and device stay; float16 and bfloat16 are computed in float32. InputError: another width, no floats,
-        numbers that are not finite, or a result that its dtype cannot hold.
-        """
+        numbers that are not finite, or a result that its dtype cannot hold."""
         return apply(x, self.map())
 
     def map(self) -> Map:
@@ -160,8 +159,7 @@ class Affine:
     def load(cls, path: Path_) -> "Affine":
         """Read what `save` wrote, or the `affine_` of any saved transformation.
 
-        InputError: no such file, not one of these, cut or lying, or not affine.
-        """
+        InputError: no such file, not one of these, cut or lying, or not affine."""
         state = State.load(path)
         got = f"got {path} with one that is not: read it with uncone.transforms.load"
         expect("shift" in state.tensors and not state.normalize, f"an affine transformation, {got}")

@@ -1,7 +1,6 @@
 """Apply a fitted transformation to rows of any size, from disk to disk, in constant memory.
 
-While one block is computed, three threads read, digest and write one each.
-"""
+While one block is computed, three threads read, digest and write one each."""
 
 import io
 import itertools

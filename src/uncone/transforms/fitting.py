@@ -103,8 +103,7 @@ class Transformation(Estimator):
 
         A list or a DataFrame becomes an array, integers become float64; `set_output` asks for DataFrames. InputError:
         not fitted, another width or other names of features, no floats, numbers that are not finite, or a single vector
-        (D,) that is no tensor.
-        """
+        (D,) that is no tensor."""
         map = self.map()
         return self._framed(apply(self._check_table(x), map), x)
 
@@ -125,8 +124,7 @@ class Transformation(Estimator):
         """The rows (N, D) that `transform` made `y` (N, K) of: `inverse_transform(y)`, raising as `transform`.
 
         The attribute is missing where directions are removed or the transformation is not affine: scikit-learn's tools
-        look for it.
-        """
+        look for it."""
         if not self._can_be_undone():
             lost = "removes directions" if self.affine else "depends on each row's norm or cluster"
             got = f"got {type(self).__name__}, which {lost}: keep the rows"

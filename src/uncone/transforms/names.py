@@ -82,8 +82,7 @@ def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> 
 def load(path: Path_) -> Repair:
     """Read what `save` of a transformation, of an `Affine` or of a `Normalized` wrote: of the same class, fitted.
 
-    InputError: no such file, not one of these, cut, or a header that lies.
-    """
+    InputError: no such file, not one of these, cut, or a header that lies."""
     state, known = State.load(path), ("Affine", *_CLASSES)
     got = f"got {state.kind[:60]!r}: read it with the version that wrote"
     expect(state.kind in known, f"one of {', '.join(known)} in {path}, {got}")

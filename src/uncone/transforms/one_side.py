@@ -27,8 +27,7 @@ def one_sided(documents: Rows, queries: Rows) -> str:
 
     Up to 16,384 evenly spaced rows of each side count. The side with the higher mean cosine has the direction: the mean
     of its unit rows, on which they project at p on average. The other lacks it if at most one row in a thousand
-    projects at 0.75 p or more. Mean cosines below 0.5, or fewer than 10 rows, decide nothing.
-    """
+    projects at 0.75 p or more. Mean cosines below 0.5, or fewer than 10 rows, decide nothing."""
     sides = {"queries": _units(queries), "documents": _units(documents)}
     if min(map(len, sides.values())) < _FEWEST:
         return ""

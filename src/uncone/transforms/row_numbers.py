@@ -43,8 +43,7 @@ def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, s
     never occurs, and the rows do not show that the numbers fit.
 
     `sides` are the two of the matching pairs, or one whose rows are paired with each other, with both ends in `at`,
-    (P, 2). `judged` names the judgements.
-    """
+    (P, 2). `judged` names the judgements."""
     given = tuple(sides)
     numbered = [side for side in given if side.is_numbered]
     if not numbered:

@@ -1,7 +1,6 @@
 """What scikit-learn needs of an estimator apart from fitting: tables in, names of features, DataFrames out.
 
-Only another program loads it. Some messages hold words that its checks look for.
-"""
+Only another program loads it. Some messages hold words that its checks look for."""
 
 import inspect
 import sys
@@ -39,8 +38,7 @@ def _is_table(x: Any) -> bool:
 def as_table(x: Any) -> Any:
     """A table as an array of floats, where integers become float64; anything else as it is.
 
-    InputError: a sparse matrix, complex numbers, rows without a feature, or what is not a number.
-    """
+    InputError: a sparse matrix, complex numbers, rows without a feature, or what is not a number."""
     expect(not hasattr(x, "toarray"), "dense rows, got a sparse matrix: pass x.toarray()")
     if not _is_table(x):
         return x
@@ -137,8 +135,7 @@ class Estimator:
         """The names of the K features that go out, object (K,): new ones where rows are turned onto other axes.
 
         Else those of the D that came in (of a DataFrame's columns, `input_features`, or else x0, x1, ...). InputError:
-        not fitted, or `input_features` that are not D or not the names of the fit.
-        """
+        not fitted, or `input_features` that are not D or not the names of the fit."""
         self._require_fit()
         d, fitted = self.fitted_.d, getattr(self, "feature_names_in_", None)
         names = np.array([f"x{i}" for i in range(d)], dtype=object) if fitted is None else fitted
@@ -194,8 +191,7 @@ class Estimator:
     def _framed(self, y: Any, x: Any) -> Any:
         """`y` (N, K), made of `x`, as the DataFrame of `set_output` or of scikit-learn's `set_config`.
 
-        pandas takes over the index of a DataFrame `x`. What is not made of a table stays.
-        """
+        pandas takes over the index of a DataFrame `x`. What is not made of a table stays."""
         if not _is_table(x) or y.ndim != 2:
             return y
         kind: str = getattr(self, "_sklearn_output_config", {}).get("transform", "")

@@ -29,8 +29,7 @@ class Map(NamedTuple):
     """(n, D) of float32 or float64 to (n, K) of the same dtype.
 
     `move` works row by row, into any `out`, and keeps its argument. Tensors that need a gradient, or of another device,
-    stay tensors.
-    """
+    stay tensors."""
 
     move: Callable[..., Any]
     d: int
@@ -40,8 +39,7 @@ class Map(NamedTuple):
 def apply(x: X, map: Map) -> X:
     """`map` of a tensor, array (..., D) or `Rows`, of the same kind and dtype.
 
-    float16 and bfloat16 are computed in float32; `Rows` when they are read.
-    """
+    float16 and bfloat16 are computed in float32; `Rows` when they are read."""
     if isinstance(x, Rows):
         return TransformedRows(x, map)
     if is_tensor(x):
