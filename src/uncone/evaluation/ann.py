@@ -24,7 +24,7 @@ DEFINITIONS: dict[Quantiser, str] = {
 }
 QUANTISERS = tuple(DEFINITIONS)
 _LEAST_OF_PQ = 256
-_K = 10
+K = 10
 _WAYS = (
     "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the exact ten "
     "under the repair, so what quantisation alone loses. recall10_inner: inner products of repaired queries with "
@@ -32,9 +32,7 @@ _WAYS = (
 )
 
 
-def quantised_neighbours(
-    queries: Array, documents: Array, quantiser: Quantiser, *, k: int = _K, seed: int = 0
-) -> Array:
+def quantised_neighbours(queries: Array, documents: Array, quantiser: Quantiser, *, k: int = K, seed: int = 0) -> Array:
     """`nearest` of documents that went through a quantiser, trained on them, and back. No index loses any, as every
     document is compared. Only "binary_hamming" changes the queries. `seed` is of the k-means of "pq"."""
     x, y = (np.ascontiguousarray(given, np.float32) for given in (queries, documents))
@@ -109,13 +107,13 @@ def _evaluate(queries: Texts, documents: Texts, settings: Settings) -> TaskResul
     if n < _LEAST_OF_PQ:
         usable.remove("pq")
         result.notes += [f"Product quantisation is left out: it needs {_LEAST_OF_PQ} documents, got {n}."]
-    truth = nearest(unit(queries.cosine), unit(documents.cosine), _K)
-    inner_truth = nearest(queries.inner, documents.inner, _K)
+    truth = nearest(unit(queries.cosine), unit(documents.cosine), K)
+    inner_truth = nearest(queries.inner, documents.inner, K)
     recalls: dict[Quantiser, dict[str, dict[str, Array]]] = {quantiser: {} for quantiser in usable}
     for at, name in enumerate(repairs.names()):
         asked, stored = (repairs.apply(name, texts) for texts in (queries, documents))
         x, y = unit(asked.cosine), unit(stored.cosine)
-        own = nearest(x, y, _K)
+        own = nearest(x, y, K)
         # both kinds of queries at once, so that documents are quantised once
         both = np.concatenate((asked.inner, queries.inner)) if repairs.keeps_axes(name) else asked.inner
         for quantiser in usable:

@@ -19,7 +19,7 @@ from uncone.transforms.names import unknown_repair
 
 @dataclass(frozen=True)
 class Texts:
-    """Vectors of texts before the model normalises (for cosine), and after (for inner products)."""
+    """Vectors before the model normalises (for cosine), and after (for inner products)."""
 
     cosine: Any
     inner: Any

@@ -72,10 +72,8 @@ def pair_scores(pairs: PairSet, place: Mapping[str, int], cosine_of: Array, inne
 
 
 def read_pairs(path: Path_, *, columns: Sequence[str | int] | None = None) -> PairSet:
-    """Pairs and scores from any `table`; the set is named after the file.
-
-    `columns` are those of the two texts and of the score. InputError: a row without two texts and a finite number, or
-    fewer than two pairs."""
+    """Pairs and scores from any `table`, with the `columns` of the two texts and of the score; the set is named after
+    the file. InputError: a row without two texts and a finite number, or fewer than two pairs."""
     fits = columns is None or (len(columns) == 3 and not any(isinstance(one, int) and one < 1 for one in columns))
     expect(fits, f"3 columns (text, text, score), got {columns!r}: give names or numbers")
     file = Path(path)

@@ -234,7 +234,7 @@ def digits_of(measure: str) -> int:
 
 @dataclass(frozen=True)
 class Selection(Record):
-    """The decision of `select_repair`: differences to the original, in the unit of `measure`."""
+    """The decision of `select_repair`; differences are in the unit of `measure`."""
 
     HOW: ClassVar[str] = "uncone repair SPEC OUT --method auto --json F"
     verdict: str  # the decision in one sentence

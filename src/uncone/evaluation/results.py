@@ -28,7 +28,7 @@ _CHOOSE = " The best of many looks better than it is on the items that chose it:
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """For a run without a report of progress."""
+    """For no report of progress."""
 
 
 @dataclass(frozen=True)

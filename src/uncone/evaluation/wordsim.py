@@ -98,9 +98,7 @@ def word_similarity(
     return WordSimilarity(protocol, vocabulary.described, scores)
 
 
-def evaluate_wordsim(
-    spec: Path_, data: Path_, settings: Settings, *, protocol: str, columns: Columns = None
-) -> TaskResult:
+def evaluate_wordsim(spec: Any, data: Path_, settings: Settings, protocol: str, columns: Columns = None) -> TaskResult:
     """Repairs are fitted on all rows of `spec`: a model's token table, unless a part is named, or word vectors."""
     path, part = split(spec)
     is_model = path.is_dir()

@@ -100,7 +100,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
 
 
 def _missed(data: Any, depth: int = 0) -> str:
-    """What a value of any kind should have been, or "". JSON's 1e999 is read as infinite."""
+    """What a value of any kind should have been, or ""; 1e999 is read as infinite."""
     if depth == _DEEPEST:
         return f"at most {_DEEPEST} levels"
     if isinstance(data, (dict, list)):

@@ -59,7 +59,7 @@ class Record:
         raise NotImplementedError(f"{type(self).__name__} has no blocks")
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """The numbers as rows of a table: here one row of the fields that are numbers or texts."""
+        """Rows of a table: here one, of the fields that are numbers or texts."""
         plain = (str, int, float, bool, type(None))
         fields = dataclasses.asdict(self)  # type: ignore[call-overload]
         return [{name: value for name, value in fields.items() if isinstance(value, plain)}]
@@ -102,7 +102,7 @@ class Record:
             raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
 
     def to_frame(self) -> "DataFrame":
-        """The numbers as a table of pandas. UnsupportedModel: pandas is not installed."""
+        """`to_rows` as a table of pandas. UnsupportedModel: pandas is not installed."""
         return frame_of(self.to_rows())
 
     def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":

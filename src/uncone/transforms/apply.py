@@ -94,10 +94,8 @@ def repair_rows(
 
 
 def check_out(out: Path_, rows: Rows, *, overwrite: bool, k: int | None = None) -> Target:
-    """The file for `rows` repaired to k columns.
-
-    InputError: a suffix of no writer, the file that is read, one that exists (unless `overwrite`), or no such folder.
-    """
+    """The file for `rows` repaired to k columns. InputError: a suffix of no writer, the file that is read, one that
+    exists (unless `overwrite`), or no such folder."""
     target = target_of(out, source_of(rows), rows.shape[1] if k is None else k)
     path, resolved, read = target.path, atomic.writable(target.path), Path(split_part(rows.name)[0])
     with suppress(OSError):

@@ -154,9 +154,8 @@ class Whiten(Transformation):
 
 
 def principal_directions(m: Moments, k: int) -> tuple[Array, Array]:
-    """The first k unit directions of variance as rows (r, D), and the variances (r,).
-
-    Variances below the epsilon of the rows' dtype times the largest are rounding: r may be below k."""
+    """The first k unit directions of variance as rows (r, D), and the variances (r,). r may be below k: variances below
+    the epsilon of the rows' dtype times the largest are rounding."""
     values, vectors = leading_pairs(m.covariance(), k)
     known = int((values > 4 * m.epsilon * values[0]).sum())
     return with_signs(vectors[:, :known].T), values[:known]

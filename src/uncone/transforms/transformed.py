@@ -37,9 +37,8 @@ class Map(NamedTuple):
 
 
 def apply(x: X, map: Map) -> X:
-    """`map` of a tensor, array (..., D) or `Rows`, of the same kind and dtype.
-
-    float16 and bfloat16 are computed in float32; `Rows` when they are read."""
+    """`map` of a tensor, array (..., D) or `Rows`, of the same kind and dtype. float16 and bfloat16 are computed in
+    float32; `Rows` when they are read."""
     if isinstance(x, Rows):
         return TransformedRows(x, map)
     if is_tensor(x):
