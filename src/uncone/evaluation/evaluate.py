@@ -158,14 +158,15 @@ def _check_choice(task: Task | None, data: Any, columns: Any, protocol: str, *, 
         raise _no_data(task or "retrieval")
 
 
-def _checked_task(task: Task | None, spec: Any) -> Task:
+def _checked_task(task: str | None, spec: Any) -> Task:
     known, lacking = ", ".join(TASKS), "task" if task is None else "spec"
     wanted = f"a spec and a task out of {known}, or own vectors (--queries, --documents and --qrels)"
     expect(task is not None and spec is not None, f"{wanted}, got no {lacking}: name it")
-    if task not in TASKS:
-        advice = nearest(task, TASKS, "choose among these")
-        raise InputError(f"expected a task out of {known}, got {task!r}: {advice}")
-    return task
+    for one in TASKS:
+        if one == task:
+            return one
+    advice = nearest(task, TASKS, "choose among these")
+    raise InputError(f"expected a task out of {known}, got {task!r}: {advice}")
 
 
 def _check_protocol(task: str, protocol: str) -> None:
