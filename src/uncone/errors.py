@@ -46,6 +46,12 @@ class InputError(UnconeError, ValueError):
     """The input is not what it must be: a missing or lying file, a wrong shape, rows that are not finite."""
 
 
+def expect(holds: bool, what: str) -> None:
+    """InputError unless it `holds`; `what` says what was expected, and what came."""
+    if not holds:
+        raise InputError(f"expected {what}")
+
+
 class UnknownName(InputError, KeyError):  # noqa: N818
     """Nothing has this name, in a result that is asked with brackets: a KeyError too, as of any mapping."""
 

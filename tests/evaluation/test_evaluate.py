@@ -19,7 +19,7 @@ from uncone.evaluation.encoding import open_encoding
 from uncone.evaluation.evaluate import evaluate
 from uncone.evaluation.fitting import is_affine
 from uncone.evaluation.record import Evaluation, Interval, Selection
-from uncone.evaluation.results import verdict
+from uncone.evaluation.results import silent, verdict
 from uncone.evaluation.select_repair import select_repair
 from uncone.model.open import open_rows
 from uncone.records.load import load_record
@@ -183,7 +183,7 @@ def test_a_text_is_the_mean_of_its_repaired_words(planted: Path) -> None:
     encoding = open_encoding(planted / "spoiled.vec")
     texts = ["t0w0 t3w4 t3w5", "nothing known", "t1w1"]
     vectors = encoding.texts(texts)
-    fitted = encoding.fit(["all_but_the_top_original_2", "whiten"], vectors, fitted_on="")
+    fitted = encoding.fit(["all_but_the_top_original_2", "whiten"], vectors, fitted_on="", tick=silent)
     rows = open_rows(planted / "spoiled.vec")
     table = np.concatenate(list(rows.blocks()))
     place = {label: at for at, label in enumerate(rows.labels)}

@@ -19,7 +19,6 @@ from tests.evaluation.planted_texts import write_retrieval
 from tests.rows.reading import refuses
 from uncone.evaluation import retrieval
 from uncone.evaluation.encoding import unit
-from uncone.evaluation.pairs import Scores
 from uncone.evaluation.retrieval import RetrievalData, nearest, read_retrieval, scores_of
 
 Array = npt.NDArray[Any]
@@ -32,7 +31,7 @@ def _data(documents: int, judged: dict[str, dict[str, int]]) -> RetrievalData:
     return RetrievalData("planted", ids, texts, dict.fromkeys(judged, "?"), {"test": judged})
 
 
-def retrieve(queries: Array, documents: Array, data: RetrievalData, asked: Sequence[str]) -> dict[str, Scores]:
+def retrieve(queries: Array, documents: Array, data: RetrievalData, asked: Sequence[str]) -> dict[str, Array]:
     """The scores of an exact search, one place deeper than the deepest measure: a query may find itself."""
     return scores_of(nearest(queries, documents, 101), data, asked, split="test")
 

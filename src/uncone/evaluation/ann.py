@@ -1,24 +1,19 @@
-"""Quantised search: the exact neighbours still found among vectors of few bits, for each repair."""
+"""Quantised search: the exact neighbours still found among vectors of few bits, under each repair."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from uncone.errors import InputError
+from uncone.errors import expect
 from uncone.evaluation.encoding import Encoding, texts_digest, unit
 from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
-from uncone.evaluation.pairs import Scores
 from uncone.evaluation.results import Settings, TaskResult
 from uncone.evaluation.retrieval import nearest, read_retrieval
 from uncone.roles import Path_
-from uncone.rows import as_rows
+from uncone.rows import Array, as_rows
 from uncone.transforms.faiss import need_faiss
 from uncone.transforms.fitting import digest
 
-Array = npt.NDArray[np.float32]
-Neighbours = npt.NDArray[np.int64]
 Quantiser = Literal["int8", "int8_uniform", "pq", "binary", "binary_hamming"]
 DEFINITIONS: dict[Quantiser, str] = {
     "int8": "8 bits a feature, each feature with its own range (faiss QT_8bit)",
@@ -28,10 +23,8 @@ DEFINITIONS: dict[Quantiser, str] = {
     "binary_hamming": "1 bit a feature, its sign, of the query too (Hamming distance)",
 }
 QUANTISERS = tuple(DEFINITIONS)
-_FEATURES_A_CODE = 8
 _LEAST_OF_PQ = 256
-_HELD_OUT = 1000
-_K = 10
+K = 10
 _WAYS = (
     "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the exact ten "
     "under the repair, so what quantisation alone loses. recall10_inner: inner products of repaired queries with "
@@ -39,18 +32,16 @@ _WAYS = (
 )
 
 
-def quantised_neighbours(
-    queries: npt.NDArray[Any], documents: npt.NDArray[Any], quantiser: Quantiser, *, k: int = _K, seed: int = 0
-) -> Neighbours:
-    """As `nearest`, of documents that went through a quantiser, trained on them, and back: every document is compared,
-    so no index loses any. Only "binary_hamming" changes the queries. `seed` is of the k-means of "pq"."""
+def quantised_neighbours(queries: Array, documents: Array, quantiser: Quantiser, *, k: int = K, seed: int = 0) -> Array:
+    """`nearest` of documents that went through a quantiser, trained on them, and back. No index loses any, as every
+    document is compared. Only "binary_hamming" changes the queries. `seed` is of the k-means of "pq"."""
     x, y = (np.ascontiguousarray(given, np.float32) for given in (queries, documents))
     stored = _signs(y) if quantiser.startswith("binary") else _through_faiss(y, quantiser, seed)
     return nearest(_signs(x) if quantiser == "binary_hamming" else x, stored, k)
 
 
-def overlap(neighbours: Neighbours, truth: Neighbours) -> Scores:
-    """recall@k (Q,): the share of each row of `truth` (Q, k) in the same row of `neighbours` (Q, K)."""
+def overlap(neighbours: Array, truth: Array) -> Array:
+    """The share (Q,) of each row of `truth` (Q, k) in the same row of `neighbours` (Q, K)."""
     return np.asarray((truth[:, :, None] == neighbours[:, None, :]).any(axis=2).mean(axis=1))
 
 
@@ -62,48 +53,42 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
     faiss = need_faiss(f"the quantiser {quantiser}")
     n, d = documents.shape
     if quantiser != "pq":
-        kind = faiss.ScalarQuantizer.QT_8bit if quantiser == "int8" else faiss.ScalarQuantizer.QT_8bit_uniform
-        index: Any = faiss.IndexScalarQuantizer(d, kind)
+        kind = "QT_8bit" if quantiser == "int8" else "QT_8bit_uniform"
+        index: Any = faiss.IndexScalarQuantizer(d, getattr(faiss.ScalarQuantizer, kind))
     else:
-        if n < _LEAST_OF_PQ:
-            raise InputError(f"expected at least {_LEAST_OF_PQ} documents for pq (8 bits), got {n}: use more")
-        codes = next(count for count in range(max(1, d // _FEATURES_A_CODE), 0, -1) if d % count == 0)
-        index = faiss.IndexPQ(d, codes, 8)
-        index.pq.cp.seed = seed + 1234  # Faiss' own where seed is 0
-        index.pq.cp.niter = 10  # of Faiss' 25: the last ones take most of the time and change little
-        index.pq.cp.min_points_per_centroid = 1  # else it warns on standard error of sets below 10,000 documents
+        expect(n >= _LEAST_OF_PQ, f"at least {_LEAST_OF_PQ} documents for pq (8 bits), got {n}: use more")
+        index = faiss.IndexPQ(d, next(count for count in range(max(1, d // 8), 0, -1) if d % count == 0), 8)
+        index.pq.cp.seed = seed + 1234  # Faiss' default where seed is 0
+        index.pq.cp.niter = 10  # Faiss' other 15 take most of the time and change little
+        index.pq.cp.min_points_per_centroid = 1  # else it warns of sets below 10,000 documents
     index.train(documents)
     return np.asarray(index.sa_decode(index.sa_encode(documents)), np.float32)
 
 
-def evaluate_ann(encoding: Encoding, directory: Path_, names: Sequence[str], settings: Settings) -> TaskResult:
-    """The corpus and test queries of a directory in the layout of BEIR."""
+def evaluate_ann(encoding: Encoding, directory: Path_, settings: Settings) -> TaskResult:
     data = read_retrieval(directory)
     documents = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
     asked = data.texts_of(data.query_ids("test"))
-    queries = encoding.texts(asked, role="query", tick=settings.tick("encoding queries"))
-    result = _evaluate(queries, documents, names, settings)
-    digests = {"documents_sha256": texts_digest(data.documents), "queries_sha256": texts_digest(asked)}
-    result.provenance |= encoding.provenance() | digests
+    result = _evaluate(encoding.texts(asked, role="query", tick=settings.tick("encoding queries")), documents, settings)
+    result.provenance |= encoding.provenance()
+    result.provenance |= {"documents_sha256": texts_digest(data.documents), "queries_sha256": texts_digest(asked)}
     result.notes += encoding.notes()
     return result
 
 
-def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings: Settings) -> TaskResult:
-    """Stored vectors, searched with `queries`; without, with up to 1,000 of their own, taken out first."""
+def evaluate_ann_of_rows(spec: Any, queries: Any, settings: Settings) -> TaskResult:
+    """Stored vectors, searched with `queries` or else with up to 1,000 of their own, taken out first."""
     documents = _whole(spec)
     if queries is None:
-        count = min(_HELD_OUT, len(documents) // 10)
+        count = min(1000, len(documents) // 10)
         order = np.random.Generator(np.random.PCG64(settings.seed)).permutation(len(documents))
         asked, documents = documents[np.sort(order[:count])], documents[np.sort(order[count:])]
     else:
         asked = _whole(queries)
-    if len(asked) < 2 or asked.shape[1] != documents.shape[1]:
-        raise InputError(
-            f"expected at least two queries of {documents.shape[1]} features, got shape {asked.shape}: "
-            "name a file of queries made by the same encoder with --data"
-        )
-    result = _evaluate(Texts(asked, asked), Texts(documents, documents), names, settings)
+    way = "name a file of queries made by the same encoder with --data"
+    fits, d = len(asked) > 1 and asked.shape[1] == documents.shape[1], documents.shape[1]
+    expect(fits, f"at least two queries of {d} features, got shape {asked.shape}: {way}")
+    result = _evaluate(Texts(asked, asked), Texts(documents, documents), settings)
     result.provenance |= {"documents_sha256": digest(as_rows(documents)), "queries_sha256": digest(as_rows(asked))}
     if queries is None:
         result.notes += [f"{len(asked)} rows, drawn with seed {settings.seed}, are taken out as queries."]
@@ -114,31 +99,31 @@ def _whole(spec: Any) -> Array:
     return np.concatenate([block.astype(np.float32) for block in finite_rows(spec).blocks()])
 
 
-def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: Settings) -> TaskResult:
-    repairs = fit_repairs(names, documents, fitted_on="the documents", tick=settings.progress)
+def _evaluate(queries: Texts, documents: Texts, settings: Settings) -> TaskResult:
+    repairs = fit_repairs(settings.names, documents, fitted_on="the documents", tick=settings.progress)
     n, result = len(documents.cosine), TaskResult()
     result.provenance |= {"documents": n, "queries": len(queries.cosine)}
-    usable = [quantiser for quantiser in QUANTISERS if quantiser != "pq" or n >= _LEAST_OF_PQ]
-    if "pq" not in usable:
+    usable = list(QUANTISERS)
+    if n < _LEAST_OF_PQ:
+        usable.remove("pq")
         result.notes += [f"Product quantisation is left out: it needs {_LEAST_OF_PQ} documents, got {n}."]
-    truth = nearest(unit(queries.cosine), unit(documents.cosine), _K)
-    inner_truth = nearest(queries.inner, documents.inner, _K)
-    recalls: dict[Quantiser, dict[str, dict[str, Scores]]] = {quantiser: {} for quantiser in usable}
+    truth = nearest(unit(queries.cosine), unit(documents.cosine), K)
+    inner_truth = nearest(queries.inner, documents.inner, K)
+    recalls: dict[Quantiser, dict[str, dict[str, Array]]] = {quantiser: {} for quantiser in usable}
     for at, name in enumerate(repairs.names()):
         asked, stored = (repairs.apply(name, texts) for texts in (queries, documents))
         x, y = unit(asked.cosine), unit(stored.cosine)
-        own = nearest(x, y, _K)
+        own = nearest(x, y, K)
         # both kinds of queries at once, so that documents are quantised once
         both = np.concatenate((asked.inner, queries.inner)) if repairs.keeps_axes(name) else asked.inner
         for quantiser in usable:
-            if settings.progress is not None:
-                settings.progress(f"{quantiser} with {name}", at, len(repairs.names()))
+            settings.progress(f"{quantiser} with {name}", at, len(repairs.names()))
             near = quantised_neighbours(x, y, quantiser, seed=settings.seed)
             inner = quantised_neighbours(both, stored.inner, quantiser, seed=settings.seed)
-            moved, unmoved = inner[: len(x)], inner[len(x) :]
             found = recalls[quantiser][name] = {"recall10": overlap(near, truth), "recall10_own": overlap(near, own)}
-            found["recall10_inner"] = overlap(moved, inner_truth)
-            if len(unmoved) and quantiser != "binary_hamming":  # signs of unmoved queries would mean others
+            found["recall10_inner"] = overlap(inner[: len(x)], inner_truth)
+            unmoved = inner[len(x) :]
+            if len(unmoved) and quantiser != "binary_hamming":  # their signs would mean something else
                 found["recall10_inner_documents"] = overlap(unmoved, inner_truth)
     for quantiser, per_query in recalls.items():
         result.add_means(quantiser, per_query, len(queries.cosine), settings)

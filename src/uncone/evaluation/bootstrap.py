@@ -1,4 +1,4 @@
-"""Correlations, and paired bootstrap intervals of the difference between two systems on the same items."""
+"""Correlations, and paired bootstrap intervals of the difference between two systems."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -9,27 +9,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uncone.arguments import check_seed, finite_number, one_of, shown, whole_number
-from uncone.errors import InputError, UndefinedMeasure
+from uncone.errors import UndefinedMeasure, expect
 from uncone.evaluation.record import Interval
 from uncone.rows import Array
 from uncone.rows.samples import as_floats
 
 Kind = Literal["spearman", "pearson"]
-Resampled = Callable[[Array], Array]  # of how often each of N items was drawn in each of B resamples (N, B)
+Resampled = Callable[[Array], Array]  # of how often each item was drawn in each resample (N, B)
 KINDS: tuple[Kind, ...] = ("pearson", "spearman")
-_LEAST_VARIANCE = 1e-12  # of scores at most 1 from their mean: a smaller variance of a resample is rounding
-_EQUAL = 1e-14  # of the largest score: scores that differ by less are equal but for rounding
-_BLOCK = 1 << 18  # resampled items held at a time: 2 MiB of float64, the size of a cache
-_MOST_UNDEFINED = 0.05
-MOST_RESAMPLES = 10**9
+_LEAST_VARIANCE = 1e-12  # of scores at most 1 from their mean: less is rounding
+_EQUAL = 1e-14  # of the largest score: smaller differences are rounding
+_BLOCK = 1 << 18  # resampled items at a time: 2 MiB of float64, the size of a cache
 
 
 class Resampling(TypedDict, total=False):
-    """How intervals are made."""
-
-    seed: int  # 0 by default; the same seed gives the same interval whatever the machine's memory
-    resamples: int  # 10,000 by default: the ends of a 95% interval then move by 1.5% of its half-width between seeds
-    level: float  # the share of the resampled differences inside the interval, 0.95 by default
+    seed: int  # 0 by default; a seed gives the same interval whatever the machine's memory
+    resamples: int  # 10,000 by default: seeds then move the ends of a 95% interval by 1.5% of its half-width
+    level: float  # the share of resampled differences inside the interval, 0.95 by default
 
 
 def paired_bootstrap(per_item_a: ArrayLike, per_item_b: ArrayLike, **options: Unpack[Resampling]) -> Interval:
@@ -40,15 +36,15 @@ def paired_bootstrap(per_item_a: ArrayLike, per_item_b: ArrayLike, **options: Un
 
     Args:
         per_item_a: scores of the baseline, (N,), one an item (say nDCG@10 of each query).
-        per_item_b: scores of the other system on the same items in the same order, (N,).
+        per_item_b: scores of the other system on the same items, (N,).
         options: `seed`, `resamples` and `level`, see `Resampling`.
 
     Returns:
-        Interval: `difference` = mean(b) - mean(a), positive where `b` scores higher; `low` and `high` in the same unit.
+        Interval: `difference` = mean(b) - mean(a); `low` and `high` in the same unit.
 
     Raises:
-        InputError: fewer than two items, another number of items, scores that are not finite, or too few resamples for
-            the level.
+        InputError: fewer than two items, unequal numbers, scores that are not finite, or too few resamples for the
+            level.
 
     Reads badly when items are few (below about 20) or not exchangeable (several of one document).
 
@@ -89,10 +85,9 @@ def correlation_bootstraps(
 ) -> tuple[Interval, ...]:
     """How much better systems correlate with `gold` than the baseline, with percentile bootstrap intervals.
 
-    Items are drawn with replacement, all their scores together, and ranks computed anew, ties averaged, in every
-    resample. With `subsets` the number is the mean of the correlations within each, every subset with the same weight.
-    Items are then drawn within their subset, so that each keeps its size (stratified: Efron & Tibshirani 1993, section
-    8.3).
+    Items are drawn with replacement, all their scores together, and every resample is ranked again, ties averaged. With
+    `subsets` the number is the mean of the correlations within each, all of equal weight. Items are then drawn within
+    their subset, so that each keeps its size (stratified: Efron & Tibshirani 1993, section 8.3).
 
     Args:
         baseline: scores of the baseline, (N,).
@@ -106,17 +101,17 @@ def correlation_bootstraps(
         S intervals: `difference` = correlation of a system - that of the baseline, in [-2, 2].
 
     Raises:
-        InputError: fewer than two items (in a subset), another number of items, or scores that are not finite.
+        InputError: fewer than two items (in a subset), unequal numbers, or scores that are not finite.
         UndefinedMeasure: scores that are all equal, here or in more than one resample in twenty; fewer are left out.
 
     Reads badly when a subset has few items, whose ties and lost items then move the mean.
     """
     scores, truth = _systems(baseline, others), _scores(gold, "gold")
     seed, resamples, level = _checked(**options)
-    if len(truth) != (n := scores.shape[1]):
-        raise InputError(f"expected a gold score for each of the {n} items, got {len(truth)}: pair them")
+    n = scores.shape[1]
+    expect(len(truth) == n, f"a gold score for each of the {n} items, got {len(truth)}: pair them")
     one_of(kind, "kind", KINDS)
-    places: Sequence[Any] = [slice(None)] if subsets is None else _places(subsets, len(truth))
+    places: Sequence[Any] = [slice(None)] if subsets is None else _places(subsets, n)
     seeds: Sequence[Any] = [seed] if subsets is None else np.random.SeedSequence(seed).spawn(len(places))
     points, drawn = np.zeros(len(scores)), np.zeros((len(scores), resamples))
     for items, one in zip(places, seeds, strict=True):
@@ -129,19 +124,18 @@ def correlation_bootstraps(
 
 
 def _places(subsets: Sequence[Any], n: int) -> list[list[int]]:
-    if not isinstance(subsets, Sequence | np.ndarray) or len(subsets) != n:
-        raise InputError(f"expected a subset for each of the {n} items, got {shown(subsets)}: pair them")
+    fits = isinstance(subsets, Sequence | np.ndarray) and len(subsets) == n
+    expect(fits, f"a subset for each of the {n} items, got {shown(subsets)}: pair them")
     places: dict[Any, list[int]] = {}
     for at, name in enumerate(subsets):
         places.setdefault(name, []).append(at)
     for name, items in places.items():
-        if len(items) < 2:
-            raise InputError(f"expected at least two items in every subset, got one in {name!r}: leave it out")
+        expect(len(items) > 1, f"at least two items in every subset, got one in {name!r}: leave it out")
     return list(places.values())
 
 
 def _resamples(n: int, *, seed: int | np.random.SeedSequence, resamples: int) -> Iterator[Array]:
-    """How often each item is drawn, float64 (N, block); the draws do not depend on the blocks."""
+    """How often each item is drawn, float64 (N, block), whatever the size of blocks."""
     generator = np.random.Generator(np.random.PCG64(seed))
     size = max(1, _BLOCK // n)
     for start in range(0, resamples, size):
@@ -157,43 +151,39 @@ def _intervals(points: Array, drawn: Array, level: float) -> tuple[Interval, ...
     intervals = []
     for point, row in zip(points.tolist(), drawn, strict=True):
         defined = row[~np.isnan(row)]
-        if len(defined) < (1 - _MOST_UNDEFINED) * len(row):
-            raise UndefinedMeasure(
-                f"the correlation is undefined in {len(row) - len(defined)} of {len(row)} resamples, "
-                "where all scores are equal: use more items"
-            )
-        low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-        intervals.append(Interval(point, float(low), float(high), level=level, resamples=len(defined)))
+        if len(defined) < 0.95 * len(row):
+            where = f"in {len(row) - len(defined)} of {len(row)} resamples, where all scores are equal"
+            raise UndefinedMeasure(f"the correlation is undefined {where}: use more items")
+        low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        intervals.append(Interval(point, low, high, level, len(defined)))
     return tuple(intervals)
 
 
 def _systems(baseline: ArrayLike, others: ArrayLike) -> Array:
     first, rows = _scores(baseline, "baseline"), as_floats(others, "scores")
-    if rows.ndim != 2 or rows.shape[1] != len(first):
-        raise InputError(f"expected the same {len(first)} items of every system, got {rows.shape}: pair them")
+    fits = rows.ndim == 2 and rows.shape[1] == len(first)
+    expect(fits, f"the same {len(first)} items of every system, got {rows.shape}: pair them")
     return np.stack([first, *(_scores(row, "scores") for row in rows)])
 
 
 def _checked(seed: int = 0, resamples: int = 10_000, level: float = 0.95) -> tuple[int, int, float]:
     check_seed(seed)
-    if whole_number(resamples, "resamples", most=MOST_RESAMPLES) < 100:
-        raise InputError(f"expected at least 100 resamples, got {resamples}: 10,000 is usual")
-    if not 0 < finite_number(level, "level") < 1:
-        raise InputError(f"expected a level between 0 and 1, got {level}: 0.95 is usual")
-    if resamples * (1 - level) / 2 < 1:
-        raise InputError(
-            f"expected at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level "
-            f"{level:.6g}, got {resamples:,}: its ends would be the extremes of what was drawn"
-        )
+    whole_number(resamples, "resamples", most=10**9)
+    expect(resamples >= 100, f"at least 100 resamples, got {resamples}: 10,000 is usual")
+    finite_number(level, "level")
+    expect(0 < level < 1, f"a level between 0 and 1, got {level}: 0.95 is usual")
+    least = f"at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level {level:.6g}"
+    got = f"got {resamples:,}: its ends would be the extremes of what was drawn"
+    expect(resamples * (1 - level) / 2 >= 1, f"{least}, {got}")
     return seed, resamples, level
 
 
 def _scores(given: ArrayLike, name: str) -> Array:
     scores = as_floats(given, name)
-    if scores.ndim != 1 or len(scores) < 2:
-        raise InputError(f"expected {name} of shape (N,) with N >= 2, got shape {scores.shape}: one per item")
-    if bad := int((~np.isfinite(scores)).sum()):
-        raise InputError(f"expected finite {name}, got {bad} that are not: leave those items out of both")
+    fits = scores.ndim == 1 and len(scores) > 1
+    expect(fits, f"{name} of shape (N,) with N >= 2, got shape {scores.shape}: one per item")
+    bad = int((~np.isfinite(scores)).sum())
+    expect(not bad, f"finite {name}, got {bad} that are not: leave those items out of both")
     return scores
 
 
@@ -217,8 +207,7 @@ def correlation(x: ArrayLike, y: ArrayLike, *, kind: Kind) -> float:
     0.5
     """
     x, y = _scores(x, "x"), _scores(y, "y")
-    if len(x) != len(y):
-        raise InputError(f"expected a score of both sides for each item, got {len(x)} and {len(y)}: pair them")
+    expect(len(x) == len(y), f"a score of both sides for each item, got {len(x)} and {len(y)}: pair them")
     one_of(kind, "kind", KINDS)
     value = float(RESAMPLED[kind](x[None], y)(np.ones((len(y), 1)))[0, 0])
     if np.isnan(value):
@@ -227,8 +216,7 @@ def correlation(x: ArrayLike, y: ArrayLike, *, kind: Kind) -> float:
 
 
 def pearson(scores: Array, gold: Array) -> Resampled:
-    """Pearson's correlations of rows of scores (S, N) with one gold score, by weighted sums."""
-    # about their means and of unit size, so that the differences of sums below lose no digits
+    # scaled, so that the differences of sums lose no digits
     x, y = _scaled(scores), _scaled(gold[None])
 
     def of(counts: Array) -> Array:
@@ -241,11 +229,9 @@ def pearson(scores: Array, gold: Array) -> Resampled:
 
 
 def spearman(scores: Array, gold: Array) -> Resampled:
-    """Spearman's correlations, with the ranks of every resample, from one sort of each score.
-
-    A resample has the items in the order of the whole, each as often as it was drawn. So the rank of an item is the
-    number of draws before its group of equal scores plus half of (one more than) the draws in it: a cumulative sum.
-    """
+    """Spearman's correlations, with the ranks of every resample, from one sort of each score. A resample keeps the order
+    of items: the rank of an item is the number of draws before its group of equal scores, plus half of (one more than)
+    the draws in it."""
     ranks_of_scores, ranks_of_gold = [_ranks(row) for row in scores], _ranks(gold)
     sums = partial(np.einsum, "ib,ib->b")  # of products, over the items
 
@@ -270,7 +256,7 @@ RESAMPLED = {"spearman": spearman, "pearson": pearson}
 
 
 def _ranks(score: Array) -> Resampled:
-    """Ranks from 1, ties averaged, of each item in each resample, (N, B); of no meaning where not drawn."""
+    """Ranks from 1, ties averaged, (N, B); meaningless for items that were not drawn."""
     order = np.argsort(score, kind="stable")
     ordered = score[order]
     starts = np.flatnonzero(is_first := np.concatenate([[True], ordered[1:] != ordered[:-1]]))
@@ -278,7 +264,7 @@ def _ranks(score: Array) -> Resampled:
     group_of_item[order] = np.cumsum(is_first) - 1
 
     def of(counts: Array) -> Array:
-        in_group = counts[order]  # items lie in rows, so that what is gathered is whole rows
+        in_group = counts[order]  # whole rows are gathered, as items lie in rows
         if len(starts) < len(in_group):
             in_group = np.add.reduceat(in_group, starts, axis=0)
         ranks = np.cumsum(in_group, axis=0)
@@ -298,6 +284,6 @@ def _scaled(scores: Array) -> Array:
 
 
 def _ratio(covariance: Array, variance_x: Array, variance_y: Array) -> Array:
-    is_defined = (variance_x > _LEAST_VARIANCE) & (variance_y > _LEAST_VARIANCE)
-    scale = np.sqrt(np.where(is_defined, variance_x, 1.0)) * np.sqrt(np.where(is_defined, variance_y, 1.0))
-    return np.where(is_defined, covariance / scale, np.nan)
+    known = (variance_x > _LEAST_VARIANCE) & (variance_y > _LEAST_VARIANCE)
+    scale = np.sqrt(np.where(known, variance_x, 1.0)) * np.sqrt(np.where(known, variance_y, 1.0))
+    return np.where(known, covariance / scale, np.nan)

@@ -1,4 +1,4 @@
-"""From a spec to vectors of texts, in the two forms that a repair can meet, kept between runs if asked."""
+"""From a spec to vectors of texts, in the two forms that a repair may get, perhaps kept between runs."""
 
 import hashlib
 import math
@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.atomic import replacing
-from uncone.errors import InputError, UnsupportedModel
+from uncone.errors import InputError, UnsupportedModel, expect
 from uncone.evaluation.fitting import Repairs, Texts, finite_rows, fit_repairs
 from uncone.evaluation.text_files import lines_of
 from uncone.model.hugging_face import load_encoder
@@ -21,63 +20,61 @@ from uncone.model.open import open_rows, open_spec
 from uncone.model.sentence_transformers import is_sentence_transformers, load_sentence_transformer
 from uncone.regular import open_regular
 from uncone.roles import Path_, Progress
-from uncone.rows import ArrayRows, Rows
+from uncone.rows import Array, ArrayRows, Rows
 
-Array = npt.NDArray[np.float32]
-Role = Literal["query", "document"]
-Tick = Callable[[int, int], None]  # called with texts done and texts in all
-_AT_ONCE = 256  # texts between two reports of progress; sorted by length, so that little is padded
+Role = Literal["query", "document"] | None
+Tick = Callable[[int, int], None] | None  # called with texts done and texts in all
+_AT_ONCE = 256  # texts between two reports of progress
 _BATCH = 32
 _WORDS = "Word vectors: repairs are fitted on all words, and a text is the mean of its repaired words."
 _NORMALIZES = (
     "The model divides its vectors by their norm at the end. Cosine: repaired before that, as a repaired "
     "model has it. Inner product: its own vectors repaired as they would be stored, and not divided again."
 )
-_FORM = "uncone.vectors/1"  # in the names of kept vectors, so that those made in another way are made anew
+_FORM = "uncone.vectors/1"  # in the names of kept vectors: another form makes them again
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """An encoder of texts, with its cache. `encode` takes texts, and the keywords `role` (which prompt, of models that
-    have several) and `tick`: it gives one vector a text, (N, D), before a last normalisation."""
+    """An encoder of texts, with its cache. `encode` takes texts, and the keywords `role` (which of several prompts) and
+    `tick`; it gives vectors (N, D) before a last normalisation."""
 
     kind: str  # in words, such as "Sentence Transformers"
-    digest: str  # sha256 of all that the vectors depend on: files of the same content have the same
+    digest: str  # sha256 of all that the vectors depend on
     encode: Callable[..., Array]
     normalizes: bool = False  # the model divides its vectors by their norm at the end
-    rows: Rows | None = None  # the table, of word vectors
+    rows: Rows | None = None  # of word vectors
     name: str = ""
-    cache: Path | None = None  # an existing folder, or one to be made in an existing one; None keeps nothing
+    cache: Path_ | None = None  # a folder, made where its parent exists
     inner: bool = True  # else nothing is fitted for inner products
 
-    def vectors(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
-        """`encode`, read from the folder `cache` where it was kept, else kept there."""
-        if not texts:
-            raise InputError("expected texts to encode, got none: is the data empty?")
+    def vectors(self, texts: Sequence[str], *, role: Role = None, tick: Tick = None) -> Array:
+        expect(bool(texts), "texts to encode, got none: is the data empty?")
         if self.cache is None:
             return self.encode(texts, role=role, tick=tick)
+        cache = Path(self.cache)
         try:
-            self.cache.mkdir(exist_ok=True)
+            cache.mkdir(exist_ok=True)
         except OSError as error:
-            advice = "give a folder that can be written"
-            raise InputError(f"cannot keep vectors in {self.cache}: {error.strerror}: {advice}") from error
-        name = hashlib.sha256(f"{_FORM}\0{self.digest}\0{role}\0{texts_digest(texts)}".encode()).hexdigest()
-        file = self.cache / f"{name}.npy"
+            why = f"{error.strerror}: give a folder that can be written"
+            raise InputError(f"cannot keep vectors in {cache}: {why}") from error
+        made_of = f"{_FORM}\0{self.digest}\0{role}\0{texts_digest(texts)}"
+        file = cache / f"{hashlib.sha256(made_of.encode()).hexdigest()}.npy"
         if (kept := _kept(file, len(texts))) is not None:
             return kept
         vectors = self.encode(texts, role=role, tick=tick)
         with replacing(file) as handle:
             content = np.ascontiguousarray(vectors)
             np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(content))
-            handle.write(content.data)  # numpy.save would not say why a disk takes no more
+            handle.write(content.data)  # numpy.save hides why a disk is full
         return vectors
 
-    def texts(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Texts:
+    def texts(self, texts: Sequence[str], *, role: Role = None, tick: Tick = None) -> Texts:
         vectors = self.vectors(texts, role=role, tick=tick)
         return Texts(vectors, unit(vectors) if self.normalizes and self.inner else vectors)
 
-    def fit(self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress | None = None) -> Repairs:
-        """The repairs fitted on `texts` (`fitted_on` in words), of word vectors on their table."""
+    def fit(self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress) -> Repairs:
+        """The repairs fitted on `texts` (`fitted_on` in words), or on the table of word vectors."""
         if self.rows is None:
             return fit_repairs(names, texts, fitted_on=fitted_on, tick=tick)
         table = Texts(self.rows, self.rows)
@@ -92,20 +89,19 @@ class Encoding:
         return {"encoder": self.kind, "encoder_sha256": self.digest, "normalizes": self.normalizes}
 
 
-def open_encoding(spec: Path_, *, cache: Path | None = None, inner: bool = True) -> Encoding:
-    """The encoder that `spec` names: a model directory, a cached model, or word vectors."""
+def open_encoding(spec: Path_, *, cache: Path_ | None = None, inner: bool = True) -> Encoding:
     opened = open_spec(spec)
     path, part = opened.path, opened.part
     if path.is_dir():
-        if part is not None:
-            raise InputError(f"expected a whole model to encode with, got its part #{part}: leave that out")
-        return replace(open_encoder(path), name=opened.name, cache=cache, inner=inner)
-    words = word_means(finite_rows(opened), files_digest(path))
-    return replace(words, name="/".join(path.resolve().parts[-2:]), cache=cache, inner=inner)
+        expect(part is None, f"a whole model to encode with, got its part #{part}: leave that out")
+        encoder, name = open_encoder(path), opened.name
+    else:
+        encoder = word_means(finite_rows(opened), files_digest(path))
+        name = "/".join(path.resolve().parts[-2:])
+    return replace(encoder, name=name, cache=cache, inner=inner)
 
 
 def open_encoder(directory: Path) -> Encoding:
-    """Sentence Transformers where the directory has a modules.json, else transformers."""
     if is_sentence_transformers(directory):
         return _sentence_transformer(directory)
     if (directory / "config.json").is_file():
@@ -121,10 +117,10 @@ def _sentence_transformer(directory: Path) -> Encoding:
     normalizes = len(model) > 1 and type(model[-1]).__name__ == "Normalize"
     if normalizes:
         del model[-1]
-    by_role = {"query": model.encode_query, "document": model.encode_document}
+    by_role: dict[Role, Any] = {"query": model.encode_query, "document": model.encode_document}
 
-    def encode(texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
-        own = by_role.get(role or "", model.encode)
+    def encode(texts: Sequence[str], *, role: Role = None, tick: Tick = None) -> Array:
+        own = by_role.get(role, model.encode)
         return _by_length(texts, tick, partial(own, batch_size=_BATCH, show_progress_bar=False))
 
     return Encoding("Sentence Transformers", digest, encode, normalizes)
@@ -148,15 +144,15 @@ def _mean_pooled(directory: Path) -> Encoding:
             parts.append(((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)).numpy())
         return np.concatenate(parts)
 
-    def encode(texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
+    def encode(texts: Sequence[str], *, role: Role = None, tick: Tick = None) -> Array:
         return _by_length(texts, tick, pooled)
 
     return Encoding("transformers, mean of the last layer", digest, encode)
 
 
 def word_means(rows: Rows, digest: str) -> Encoding:
-    """The mean of the vectors of a text's words, between spaces; zeros where none has one. Each is looked up as it
-    stands, then without punctuation around it, then in lower case."""
+    """The mean of the vectors of a text's words, between spaces; zeros where none is known. Each is looked up as it is,
+    then without punctuation around it, then in lower case."""
     labels = rows.labels
     if labels is None:
         raise InputError(f"expected word vectors with words, got {rows.name} without: give a .vec or .bin")
@@ -164,20 +160,17 @@ def word_means(rows: Rows, digest: str) -> Encoding:
 
     def row_of_word(word: str) -> int | None:
         stripped = word.strip("".join(c for c in set(word) if not c.isalnum()))
-        forms = (word, stripped, stripped.lower())
-        return next((row_of[form] for form in forms if form in row_of), None)
+        return next((row_of[form] for form in (word, stripped, stripped.lower()) if form in row_of), None)
 
-    def encode(texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
+    def encode(texts: Sequence[str], *, role: Role = None, tick: Tick = None) -> Array:
         rows_of = [[row for word in text.split() if (row := row_of_word(word)) is not None] for text in texts]
         needed = sorted({row for of_text in rows_of for row in of_text})
-        if not needed:
-            raise InputError(f"expected words of {rows.name} in the texts, got none in {len(texts)}: another language?")
+        expect(bool(needed), f"words of {rows.name} in the texts, got none in {len(texts)}: another language?")
         vectors = rows.take(np.array(needed, np.int64))
-        place = {row: at for at, row in enumerate(needed)}
         out = np.zeros((len(texts), vectors.shape[1]), np.float32)
         for at, of_text in enumerate(rows_of):
             if of_text:
-                out[at] = vectors[[place[row] for row in of_text]].mean(axis=0, dtype=np.float64)
+                out[at] = vectors[np.searchsorted(needed, of_text)].mean(axis=0, dtype=np.float64)
         if tick is not None:
             tick(len(texts), len(texts))
         return out
@@ -185,31 +178,28 @@ def word_means(rows: Rows, digest: str) -> Encoding:
     return Encoding("mean of word vectors", digest, encode, rows=rows)
 
 
-def _by_length(texts: Sequence[str], tick: Tick | None, encode: Callable[[list[str]], Any]) -> Array:
-    """`encode` from the longest text to the shortest: a batch pads little, and short memory shows at once."""
+def _by_length(texts: Sequence[str], tick: Tick, encode: Callable[[list[str]], Any]) -> Array:
+    """`encode` from the longest text to the shortest: batches pad little, and short memory shows at once."""
     order = sorted(range(len(texts)), key=lambda at: -len(texts[at]))
     parts = []
     for start in range(0, len(order), _AT_ONCE):
         parts.append(np.asarray(encode([texts[at] for at in order[start : start + _AT_ONCE]]), np.float32))
         if tick is not None:
             tick(min(start + _AT_ONCE, len(order)), len(order))
-    joined = np.concatenate(parts)
-    out = np.empty_like(joined)
-    out[order] = joined
+    out = np.concatenate(parts)[np.argsort(order)]
     if not np.isfinite(out).all():
         raise UnsupportedModel("the model's vectors are not finite: look for damage with `uncone diagnose`")
     return out
 
 
 def _kept(file: Path, n: int) -> Array | None:
-    """The vectors of `n` texts; None where there is no such file, or a damaged one, which is made anew."""
     try:
         with open_regular(file) as handle:
             if np.lib.format.read_magic(handle) != (1, 0):
                 return None
             shape, by_columns, dtype = np.lib.format.read_array_header_1_0(handle)
             size = os.fstat(handle.fileno()).st_size - handle.tell()
-            # The size in a damaged header is checked against the file before memory is taken for it.
+            # Memory is taken only for what the file holds, whatever its header says.
             is_ours = not by_columns and dtype == np.float32 and len(shape) == 2 and shape[0] == n
             if not is_ours or 4 * math.prod(shape) != size:
                 return None
@@ -220,7 +210,7 @@ def _kept(file: Path, n: int) -> Array | None:
 
 
 def files_digest(path: Path) -> str:
-    """sha256 of the names and contents of a model's files, or of one file; without *.md and hidden ones."""
+    """sha256 of the names and contents of one file, or of a model's files but *.md and hidden ones."""
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         name = file.relative_to(path)
@@ -240,8 +230,7 @@ def texts_digest(texts: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def unit(x: npt.NDArray[Any]) -> Array:
-    """The rows over their norms, float32; rows of zeros stay."""
+def unit(x: Array) -> Array:
     norms = np.linalg.norm(rows := np.array(x, np.float64), axis=1, keepdims=True)
     rows /= np.where(norms > 0, norms, 1.0)
     return rows.astype(np.float32)
@@ -267,13 +256,12 @@ def encoded_texts(
     path = Path(model)
     encoder = open_encoder(path) if path.is_dir() else word_means(open_rows(model), files_digest(path))
 
-    def rows(file: Path, role: Role | None) -> Rows:
+    def rows(file: Path, role: Role) -> Rows:
         lines = [line.strip() for _, line in lines_of(file) if line.strip()]
-        if not lines:
-            raise InputError(f"expected one text a line in {file}, got none: give at least 2, best thousands")
+        expect(bool(lines), f"one text a line in {file}, got none: give at least 2, best thousands")
         tick = None if progress is None else partial(progress, f"encoding {file.name}")
         vectors = torch.from_numpy(encoder.vectors(lines, role=role, tick=tick))
-        if encoder.normalizes:  # as the model itself does at its end: inner products depend on it
+        if encoder.normalizes:  # as the model does at its end: inner products depend on it
             vectors = torch.nn.functional.normalize(vectors)
         encoded = ArrayRows(vectors, name=f"{file.name} with {path.resolve().name}")
         encoded.load_labels = lambda: lines

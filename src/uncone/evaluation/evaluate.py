@@ -2,16 +2,15 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from uncone.errors import InputError, nearest, need_torch
+from uncone.errors import InputError, expect, nearest, need_torch
 from uncone.evaluation.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.evaluation.encoding import open_encoding
 from uncone.evaluation.fitting import repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
 from uncone.evaluation.record import ORIGINAL, Evaluation, Selection, Task
-from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, items_of, verdict
+from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, items_of, silent, verdict
 from uncone.evaluation.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.evaluation.sts import evaluate_sts
 from uncone.evaluation.wordsim import PROTOCOLS, evaluate_wordsim
@@ -96,52 +95,48 @@ def evaluate(
     resamples = 2000 if resamples is None else resamples
     own = own_vectors(spec, **given, task=task, others={"data": data, "columns": columns, "cache": cache})
     task = "retrieval" if own is not None else _checked_task(task, spec)
-    if protocol not in PROTOCOLS:
-        raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual")
+    expect(protocol in PROTOCOLS, f"a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual")
     _check_protocol(task, protocol)
-    if columns is not None and (task not in _ITEMS or data is None or os.path.isdir(data)):
-        raise InputError(
-            f"expected columns (--columns) with a table as data of wordsim or sts, got them with {task} of "
-            f"{data}: leave them out"
-        )
-    names = repair_names(repairs)
-    settings = Settings(seed=seed, resamples=resamples, progress=progress)
+    fits = columns is None or (task in _ITEMS and data is not None and not os.path.isdir(data))
+    got = f"got them with {task} of {data}: leave them out"
+    expect(fits, f"columns (--columns) with a table as data of wordsim or sts, {got}")
+    settings = Settings(repair_names(repairs), seed, resamples, progress or silent)
     opened = None if own is not None else open_spec(spec)
     stored = task == "ann" and opened is not None and opened.path.is_file()
     spec = opened or spec
-    if cache is not None and (stored or task == "wordsim"):
-        which = f"{task} of stored vectors" if stored else task
-        raise InputError(f"expected no cache with the task {which}, got one (--cache, cache=): leave it out")
+    which = f"{task} of stored vectors" if stored else task
+    fits = cache is None or not (stored or task == "wordsim")
+    expect(fits, f"no cache with the task {which}, got one (--cache, cache=): leave it out")
     if own is not None:
-        result = evaluate_retrieval(open_own(own, names, settings), settings)
+        result = evaluate_retrieval(open_own(own, settings), settings)
     elif stored:
-        result = evaluate_ann_of_rows(spec, data, names, settings)
+        result = evaluate_ann_of_rows(spec, data, settings)
     elif data is None:
         raise _no_data(task)
     elif task == "wordsim":
-        result = evaluate_wordsim(spec, data, names, settings, protocol=protocol, columns=columns)
+        result = evaluate_wordsim(spec, data, settings, protocol=protocol, columns=columns)
     else:
-        encoding = open_encoding(spec, cache=None if cache is None else Path(cache))
+        encoding = open_encoding(spec, cache=cache)
         if task == "sts":
-            result = evaluate_sts(encoding, data, names, settings, columns=columns)
+            result = evaluate_sts(encoding, data, settings, columns=columns)
         elif task == "retrieval":
-            result = evaluate_retrieval(open_corpus(encoding, data, names, settings), settings)
+            result = evaluate_retrieval(open_corpus(encoding, data, settings), settings)
         else:
-            result = evaluate_ann(encoding, data, names, settings)
+            result = evaluate_ann(encoding, data, settings)
     measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
     name = name_of_own(own) if own is not None else open_spec(spec).full_name
     originals = [numbers[ORIGINAL] for numbers in result.results.values()]
     items = items_of(task, originals[0]["n"]) if len(originals) == 1 else ""
-    # correlations, times 100, do not reach theirs but by chance
+    # correlations, times 100, reach theirs only by chance
     is_full = task not in _ITEMS and all(numbers.get(measure) == 1 for numbers in originals)
     intervals = (
         f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
         f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
     )
     return Evaluation(
-        verdict=verdict(name, task, measure, result.differences, items, is_full=is_full),
-        name=name,
-        task=task,
+        verdict(name, task, measure, result.differences, items, is_full=is_full),
+        name,
+        task,
         intervals=intervals,
         protocol=protocol if task == "wordsim" else "",
         results={task: result.results},
@@ -154,33 +149,29 @@ def evaluate(
 
 
 def _check_choice(task: Task | None, data: Any, columns: Any, protocol: str, *, is_own: bool) -> None:
-    if columns is not None:
-        advice = "a choice needs the sets' development parts; leave one out"
-        raise InputError(f"expected --columns without --method auto, got both: {advice}")
-    if not is_own and task not in ("sts", "retrieval"):
-        raise InputError(f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out")
+    advice = "a choice needs the sets' development parts; leave one out"
+    expect(columns is None, f"--columns without --method auto, got both: {advice}")
+    fits = is_own or task in ("sts", "retrieval")
+    expect(fits, f"--method auto with the task sts or retrieval, got it with {task}: leave it out")
     _check_protocol(task or "retrieval", protocol)
     if data is None and not is_own:
         raise _no_data(task or "retrieval")
 
 
 def _checked_task(task: str | None, spec: Any) -> Task:
-    if task is None or spec is None:
-        lacking = "task" if task is None else "spec"
-        raise InputError(
-            f"expected a spec and a task out of {', '.join(TASKS)}, or own vectors (--queries, --documents and "
-            f"--qrels), got no {lacking}: name it"
-        )
-    for known in TASKS:
-        if known == task:
-            return known
+    known, lacking = ", ".join(TASKS), "task" if task is None else "spec"
+    wanted = f"a spec and a task out of {known}, or own vectors (--queries, --documents and --qrels)"
+    expect(task is not None and spec is not None, f"{wanted}, got no {lacking}: name it")
+    for one in TASKS:
+        if one == task:
+            return one
     advice = nearest(task, TASKS, "choose among these")
-    raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
+    raise InputError(f"expected a task out of {known}, got {task!r}: {advice}")
 
 
 def _check_protocol(task: str, protocol: str) -> None:
-    if protocol != "field" and task != "wordsim":
-        raise InputError(f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out")
+    fits = protocol == "field" or task == "wordsim"
+    expect(fits, f"the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out")
 
 
 def _no_data(task: str) -> InputError:

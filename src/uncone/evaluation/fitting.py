@@ -16,13 +16,10 @@ from uncone.rows import Rows, nonfinite_rows
 from uncone.transforms import REPAIRS, repair_named
 from uncone.transforms.names import unknown_repair
 
-_SAME = 1e-9
-_WIDE = 1 << 20  # features, more than any repair removes, where only its kind is asked
-
 
 @dataclass(frozen=True)
 class Texts:
-    """Vectors of texts before the model normalises (for cosine), and after (for inner products)."""
+    """Vectors before the model normalises (for cosine), and after (for inner products)."""
 
     cosine: Any
     inner: Any
@@ -30,8 +27,8 @@ class Texts:
 
 @dataclass
 class FittedRepair:
-    """A fitted transformation, and the time it took. With `of_words` it was fitted on word vectors and is applied to
-    means of them; a text without a known word is zero, and stays so."""
+    """With `of_words` it was fitted on word vectors and is applied to means of them, where texts without a known word
+    stay zero."""
 
     transformation: Any
     fit_s: float
@@ -51,7 +48,7 @@ class FittedRepair:
 
 @dataclass(frozen=True)
 class Repairs:
-    """Repairs by name, for cosine and for inner products: the same ones, unless the model normalises."""
+    """Repairs by name, for cosine and for inner products: the same unless the model normalises."""
 
     cosine: Mapping[str, FittedRepair]
     inner: Mapping[str, FittedRepair]
@@ -60,38 +57,30 @@ class Repairs:
     notes: tuple[str, ...]  # warnings, and why others were left out
 
     def names(self) -> tuple[str, ...]:
-        """The original, then every repair that could be fitted both ways."""
         return (ORIGINAL, *(name for name in self.cosine if name in self.inner))
 
     def apply(self, name: str, texts: Texts) -> Texts:
-        """`texts` under the repair called `name`; as they are under the original."""
         if name == ORIGINAL:
             return texts
         cosine = self.cosine[name].transform(texts.cosine)
-        is_one = texts.inner is texts.cosine
-        return Texts(cosine, cosine if is_one else self.inner[name].transform(texts.inner))
+        return Texts(cosine, cosine if texts.inner is texts.cosine else self.inner[name].transform(texts.inner))
 
     def keeps_axes(self, name: str) -> bool:
-        """Whether features keep their meaning: not where the rows were turned onto principal axes."""
+        """Whether rows were not turned onto principal axes: the weight is symmetric."""
         affine = None if name == ORIGINAL else getattr(self.inner[name].transformation, "affine_", None)
         weight = getattr(affine, "weight", None)
-        if weight is None:
-            return True
-        is_square = weight.shape[0] == weight.shape[1]
-        return is_square and bool(np.abs(weight - weight.T).max() <= _SAME * np.abs(weight).max())
+        if weight is None or weight.shape[0] != weight.shape[1]:
+            return weight is None
+        return bool(np.abs(weight - weight.T).max() <= 1e-9 * np.abs(weight).max())
 
     def prices(self) -> dict[str, Price]:
-        return {
-            name: Price(one.fit_s, one.apply_s, self.fitted_n, one.applied_n, self.fitted_on)
-            for name, one in self.cosine.items()
-        }
+        n, on = self.fitted_n, self.fitted_on
+        return {name: Price(one.fit_s, one.apply_s, n, one.applied_n, on) for name, one in self.cosine.items()}
 
 
-def fit_repairs(
-    names: Sequence[str], x: Texts, *, fitted_on: str, of_words: bool = False, tick: Progress | None = None
-) -> Repairs:
-    """Fit each of `names` on the rows of `x`, arrays or `Rows` (N, D). A repair that refuses them (too few, a missing
-    extra) is left out with a note, and one that is not affine where it is for means of word vectors."""
+def fit_repairs(names: Sequence[str], x: Texts, *, fitted_on: str, tick: Progress, of_words: bool = False) -> Repairs:
+    """Fit each of `names` on `x`, arrays or `Rows` (N, D). A repair that refuses them (too few, a missing extra) is left
+    out with a note, as is one that is not affine for means of word vectors."""
     usable = [name for name in names if not of_words or is_affine(name)]
     cosine, notes = _fitted(usable, x.cosine, of_words, tick)
     inner = cosine if x.inner is x.cosine else _fitted(usable, x.inner, of_words, tick)[0]
@@ -100,13 +89,10 @@ def fit_repairs(
     return Repairs(cosine, inner, x.cosine.shape[0], fitted_on, tuple(notes))
 
 
-def _fitted(
-    names: Sequence[str], x: Any, of_words: bool, tick: Progress | None
-) -> tuple[dict[str, FittedRepair], list[str]]:
+def _fitted(names: Sequence[str], x: Any, of_words: bool, tick: Progress) -> tuple[dict[str, FittedRepair], list[str]]:
     repairs, notes = dict[str, FittedRepair](), list[str]()
     for at, name in enumerate(names):
-        if tick is not None:
-            tick(f"fitting {name}", at, len(names))
+        tick(f"fitting {name}", at, len(names))
         started = time.perf_counter()
         try:
             with warnings.catch_warnings():
@@ -121,23 +107,20 @@ def _fitted(
 
 
 def finite_rows(spec: Any) -> Rows:
-    """The rows that `spec` names; one pass refuses NaN and inf."""
+    """Refuses NaN and inf, which takes one pass."""
     rows = open_rows(spec)
     if len(bad := nonfinite_rows(rows)):
-        raise InputError(
-            f"expected finite rows, got {len(bad)} of {rows.shape[0]} with NaN or inf in {rows.name} "
-            f"(the first is row {int(bad[0])}): mend them, or take them out"
-        )
+        got = f"got {len(bad)} of {rows.shape[0]} with NaN or inf in {rows.name} (the first is row {int(bad[0])})"
+        raise InputError(f"expected finite rows, {got}: mend them, or take them out")
     return rows
 
 
 def is_affine(name: str) -> bool:
-    """Whether the repair of this name is affine, and so can be written into a model."""
-    return repair_named(name, d=_WIDE).affine
+    return repair_named(name, d=1 << 20).affine  # more features than any repair removes
 
 
 def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The repairs that were asked for, in the order of all; all where none was named."""
+    """The `given` repairs in the order of all; all where none were named."""
     if unknown := [name for name in given or () if name not in (*REPAIRS, ORIGINAL)]:
         raise unknown_repair(unknown[0], REPAIRS, "repairs out of")
     return REPAIRS if given is None else tuple(name for name in REPAIRS if name in given)

@@ -1,4 +1,4 @@
-"""The user's own vectors of queries and documents, with the user's own judgements: retrieval without a model."""
+"""Retrieval without a model: the user's own vectors of queries and documents, with the user's own judgements."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.evaluation.encoding import texts_digest
 from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
 from uncone.evaluation.results import Settings
@@ -22,16 +22,13 @@ from uncone.transforms.fitting import digest, shared_name
 from uncone.transforms.one_side import check_same_width, one_sided
 from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
 
-_HELD_BYTES = 512 * 2**20  # documents of at most so many bytes are held; larger ones are read anew by every repair
-_SHOWN = 3
+_HELD_BYTES = 512 * 2**20  # of documents; larger ones are read again by every repair
 _APPLIED = "Repairs are fitted on the documents alone, and applied to documents and queries."
 _WAYS = "Cosine: vectors are divided by their norm after the repair. Inner product: as the repair leaves them."
 
 
 @dataclass(frozen=True)
 class OwnVectors:
-    """Vectors of queries and documents, judgements, and the ids of both where the vectors do not have them."""
-
     queries: Any
     documents: Any
     qrels: Qrels
@@ -46,8 +43,8 @@ class OwnVectors:
 def own_vectors(
     spec: Any, *, queries: Any, documents: Any, qrels: Any, task: str | None, others: Mapping[str, Any], **ids: Any
 ) -> OwnVectors | None:
-    """What was given of own vectors, with `ids` and `query_ids`; None where nothing was. `spec` are the documents where
-    none are named. `others` read a task's data and are refused, as another task is."""
+    """The own vectors given, with `ids` and `query_ids`; None for none. `spec` are the documents where none are named.
+    Another task, and `others`, which read its data, are refused."""
     own = {"queries": queries, "qrels": qrels, "documents": documents, **ids}
     given = [f"--{name.replace('_', '-')}" for name, value in own.items() if value is not None]
     if not given:
@@ -55,23 +52,17 @@ def own_vectors(
     missing = [f"--{name}" for name in ("queries", "qrels") if own[name] is None]
     if spec is None and documents is None:
         missing.append("--documents")
-    if missing:
-        raise InputError(
-            f"expected --queries, --documents and --qrels together, got {', '.join(given)} without "
-            f"{', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'}"
-        )
+    got = f"got {', '.join(given)} without {', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'}"
+    expect(not missing, f"--queries, --documents and --qrels together, {got}")
     if spec is not None and documents is not None:
         raise InputError(f"expected one set of documents, got {spec} and --documents: leave one out")
-    if task not in (None, "retrieval"):
-        raise InputError(f"expected the task retrieval with --queries and --qrels, got {task}: leave it out")
-    other = next((name for name, value in others.items() if value is not None), None)
-    if other is not None:
-        raise InputError(f"expected either --queries and --qrels or --{other}, got both: leave one out")
+    expect(task in (None, "retrieval"), f"the task retrieval with --queries and --qrels, got {task}: leave it out")
+    for name, value in others.items():
+        expect(value is None, f"either --queries and --qrels or --{name}, got both: leave one out")
     return OwnVectors(queries, spec if documents is None else documents, qrels, **ids)
 
 
-def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner: bool = True) -> Corpus:
-    """Read the vectors and the judgements, and fit the repairs on the documents."""
+def open_own(own: OwnVectors, settings: Settings, *, inner: bool = True) -> Corpus:
     documents, queries = _rows(own.documents, "documents"), _rows(own.queries, "queries")
     check_same_width(documents, queries)
     place, place_of_query = _places(documents, own.ids, "ids"), _places(queries, own.query_ids, "query-ids")
@@ -85,16 +76,16 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
     for query in () if any(numbered) else sorted(judged.keys() & place.keys(), key=place.__getitem__):
         at = place[query]
         if np.array_equal(held.read(at, at + 1)[0], asked[place_of_query[query]]):
-            texts[at] = query  # the query itself: `scores_of` passes it over
+            texts[at] = query  # `scores_of` passes over the query itself
     relevant = ((query, one) for query, ranks in judged.items() for one, rank in ranks.items() if rank > 0)
-    matching = np.array([(place_of_query[query], place[one]) for query, one in relevant])
+    of_queries, of_documents = np.array([(place_of_query[query], place[one]) for query, one in relevant]).T
     paired = (
-        PairedRows("queries", queries, matching[:, 0], "--query-ids", numbered[0]),
-        PairedRows("documents", documents, matching[:, 1], "--ids", numbered[1]),
+        PairedRows("queries", queries, of_queries, "--query-ids", numbered[0]),
+        PairedRows("documents", documents, of_documents, "--ids", numbered[1]),
     )
     numbers, shifted = remarks_on_numbers(paired, own.told)
     vectors = Texts(held, held)
-    repairs = fit_repairs(names, vectors, fitted_on="the documents alone", tick=settings.progress)
+    repairs = fit_repairs(settings.names, vectors, fitted_on="the documents alone", tick=settings.progress)
 
     def vectors_of(names: Sequence[str]) -> Texts:
         x = asked[[place_of_query[name] for name in names]]
@@ -122,8 +113,7 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
 
 
 def name_of_own(own: OwnVectors) -> str:
-    is_file = isinstance(own.documents, str | os.PathLike)
-    return shared_name(os.fspath(own.documents)) if is_file else "documents"
+    return shared_name(os.fspath(own.documents)) if isinstance(own.documents, str | os.PathLike) else "documents"
 
 
 def _rows(spec: Any, name: str) -> Rows:
@@ -132,12 +122,10 @@ def _rows(spec: Any, name: str) -> Rows:
 
 def _places(rows: Rows, ids: Ids | None, option: str) -> dict[str, int]:
     places = places_of(rows, ids)
-    if len(places) < rows.shape[0]:
-        lacking = counted(rows.shape[0] - len(places), "row")
-        raise InputError(
-            f"expected an id of its own for each row of {rows.name}, got {lacking} with none or with that of another "
-            f"row: give others with --{option} FILE, one a line"
-        )
+    lacking = rows.shape[0] - len(places)
+    got = f"got {counted(lacking, 'row')} with none or with that of another row"
+    way = f"give others with --{option} FILE, one a line"
+    expect(not lacking, f"an id of its own for each row of {rows.name}, {got}: {way}")
     return places
 
 
@@ -146,15 +134,12 @@ def _judged(own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[s
 
     def hint(what: str) -> str:
         option, places = known[what]
-        like = ", ".join(repr(name[:60]) for name in islice(places, _SHOWN))
+        like = ", ".join(repr(name[:60]) for name in islice(places, 3))
         noun = plural(len(places), what, "queries" if what == "query" else "documents")
         return f"the ids of {len(places):,} {noun} are like {like}; give others with --{option} FILE, one a line"
 
     judged = read_judgements(own.qrels, place, place_of_query, hint=hint)
-    useful = {query: ranks for query, ranks in judged.items() if any(rank > 0 for rank in ranks.values())}
-    if not useful:
-        raise InputError(
-            f"expected a relevance above 0 in {own.told}, got none in {counted(len(judged), 'query', 'queries')}: "
-            "a document that answers a query has 1 or more"
-        )
+    useful = {query: ranks for query, ranks in judged.items() if max(ranks.values()) > 0}
+    got = f"got none in {counted(len(judged), 'query', 'queries')}: a document that answers a query has 1 or more"
+    expect(bool(useful), f"a relevance above 0 in {own.told}, {got}")
     return useful

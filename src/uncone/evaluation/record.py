@@ -1,4 +1,4 @@
-"""What tasks say of a model: the record of an evaluation of each repair, and of the choice of one."""
+"""The records of an evaluation of repairs, and of the choice of one."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Intervals, Table, Text, Tone
+from uncone.errors import expect
+from uncone.records.blocks import Block, Blocks, Bullets, Cell, Figure, Heading, Intervals, Row, Table, Text, Tone
 from uncone.records.brief import part
 from uncone.records.layout import caution, section, shown
-from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, decimals, number, signed
 
@@ -34,16 +34,13 @@ _SHOWN = {
 _SHOWN_OF_PAPER = ("pearson_cosine", "pearson_inner", "spearman_cosine", "spearman_inner")  # as in Bis et al.'s tables
 _SHORT = {"wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex"}
 _SHORT |= {"int8_uniform": "int8_u", "binary_hamming": "hamming"}
-"""Headings, so that the longest name of a repair still fits into 80 columns beside them."""
-_MOST = 3  # tables of several sets; the record has the other numbers
+"""Headings that leave room for the longest name of a repair in 80 columns."""
 _MARKS = "+ higher than the original, - lower, beyond chance (the interval leaves out 0); no mark: unclear."
 _CHOICES: dict[bool, tuple[str, Tone]] = {True: ("LEAVE IT", "warning"), False: ("REPAIR IT", "healthy")}
 
 
 @part
 class Interval:
-    """A difference and its bootstrap interval."""
-
     difference: float  # repair less original, in the unit of the number
     low: float  # lower limit
     high: float  # upper limit
@@ -51,19 +48,16 @@ class Interval:
     resamples: int = 0  # how many
 
     def __post_init__(self) -> None:
-        ends = f"{self.low} to {self.high}"
-        expect(self.low <= self.high, f"an interval from low to high, got {ends}: the file was edited")
+        got = f"got {self.low} to {self.high}: the file was edited"
+        expect(self.low <= self.high, f"an interval from low to high, {got}")
 
     def scaled(self, factor: float) -> "Interval":
         """The same in another unit, `factor` (positive) of which make one of this."""
-        difference, low, high = (end * factor for end in (self.difference, self.low, self.high))
-        return replace(self, difference=difference, low=low, high=high)
+        return replace(self, difference=self.difference * factor, low=self.low * factor, high=self.high * factor)
 
 
 @part
 class Price:
-    """What a repair took."""
-
     fit_s: float  # seconds to fit
     apply_s: float  # seconds to apply
     fitted_n: int  # vectors it was fitted on
@@ -82,9 +76,8 @@ class Evaluation(Record):
 
     `results[task][set][repair]` holds numbers by their names: correlations times 100 (`spearman_cosine`,
     `spearman_inner`, `pearson_cosine`, `pearson_inner`), shares from 0 to 1 (`ndcg10`, `recall100`, `recall10`), and
-    `n`, how many pairs or queries. `differences` are repair less original, paired, in the same unit; not of `n`, nor of
-    what is undefined.
-    """
+    `n`, the pairs or queries. `differences` are repair less original, paired, in the same unit; there are none of `n`,
+    nor of what is undefined."""
 
     verdict: str  # the result in one sentence
     name: str  # of the model or file
@@ -95,8 +88,7 @@ class Evaluation(Record):
     prices: Mapping[str, Mapping[str, Price]] = field(default_factory=dict)  # `prices[set][repair]`: a `Price`
     notes: tuple[str, ...] = ()  # what was left out, what repairs were fitted on
     intervals: str = ""  # how the intervals were made
-    # versions, the encoder and its digest (of rows theirs), digests of the data, the seed, and the `measure` of the
-    # verdict
+    # versions, the encoder and its digest (of rows theirs), digests of the data, the seed, the verdict's `measure`
     provenance: Mapping[str, Any] = field(default_factory=dict)
     caution: str = ""  # why the scores may say little: of own vectors one side alone seems repaired
 
@@ -105,19 +97,15 @@ class Evaluation(Record):
             for key, value in numbers.items():
                 is_real = isinstance(value, int | float) and not isinstance(value, bool)
                 where = f"results.{task}.{name}.{repair}.{key}, got {repr(value)[:40]}: cut or edited?"
-                fits = value is None or (is_real and math.isfinite(value))
-                expect(fits, f"a finite number or null at {where}")
+                expect(value is None or (is_real and math.isfinite(value)), f"a finite number or null at {where}")
 
     def sets(self) -> tuple[str, ...]:
-        """The names of the sets."""
         return tuple(name for sets in self.results.values() for name in sets)
 
     def repairs(self) -> tuple[str, ...]:
-        """The names of the repairs, the original among them."""
         return tuple(dict.fromkeys(repair for _, _, repair, _ in self._cells()))
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each number, with its difference to the original."""
         return [
             {"task": task, "set": name, "repair": repair, "measure": measure, "value": value}
             | {end: change and getattr(change, end) for end in ("difference", "low", "high")}
@@ -126,7 +114,7 @@ class Evaluation(Record):
             for change in [self._change(task, name, repair, measure)]
         ]
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         return shown(
             Heading(self.verdict, 1),
             caution(self.caution),
@@ -147,12 +135,12 @@ class Evaluation(Record):
         else:
             yield Heading(task, 2)
             yield Text(_MARKS, "quiet")
-            yield from (self._many_sets(task, measure) for measure in measures[:_MOST])
+            yield from (self._many_sets(task, measure) for measure in measures[:3])
         if measures:
             yield self._chart(task, measures[0])
 
     def _measures(self, task: str) -> list[str]:
-        """The measure that the task is judged by first; none that says of every repair what another said."""
+        """The task's own measure first; none whose values repeat those of another."""
         first = str(self.provenance.get("measure", ""))
         shown = _SHOWN_OF_PAPER if task == "wordsim" and self.protocol == "paper" else _SHOWN.get(task, ())
         columns = dict[tuple[Any, ...], str]()
@@ -166,7 +154,7 @@ class Evaluation(Record):
         return self.differences.get(task, {}).get(name, {}).get(repair, {}).get(measure)
 
     def _one_set(self, task: str, name: str, measure: str) -> Table:
-        rows, digits = [], _digits(measure)
+        rows, digits = [], digits_of(measure)
         for repair, numbers in self.results[task][name].items():
             change, difference, between = self._change(task, name, repair, measure), "", ""
             if change is not None:
@@ -181,7 +169,7 @@ class Evaluation(Record):
     def _many_sets(self, task: str, measure: str) -> Table:
         taken = self.results[task].items()
         sets = {name: of for name, of in taken if any(r.get(measure) is not None for r in of.values())}
-        rows, digits = [], _digits(measure) - 1
+        rows, digits = [], digits_of(measure) - 1
         for repair in self.repairs():
             values = {name: repairs.get(repair, {}).get(measure) for name, repairs in sets.items()}
             known = [value for value in values.values() if value is not None]
@@ -201,13 +189,11 @@ class Evaluation(Record):
         charts, what = list[Intervals](), f"change of {_title(measure, task)}"
         for name, repairs in self.results[task].items():
             changes = ((repair, self._change(task, name, repair, measure)) for repair in repairs)
-            rows = tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None)
-            if rows:
+            if rows := tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None):
                 charts.append(Intervals(f"{name} differences" if charts else "differences", name, what, rows))
         return Figure("What each repair changes", tuple(charts), self.intervals)
 
     def _price(self) -> str:
-        """Seconds over all sets: what the dearest repair and the others take."""
         fit, slowest = dict[str, float](), 0.0
         for repair, price in chain.from_iterable(prices.items() for prices in self.prices.values()):
             fit[repair] = max(fit.get(repair, 0.0), price.fit_s)
@@ -242,13 +228,13 @@ def _title(measure: str, task: str) -> str:
     return _NUMBERS[number] + _KINDS[kind] if number in _NUMBERS and kind in _KINDS else measure
 
 
-def _digits(measure: str) -> int:
+def digits_of(measure: str) -> int:
     return 2 if measure.startswith(("spearman", "pearson")) else 4
 
 
 @dataclass(frozen=True)
 class Selection(Record):
-    """The decision of `select_repair`: differences to the original, in the unit of `measure`."""
+    """The decision of `select_repair`; differences are in the unit of `measure`."""
 
     HOW: ClassVar[str] = "uncone repair SPEC OUT --method auto --json F"
     verdict: str  # the decision in one sentence
@@ -270,10 +256,9 @@ class Selection(Record):
 
     @property
     def leaves_it(self) -> bool:
-        """Whether no repair is recommended."""
         return self.chosen == ORIGINAL
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         label, tone = _CHOICES[self.leaves_it]
         original = f"{self.task}, {self.measure}: {number(self.development_original)} as it is"
         tried = sorted(self.development.items(), key=lambda item: -item[1].difference)
@@ -293,14 +278,11 @@ class Selection(Record):
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each repair on the development split, and the candidate's on the test split."""
         splits = [("development", name, interval) for name, interval in self.development.items()]
         splits += [("test", str(self.candidate), self.test)] if self.test is not None else []
         kept = ("difference", "low", "high", "level")
-        return [
-            {"split": split, "repair": name} | {key: getattr(one, key) for key in kept} for split, name, one in splits
-        ]
+        return [{"split": split, "repair": name} | {key: getattr(i, key) for key in kept} for split, name, i in splits]
 
 
-def _row(name: str, i: Interval) -> tuple[str | Cell, ...]:
+def _row(name: str, i: Interval) -> Row:
     return name, Cell(signed(i.difference), tone="strong"), f"{signed(i.low)} to {signed(i.high)}"

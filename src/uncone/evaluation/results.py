@@ -1,4 +1,4 @@
-"""The outcome of a task: numbers, differences from the original, and a verdict in one sentence."""
+"""The outcome of a task: numbers, differences from the original, and a verdict."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,10 +11,11 @@ import numpy as np
 from uncone.arguments import check_seed
 from uncone.errors import UndefinedMeasure
 from uncone.evaluation.bootstrap import KINDS, correlation_bootstraps, correlation_x100, paired_bootstraps
-from uncone.evaluation.pairs import PairScores, Scores
-from uncone.evaluation.record import ORIGINAL, Interval, Price, called
+from uncone.evaluation.pairs import PairScores
+from uncone.evaluation.record import ORIGINAL, Interval, Price, called, digits_of
 from uncone.records.text import counted, decimals
 from uncone.roles import Progress
+from uncone.rows import Array
 from uncone.transforms.names import described
 
 PRIMARY = {"wordsim": "spearman_cosine", "sts": "spearman_cosine", "retrieval": "ndcg10", "ann": "recall10"}
@@ -26,24 +27,27 @@ Differences = Mapping[str, Mapping[str, Mapping[str, Interval]]]  # [set][repair
 _CHOOSE = " The best of many looks better than it is on the items that chose it: --method auto asks others too."
 
 
+def silent(what: str, done: int, total: int) -> None:
+    """For no report of progress."""
+
+
 @dataclass(frozen=True)
 class Settings:
-    """How intervals are made, and who is told of progress."""
-
-    seed: int = 0
-    resamples: int = 2000
-    progress: Progress | None = None
+    names: Sequence[str]  # of the repairs
+    seed: int
+    resamples: int
+    progress: Progress
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
 
-    def tick(self, what: str) -> Callable[[int, int], None] | None:
-        return None if self.progress is None else partial(self.progress, what)
+    def tick(self, what: str) -> Callable[[int, int], None]:
+        return partial(self.progress, what)
 
     def differences(
-        self, bootstrap: Callable[..., Sequence[Interval]], columns: Mapping[str, Scores], *given: Any, **options: Any
+        self, bootstrap: Callable[..., Sequence[Interval]], columns: Mapping[str, Array], *given: Any, **options: Any
     ) -> dict[str, Interval]:
-        """Every repair less the original, by their scores (items,); nothing where either is missing."""
+        """Every repair less the original, from columns of scores (items,)."""
         repairs = [name for name in columns if name != ORIGINAL]
         if ORIGINAL not in columns or not repairs:
             return {}
@@ -54,7 +58,7 @@ class Settings:
 
 @dataclass
 class TaskResult:
-    """`results[set][repair]`, `differences[set][repair][measure]` and `prices[set][repair]`, set by set."""
+    """`results[set][repair]`, `differences[set][repair][measure]` and `prices[set][repair]`."""
 
     results: dict[str, dict[str, Numbers]] = field(default_factory=dict)
     differences: dict[str, dict[str, dict[str, Interval]]] = field(default_factory=dict)
@@ -63,35 +67,33 @@ class TaskResult:
     provenance: dict[str, Any] = field(default_factory=dict)
     caution: str = ""
 
-    def add_means(self, name: str, per_item: Mapping[str, Mapping[str, Scores]], n: int, settings: Settings) -> None:
-        """Add the means of `per_item[repair][measure]` (n,), and those less the original's."""
+    def add_means(self, name: str, per_item: Mapping[str, Mapping[str, Array]], n: int, settings: Settings) -> None:
         self.results[name] = {
             repair: {measure: float(scores.mean()) for measure, scores in measures.items()} | {"n": n}
             for repair, measures in per_item.items()
         }
         changes = self.differences[name] = {repair: {} for repair in per_item if repair != ORIGINAL}
-        for measure, baseline in per_item[ORIGINAL].items():
+        for measure in per_item[ORIGINAL] if n > 1 else ():
             columns = {repair: one[measure] for repair, one in per_item.items() if measure in one}
-            if len(baseline) > 1:
-                for repair, interval in settings.differences(paired_bootstraps, columns).items():
-                    changes[repair][measure] = interval
+            for repair, interval in settings.differences(paired_bootstraps, columns).items():
+                changes[repair][measure] = interval
 
 
 def correlation_differences(
     scores: Mapping[str, PairScores], settings: Settings, *, subset: Sequence[str] = ()
 ) -> dict[str, dict[str, Interval]]:
-    """For every repair and measure the correlation x 100 less the original's, where both are defined."""
+    """`[repair][measure]`: the correlation x 100 less the original's, where both are defined."""
     changes: dict[str, dict[str, Interval]] = {name: {} for name in scores if name != ORIGINAL}
     gold = scores[ORIGINAL].gold
 
-    def add(measure: str, columns: Mapping[str, Scores], **options: Any) -> None:
-        with suppress(UndefinedMeasure):  # with few pairs nearly every resample repeats a few
+    def add(measure: str, columns: Mapping[str, Array], **options: Any) -> None:
+        with suppress(UndefinedMeasure):  # resamples of few pairs may be all equal
             for name, interval in settings.differences(correlation_bootstraps, columns, gold, **options).items():
                 changes[name][measure] = interval.scaled(100)
 
     for way in ("cosine", "inner"):
-        columns = {name: getattr(one, way) for name, one in scores.items()}
-        columns = {name: column for name, column in columns.items() if varies(column) and varies(gold)}
+        columns = {name: getattr(one, way) for name, one in scores.items() if varies(gold)}
+        columns = {name: column for name, column in columns.items() if varies(column)}
         for kind in KINDS:
             add(f"{kind}_{way}", columns, kind=kind)
     if len(set(subset)) > 1:
@@ -101,29 +103,23 @@ def correlation_differences(
 
 
 def subset_mean(scores: PairScores, subset: Sequence[str]) -> float | None:
-    """Spearman x 100 of the cosine within each subset, and their mean; None where one is undefined."""
-    each = list[float]()
-    for name in sorted(set(subset)):
-        here = np.asarray(subset) == name
-        if (value := correlation_x100(scores.cosine[here], scores.gold[here], kind="spearman")) is None:
-            return None
-        each.append(value)
-    return _mean(each)
+    """The mean of Spearman x 100 of the cosine within each subset; None where one is undefined."""
+    places = (np.asarray(subset) == name for name in sorted(set(subset)))
+    each = [correlation_x100(scores.cosine[here], scores.gold[here], kind="spearman") for here in places]
+    defined = [value for value in each if value is not None]
+    return _mean(defined) if len(defined) == len(each) else None
 
 
-def varies(scores: Scores) -> bool:
-    """Whether the scores are finite and not all equal, so that a correlation is defined."""
+def varies(scores: Array) -> bool:
     return len(scores) >= 2 and bool(np.isfinite(scores).all()) and float(np.ptp(scores)) > 0
 
 
-def verdict(
-    name: str, task: str, measure: str, differences: Differences, items: str = "", *, is_full: bool = False
-) -> str:
-    """The repair with the highest mean difference over the sets; if any helps, among those that rise on a set beyond
-    chance. It was chosen by looking: its intervals are no proof. `items` counts the items of one set ("300 queries").
-    `is_full` says that the original has the highest value of the measure on every set."""
+def verdict(name: str, task: str, measure: str, changes: Differences, items: str = "", *, is_full: bool = False) -> str:
+    """The repair with the highest mean difference over the sets, among those that rise on a set beyond chance if any do.
+    It was chosen by looking: its intervals are no proof. `items` counts those of a single set ("300 queries").
+    `is_full`: no value can be higher than the original's."""
     per_repair = dict[str, dict[str, Interval]]()
-    for set_name, repairs in differences.items():
+    for set_name, repairs in changes.items():
         for repair, measures in repairs.items():
             if measure in measures:
                 per_repair.setdefault(repair, {})[set_name] = measures[measure]
@@ -144,10 +140,10 @@ def verdict(
         return f"{start} {subject} {_change(full[best], measure)}.{asked}"
     if is_full:
         return f"{start} no repair helps: {called(measure)} is 1 as it is, and no value is higher. Leave it as it is."
-    advice = f"{doubt(items, full[highest].values())} Leave it as it is."
-    on_the_whole, advice = (" on the whole", "") if rose else ("", advice)
-    change = _change(full[highest], measure)
-    return f"{start} no repair helps{on_the_whole}; the best, {described(highest)}, {change}.{advice}"
+    change = f"the best, {described(highest)}, {_change(full[highest], measure)}."
+    if rose:
+        return f"{start} no repair helps on the whole; {change}"
+    return f"{start} no repair helps; {change}{doubt(items, full[highest].values())} Leave it as it is."
 
 
 def items_of(task: str, n: int) -> str:
@@ -155,15 +151,14 @@ def items_of(task: str, n: int) -> str:
 
 
 def doubt(items: str, intervals: Iterable[Interval]) -> str:
-    """A sentence on differences that `items` leave open; nothing where one is beyond chance."""
+    """A sentence where none of the differences is beyond chance, else ""."""
     is_open = items and all(one.low <= 0 <= one.high for one in intervals)
     return f" That is no difference that {items} can show." if is_open else ""
 
 
 def shown(value: float, measure: str) -> str:
-    """A difference with its sign, in the digits that its measure has; in more where those would show none."""
-    digits = 4 if measure in ("ndcg10", "recall10") else 2
-    return f"{value:+.{decimals((value,), digits)}f}"
+    """A difference with its sign, in the digits of its measure, or in more that show it."""
+    return f"{value:+.{decimals((value,), digits_of(measure))}f}"
 
 
 def _change(intervals: Mapping[str, Interval], measure: str) -> str:
@@ -176,7 +171,7 @@ def _change(intervals: Mapping[str, Interval], measure: str) -> str:
     fell = [name for name, one in intervals.items() if one.high < 0]
     moved = [f"{way} on {', '.join(names)}" for way, names in (("up", rose), ("down", fell)) if names]
     beyond = f"; beyond chance {' and '.join(moved)}" if moved else ", on none beyond chance"
-    # a mean deviates at most by the mean of the deviations: wide enough whatever pairs the sets share
+    # a mean deviates at most by the mean of deviations, whatever pairs the sets share
     return f"{start} on average over {len(intervals)} sets (95%, at the widest: {low} to {high}){beyond}"
 
 

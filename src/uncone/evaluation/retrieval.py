@@ -1,4 +1,4 @@
-"""Retrieval: do the documents nearest to a query answer it, with and without each repair? Data are BEIR's."""
+"""Retrieval: do the documents nearest to a query answer it, with and without each repair?"""
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,26 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from uncone.errors import InputError, needed
+from uncone.errors import InputError, expect, needed
 from uncone.evaluation.encoding import Encoding, texts_digest, unit
 from uncone.evaluation.fitting import Repairs, Texts
-from uncone.evaluation.pairs import Scores
 from uncone.evaluation.results import Settings, TaskResult
 from uncone.evaluation.text_files import Columns, find_file, judgement_columns, objects_of, table
 from uncone.records.text import listing
 from uncone.regular import number_in
 from uncone.roles import Path_
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 
-Array = npt.NDArray[Any]
 Qrels = Path_ | Mapping[Any, Mapping[Any, float]]  # a table of judgements, or the relevance by query and document
-_SCORES = 1 << 24  # scores held at a time: 64 MiB
+_SCORES = 1 << 24  # at a time: 64 MiB
 _DOCUMENTS = 8192
 _DEPTH = 100
-_NAMED = 3
-Hint = Callable[[str], str]
+Hint = Callable[[str], str] | None
 _COLUMNS = ("query-id", "corpus-id", "score")
 _DOCUMENTS_ONLY = (
     "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair "
@@ -35,7 +31,7 @@ _DOCUMENTS_ONLY = (
 
 @dataclass(frozen=True)
 class RetrievalData:
-    """Documents, the queries that some split judges, and the relevance `judged[split][query][document]`."""
+    """Documents, judged queries, and the relevance `judged[split][query][document]`."""
 
     name: str
     document_ids: tuple[str, ...]
@@ -44,22 +40,19 @@ class RetrievalData:
     judged: Mapping[str, Mapping[str, Mapping[str, int]]]
 
     def query_ids(self, split: str) -> tuple[str, ...]:
-        """The queries that `split` judges with at least one relevant document, in the order of the file."""
-        if split not in self.judged:
-            there = ", ".join(self.judged) or "none"
-            raise InputError(f"expected qrels/{split}.tsv in {self.name}, got {there}: add it")
-        judged = self.judged[split].items()
-        return tuple(query for query, relevant in judged if any(rank > 0 for rank in relevant.values()))
+        """The queries with a relevant document in `split`, in the order of the file."""
+        there = ", ".join(self.judged) or "none"
+        expect(split in self.judged, f"qrels/{split}.tsv in {self.name}, got {there}: add it")
+        return tuple(query for query, ranks in self.judged[split].items() if max(ranks.values()) > 0)
 
     def texts_of(self, queries: Sequence[str]) -> list[str]:
         return [self.queries[query] for query in queries]
 
 
 def read_retrieval(directory: Path_) -> RetrievalData:
-    """Read `corpus.jsonl`, `queries.jsonl` (.xz and .gz too) and every `qrels/SPLIT.tsv` of a directory."""
+    """Read `corpus.jsonl`, `queries.jsonl` and every `qrels/SPLIT.tsv` of a directory."""
     root = Path(directory)
-    if not root.is_dir():
-        raise InputError(f"expected a directory in BEIR's layout, got {root}: name the one with corpus.jsonl")
+    expect(root.is_dir(), f"a directory in BEIR's layout, got {root}: name the one with corpus.jsonl")
     corpus, queries = find_file(root, "corpus.jsonl"), find_file(root, "queries.jsonl")
     qrels = sorted((root / "qrels").glob("*.tsv*"))
     files = {"corpus.jsonl": corpus, "queries.jsonl": queries, "qrels/test.tsv": qrels}
@@ -73,29 +66,23 @@ def read_retrieval(directory: Path_) -> RetrievalData:
     return RetrievalData(name, tuple(documents), tuple(documents.values()), wanted, judged)
 
 
-def _again(_: str) -> str:
-    return "copy it again"
-
-
 def _texts(file: Path) -> Iterator[tuple[str, str]]:
     seen = set[str]()
     for where, entry in objects_of(file):
         key, text, title = entry.get("_id"), entry.get("text"), entry.get("title")
         if not isinstance(key, str) or not isinstance(text, str):
             raise InputError(f'expected strings "_id", "text" in {where}, got {str(entry)[:60]!r}: add them')
-        if key in seen:
-            raise InputError(f"expected unique ids, got {key[:60]!r} again in {where}: rename one")
+        expect(key not in seen, f"unique ids, got {key[:60]!r} again in {where}: rename one")
         seen.add(key)
         yield key, f"{title} {text}".strip() if isinstance(title, str) and title else text
-    if not seen:
-        raise InputError(f"expected at least one text in {file}, got none: copy it again")
+    expect(bool(seen), f"at least one text in {file}, got none: copy it again")
 
 
 def read_judgements(
-    qrels: Qrels, documents: Container[str], queries: Container[str], *, columns: Columns = None, hint: Hint = _again
+    qrels: Qrels, documents: Container[str], queries: Container[str], *, columns: Columns = None, hint: Hint = None
 ) -> dict[str, dict[str, int]]:
-    """The relevance `[query][document]` of a table (of the named `columns`, or as it shows) or of such a mapping.
-    Unknown ids are refused all at once; `hint` of "query" or "document" ends that message."""
+    """The relevance `[query][document]` of a table or of such a mapping. Unknown ids are refused all at once; `hint` of
+    "query" or "document" ends that message."""
     judged, unknown = dict[str, dict[str, int]](), dict[tuple[str, str], str]()
     for where, (query, document, rank) in _entries(qrels, columns):
         value = number_in(rank)
@@ -107,17 +94,16 @@ def read_judgements(
         judged.setdefault(query, {})[document] = int(value)
     swapped = (query in documents and all(one in queries for one in of) for query, of in judged.items())
     if unknown and all(swapped):
-        where = next(iter(unknown.values()))
-        raise InputError(
-            f"expected queries before documents, got them the other way round from {where} on, by their ids: swap "
-            "the two columns, or name them in a header (query-id, corpus-id, score)"
-        )
+        got = f"got them the other way round from {next(iter(unknown.values()))} on, by their ids"
+        way = "swap the two columns, or name them in a header (query-id, corpus-id, score)"
+        raise InputError(f"expected queries before documents, {got}: {way}")
     for what in ("query", "document"):
-        missing = [(key[:60], where) for (kind, key), where in unknown.items() if kind == what]
+        missing = [(repr(key[:60]), where) for (kind, key), where in unknown.items() if kind == what]
         if missing:
-            (first, where), others = missing[0], [repr(key) for key, _ in missing[1:_NAMED]]
+            (first, where), others = missing[0], [key for key, _ in missing[1:3]]
+            advice = hint(what) if hint else "copy it again"
             more = f" and {len(missing) - 1:,} more ({listing(others)})" if others else ""
-            raise InputError(f"expected known ids, got the {what} {first!r} in {where}{more}: {hint(what)}")
+            raise InputError(f"expected known ids, got the {what} {first} in {where}{more}: {advice}")
     return judged
 
 
@@ -129,11 +115,11 @@ def _entries(qrels: Qrels, columns: Columns) -> Iterator[tuple[str, Sequence[str
         yield from table(file := Path(qrels), columns or judgement_columns(file))
 
 
-def nearest(queries: Array, documents: Array, k: int) -> npt.NDArray[np.int64]:
-    """The numbers (Q, min(k, N)) of the documents (N, D) with the highest inner product of queries (Q, D); highest
+def nearest(queries: Array, documents: Array, k: int) -> Array:
+    """The numbers (Q, min(k, N)) of the documents (N, D) with the highest inner products with queries (Q, D); highest
     first, ties by number."""
-    if queries.shape[1] != documents.shape[1]:
-        raise InputError(f"expected one width, got {queries.shape[1]} and {documents.shape[1]}: encode alike")
+    asked, stored = queries.shape[1], documents.shape[1]
+    expect(asked == stored, f"one width, got {asked} and {stored}: encode alike")
     search = Search(queries, len(documents), k)
     for start in range(0, len(documents), _DOCUMENTS):
         search.add(documents[start : start + _DOCUMENTS])
@@ -141,13 +127,12 @@ def nearest(queries: Array, documents: Array, k: int) -> npt.NDArray[np.int64]:
 
 
 class Search:
-    """`nearest` among `n` documents that come block by block, in the order of their numbers."""
+    """`nearest` among `n` documents that come block by block, in order."""
 
     def __init__(self, queries: Array, n: int, k: int) -> None:
         import torch
 
-        step = max(1, _SCORES // min(_DOCUMENTS, n))
-        self._queries, self._seen, self._k = torch.split(_floats(queries), step), 0, k
+        self._queries, self._seen, self._k = torch.split(_floats(queries), max(1, _SCORES // min(_DOCUMENTS, n))), 0, k
         empty = (torch.empty((len(part), 0)) for part in self._queries)
         self._best = [(scores, scores.to(torch.int64)) for scores in empty]
 
@@ -157,7 +142,7 @@ class Search:
             self._best[at] = _best(*best, queries @ block, self._seen, self._k)
         self._seen += block.shape[1]
 
-    def numbers(self) -> npt.NDArray[np.int64]:
+    def numbers(self) -> Array:
         import torch
 
         ordered = [ids.gather(1, torch.sort(x, dim=1, descending=True, stable=True)[1]) for x, ids in self._best]
@@ -171,8 +156,8 @@ def _floats(x: Array) -> Any:
 
 
 def _best(scores: Any, ids: Any, block: Any, start: int, k: int) -> tuple[Any, Any]:
-    """The `k` best of `scores` (Q, K) of documents `ids` and of the block (Q, n) of those from `start` on, in the order
-    of their numbers; of equal scores the first are kept: topk alone takes any."""
+    """The `k` best of `scores` (Q, K) of documents `ids` and of the block (Q, n) from document `start` on, by number. Of
+    equal scores the first are kept, where topk takes any."""
     import torch
 
     known, both = scores.shape[1], torch.cat([scores, block], 1)
@@ -186,15 +171,12 @@ def _best(scores: Any, ids: Any, block: Any, start: int, k: int) -> tuple[Any, A
     return both.gather(1, columns), torch.where(columns < known, old, columns - known + start)
 
 
-def scores_of(
-    found: npt.NDArray[np.int64], data: RetrievalData, query_ids: Sequence[str], *, split: str
-) -> dict[str, Scores]:
-    """`ndcg10`, `recall10` and `recall100` of each query, (Q,) in [0, 1], whose documents are `found` (Q, K).
+def scores_of(found: Array, data: RetrievalData, query_ids: Sequence[str], *, split: str) -> dict[str, Array]:
+    """`ndcg10`, `recall10` and `recall100`, (Q,) in [0, 1], of the documents `found` (Q, K).
 
     nDCG@10 = DCG of the first ten over the DCG of the best order, gain = relevance, discount log2(rank + 1) (Jarvelin &
-    Kekalainen 2002, as trec_eval has it; computed by ir-measures). A document with the id and the text of the query
-    itself is passed over (it is its own answer in some sets).
-    """
+    Kekalainen 2002, as in trec_eval; computed by ir-measures). A document with the id and the text of the query is
+    skipped: in some sets it is its own answer."""
     ir_measures = needed("ir_measures", "retrieval is measured by ir-measures: pip install 'uncone[evaluate]'")
     asked = set(query_ids)
     text_of = {name: text for name, text in zip(data.document_ids, data.documents, strict=True) if name in asked}
@@ -202,7 +184,7 @@ def scores_of(
     for query, numbers in zip(query_ids, found.tolist(), strict=True):
         itself = query if text_of.get(query) == data.queries[query] else None
         ranked = [name for at in numbers if (name := data.document_ids[at]) != itself][:_DEPTH]
-        # ranks instead of scores: the library cannot order equal scores otherwise
+        # ranks instead of scores: the library cannot order equal scores
         run[query] = {name: float(_DEPTH - rank) for rank, name in enumerate(ranked)}
     judged = {query: data.judged[split][query] for query in query_ids}
     wanted = {ir_measures.nDCG @ 10: "ndcg10", ir_measures.R @ 10: "recall10", ir_measures.R @ _DEPTH: "recall100"}
@@ -215,13 +197,11 @@ def scores_of(
 
 @dataclass(frozen=True)
 class Corpus(RetrievalData):
-    """With the vectors of the documents and the repairs fitted on them."""
-
-    vectors: Texts  # of the documents: arrays, or `Rows` that are read block by block
+    vectors: Texts  # of the documents: arrays, or `Rows`
     repairs: Repairs
     asked: Callable[[Sequence[str]], Texts]  # the vectors of queries by their ids
     documents_sha256: str
-    inner: bool = True  # whether inner products are measured beside the cosine
+    inner: bool = True  # whether to measure inner products too
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     qrels: str = ""  # the file of judgements, where it is not qrels/SPLIT.tsv
@@ -231,7 +211,6 @@ class Corpus(RetrievalData):
         return self.qrels or f"qrels/{split}.tsv"
 
     def repaired(self, name: str) -> Iterator[Texts]:
-        """The vectors of the documents under a repair, block by block."""
         x, y = self.vectors.cosine, self.vectors.inner
         if isinstance(x, Rows):
             blocks: Iterator[Texts] = (Texts(one, one) for one in x.blocks())
@@ -242,7 +221,6 @@ class Corpus(RetrievalData):
 
 
 def evaluate_retrieval(corpus: Corpus, settings: Settings) -> TaskResult:
-    """nDCG@10, recall@10 and recall@100 on the test queries; repairs are fitted on the documents."""
     queries, name = corpus.query_ids("test"), corpus.name.rpartition("/")[2]
     result = TaskResult(provenance=dict(corpus.provenance), caution=corpus.caution)
     result.add_means(name, ranked(corpus, "test", queries, settings), len(queries), settings)
@@ -253,11 +231,10 @@ def evaluate_retrieval(corpus: Corpus, settings: Settings) -> TaskResult:
     return result
 
 
-def open_corpus(encoding: Encoding, directory: Path_, names: Sequence[str], settings: Settings) -> Corpus:
-    """Read and encode the documents, and fit the repairs on them."""
+def open_corpus(encoding: Encoding, directory: Path_, settings: Settings) -> Corpus:
     data = read_retrieval(directory)
     vectors = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
-    repairs = encoding.fit(names, vectors, fitted_on="the documents", tick=settings.progress)
+    repairs = encoding.fit(settings.names, vectors, fitted_on="the documents", tick=settings.progress)
     digest, tick = texts_digest(data.documents), settings.tick("encoding queries")
 
     def asked(queries: Sequence[str]) -> Texts:
@@ -267,24 +244,21 @@ def open_corpus(encoding: Encoding, directory: Path_, names: Sequence[str], sett
     return Corpus(**vars(data), vectors=vectors, repairs=repairs, asked=asked, documents_sha256=digest, **told)
 
 
-def ranked(corpus: Corpus, split: str, queries: Sequence[str], settings: Settings) -> dict[str, dict[str, Scores]]:
-    """Scores of every repair and measure, one a query; without `corpus.inner` those of the cosine alone."""
-    if len(queries) < 2:
-        where = f"{corpus.name}, {corpus.told(split)}, got {len(queries)}"
-        raise InputError(f"expected at least 2 queries with a relevant document in {where}: judge more")
+def ranked(corpus: Corpus, split: str, queries: Sequence[str], settings: Settings) -> dict[str, dict[str, Array]]:
+    """Scores (Q,) by repair and measure."""
+    where = f"{corpus.name}, {corpus.told(split)}, got {len(queries)}"
+    expect(len(queries) > 1, f"at least 2 queries with a relevant document in {where}: judge more")
     asked = corpus.asked(queries)
-    scores, names = dict[str, dict[str, Scores]](), corpus.repairs.names()
+    scores, names = dict[str, dict[str, Array]](), corpus.repairs.names()
     for at, name in enumerate(names):
-        if settings.progress is not None:
-            settings.progress(f"searching with {name}", at, len(names))
+        settings.progress(f"searching with {name}", at, len(names))
         x = corpus.repairs.apply(name, asked)
         sides = {"": unit(x.cosine)}
         if corpus.inner:
             sides["_inner"] = x.inner
             if corpus.repairs.keeps_axes(name):
                 sides["_inner_documents"] = asked.inner
-        n = len(corpus.document_ids)
-        searches = {way: Search(vectors, n, _DEPTH + 1) for way, vectors in sides.items()}
+        searches = {way: Search(vectors, len(corpus.documents), _DEPTH + 1) for way, vectors in sides.items()}
         for block in corpus.repaired(name):
             for way, search in searches.items():
                 search.add(block.inner if way else unit(block.cosine))

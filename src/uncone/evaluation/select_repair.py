@@ -3,39 +3,39 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from uncone.errors import InputError, UndefinedMeasure, nearest, need_torch
+from uncone.errors import InputError, UndefinedMeasure, expect, nearest, need_torch
 from uncone.evaluation.bootstrap import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.evaluation.encoding import Encoding, open_encoding, texts_digest
 from uncone.evaluation.fitting import is_affine, repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
-from uncone.evaluation.pairs import PairScores, Scores, read_sts
+from uncone.evaluation.pairs import PairScores, read_sts
 from uncone.evaluation.record import ORIGINAL, Interval, Selection, called
-from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, doubt, items_of, shown, varies
+from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, doubt, items_of, shown, silent, varies
 from uncone.evaluation.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.evaluation.sts import fitted_on_set, scored
 from uncone.model.open import open_spec
 from uncone.records.text import counted
 from uncone.roles import Path_, Progress
+from uncone.rows import Array
 from uncone.rows.ids import Ids
 from uncone.transforms import REPAIRS
 from uncone.transforms.names import described
 from uncone.version import versions
 
 _LEVEL = 0.95
-_LEAST = 20  # items of a split: with fewer a bootstrap interval is too narrow to decide by
+_LEAST = 20  # items of a split: fewer make a bootstrap interval too narrow
 _TASKS = ("retrieval", "sts")
 
 
 @dataclass(frozen=True)
 class _Split:
-    """`scores[repair]` (items,), the original's first, and the value of that; `unit` is 100 where it is times 100."""
+    """`scores[repair]` (items,), the original's first, and its value; `unit` is 100 where that is times 100."""
 
-    scores: Mapping[str, Scores]
+    scores: Mapping[str, Array]
     original: float
     bootstrap: Callable[..., Sequence[Interval]]
     settings: Settings
@@ -52,7 +52,7 @@ class _Split:
 
 
 _Splits = tuple[_Split, Callable[[], _Split], str, tuple[str, ...], tuple[str, ...], dict[str, Any]]
-"""Development; test, scored only to confirm a candidate; how both were made; notes on repairs; others; provenance."""
+"""Development; test, scored only for a candidate; how both were made; notes on repairs; others; provenance."""
 
 
 def select_repair(
@@ -77,19 +77,18 @@ def select_repair(
     all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such repair is higher. It is
     chosen if the lower 95% limit on the test split is above 0 as well; otherwise vectors stay as they are.
 
-    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, of qrels/train.tsv;
-    test on those of qrels/test.tsv (a query of both counts for the test). With test.tsv alone, and for own vectors,
-    both on seeded halves of the judged queries. Repairs are fitted on the documents. STS (Spearman): the development
-    and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
+    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or else of qrels/train.tsv; test on
+    those of qrels/test.tsv (a query of both counts for the test). With test.tsv alone, and for own vectors, both on
+    seeded halves of the judged queries. Repairs are fitted on the documents. STS (Spearman): the development and test
+    pairs of the STS Benchmark; repairs are fitted on its training sentences.
 
     Args:
         spec: an encoder, as for `evaluate`; or own vectors of documents, in place of `documents`.
         task: by what to choose.
         data: the directory of the task's data.
         queries, documents, qrels, ids, query_ids: own vectors and judgements, as for `evaluate`.
-        repairs: the names to choose from, by default the affine ones, which can be written into a model; fewer have
-            narrower intervals.
-        cache: a folder in which vectors of texts are kept.
+        repairs: names, by default of the affine ones, which can be written into a model; fewer have narrower intervals.
+        cache: a folder that keeps vectors of texts.
         seed: of the resampling and of the halves.
         resamples: how many.
         progress: called with (the step, done, in all).
@@ -104,29 +103,26 @@ def select_repair(
     given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     own = own_vectors(spec, **given, task=task, others={"data": data, "cache": cache})
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
-    settings = Settings(seed=seed, resamples=resamples, progress=progress)
+    settings = Settings(names, seed, resamples, progress or silent)
     if own is not None:
         task, name = "retrieval", name_of_own(own)
-        splits = _of_corpus(open_own(own, names, settings, inner=False), settings)
+        splits = _of_corpus(open_own(own, settings, inner=False), settings)
     elif task is None or task not in _TASKS:
         advice = nearest(task, _TASKS, "name one")
         raise InputError(f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: {advice}")
     elif spec is None or data is None:
-        raise InputError(
-            "expected an encoder and a task's data, or own vectors (queries, documents and qrels), got neither: "
-            "give one of them"
-        )
+        wanted = "an encoder and a task's data, or own vectors (queries, documents and qrels)"
+        raise InputError(f"expected {wanted}, got neither: give one of them")
     else:
         spec = open_spec(spec)
-        encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
+        encoding = open_encoding(spec, cache=cache, inner=False)
         name = spec.name
-        corpus = open_corpus(encoding, data, names, settings) if task == "retrieval" else None
-        splits = _of_corpus(corpus, settings) if corpus else _sts(encoding, data, names, settings)
+        corpus = open_corpus(encoding, data, settings) if task == "retrieval" else None
+        splits = _of_corpus(corpus, settings) if corpus else _sts(encoding, data, settings)
     development, test_split, described, notes, more, provenance = splits
     measure = PRIMARY[task]
     tried = tuple(development.scores)[1:]
-    if not tried:
-        raise InputError(f"expected a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}")
+    expect(bool(tried), f"a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}")
     changes = development.differences(tried, 1 - (1 - _LEVEL) / len(tried))
     rising = [repair for repair, interval in changes.items() if interval.low > 0]
     candidate = max(rising, key=lambda repair: changes[repair].difference, default=None)
@@ -135,10 +131,10 @@ def select_repair(
     highest = max(changes.values(), key=lambda interval: interval.difference)
     items = items_of(task, test.n if test else development.n)
     return Selection(
-        verdict=_verdict(name, measure, changes, candidate, confirmed) + doubt(items, [confirmed or highest]),
-        name=name,
-        task=task,
-        measure=measure,
+        _verdict(name, measure, changes, candidate, confirmed) + doubt(items, [confirmed or highest]),
+        name,
+        task,
+        measure,
         chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL,
         candidate=candidate,
         development_original=development.original,
@@ -206,17 +202,15 @@ def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
     )
 
 
-def _sts(encoding: Encoding, data: Path_, names: Sequence[str], settings: Settings) -> _Splits:
+def _sts(encoding: Encoding, data: Path_, settings: Settings) -> _Splits:
     (benchmark,) = read_sts(data, sets=["stsb"])
-    if "dev" not in benchmark.others or "train" not in benchmark.others:
-        raise InputError(
-            f"expected the training and development parts of the STS Benchmark in {data}, got "
-            f"{', '.join(benchmark.others) or 'the test part alone'}: nothing may be chosen on the test part"
-        )
+    got = f"got {', '.join(benchmark.others) or 'the test part alone'}: nothing may be chosen on the test part"
+    has_both = {"dev", "train"} <= benchmark.others.keys()
+    expect(has_both, f"the training and development parts of the STS Benchmark in {data}, {got}")
     dev = benchmark.others["dev"]
     _enough(len(dev), "development pairs")
     _enough(len(benchmark), "test pairs")
-    repairs = fitted_on_set(encoding, benchmark, names, settings)
+    repairs = fitted_on_set(encoding, benchmark, settings)
     development = _of_pairs(scored(encoding, dev, repairs, settings)[1], settings)
     _enough(development.n, "development pairs of sentences with a direction")
     left_out = len(dev) - development.n
@@ -247,6 +241,4 @@ def _digests(development: Sequence[str], test: Sequence[str]) -> dict[str, str]:
 
 
 def _enough(n: int, what: str) -> None:
-    if n < _LEAST:
-        advice = "leave the vectors as they are"
-        raise InputError(f"expected at least {_LEAST} {what} to choose a repair by, got {n}: {advice}")
+    expect(n >= _LEAST, f"at least {_LEAST} {what} to choose a repair by, got {n}: leave the vectors as they are")

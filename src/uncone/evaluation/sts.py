@@ -1,10 +1,9 @@
 """Semantic textual similarity: do sentence vectors rank pairs as people do, with and without each repair?"""
 
 import os
-from collections.abc import Sequence
 from itertools import chain
 
-from uncone.errors import InputError
+from uncone.errors import expect
 from uncone.evaluation.encoding import Encoding, texts_digest
 from uncone.evaluation.fitting import Repairs
 from uncone.evaluation.pairs import PairScores, PairSet, pair_scores, read_pairs, read_sts
@@ -17,27 +16,20 @@ _TRANSDUCTIVE = "the sentences of the set itself, without their scores"
 
 
 def sts_numbers(pairs: PairSet, scores: PairScores) -> Numbers:
-    """Correlations x 100 over all pairs, and for subsets the mean of theirs.
-
-    Both are in use for STS12 to 16: one correlation over the pairs of all subsets (`spearman_cosine`; SimCSE's "all"),
-    and the mean of the subsets' (`spearman_cosine_subset_mean`; SentEval's "mean" under "all").
-    """
+    """Correlations x 100. STS12 to 16 have two: over the pairs of all subsets (`spearman_cosine`; SimCSE's "all"), and
+    the mean of the subsets' (`spearman_cosine_subset_mean`; SentEval's "mean" under "all")."""
     numbers = {name: value for name, value in scores.numbers().items() if name != "pairs"}
     if len(set(pairs.subset)) > 1:
         numbers[SUBSET_MEAN] = subset_mean(scores, pairs.subset)
     return numbers
 
 
-def evaluate_sts(
-    encoding: Encoding, data: Path_, names: Sequence[str], settings: Settings, *, columns: Columns = None
-) -> TaskResult:
-    """The sets in a directory, or the pairs in a file. Repairs are fitted by `fitted_on_set`."""
+def evaluate_sts(encoding: Encoding, data: Path_, settings: Settings, *, columns: Columns = None) -> TaskResult:
     result = TaskResult(provenance=encoding.provenance())
     transductive = []
-    sets = read_sts(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
-    for one in sets:
-        result.provenance[f"{one.name}_sha256"] = texts_digest(list(chain(*zip(*one.pairs, strict=True))))
-        repairs = fitted_on_set(encoding, one, names, settings)
+    for one in read_sts(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),):
+        result.provenance[f"{one.name}_sha256"] = texts_digest([*chain(*zip(*one.pairs, strict=True))])
+        repairs = fitted_on_set(encoding, one, settings)
         pairs, scores = scored(encoding, one, repairs, settings)
         result.results[one.name] = {name: sts_numbers(pairs, each) for name, each in scores.items()}
         result.differences[one.name] = correlation_differences(scores, settings, subset=pairs.subset)
@@ -55,27 +47,23 @@ def evaluate_sts(
     return result
 
 
-def fitted_on_set(encoding: Encoding, one: PairSet, names: Sequence[str], settings: Settings) -> Repairs:
-    """The repairs fitted on the training sentences of a set, or on its own where it has none."""
+def fitted_on_set(encoding: Encoding, one: PairSet, settings: Settings) -> Repairs:
     texts = encoding.texts(one.others.get("train", one).texts(), tick=settings.tick(f"{one.name}: encoding"))
     on = f"the training sentences of {one.name}" if "train" in one.others else _TRANSDUCTIVE
-    return encoding.fit(names, texts, fitted_on=on, tick=settings.progress)
+    return encoding.fit(settings.names, texts, fitted_on=on, tick=settings.progress)
 
 
 def scored(
     encoding: Encoding, one: PairSet, repairs: Repairs, settings: Settings
 ) -> tuple[PairSet, dict[str, PairScores]]:
-    """The pairs with a direction, and their scores under every repair.
-
-    A sentence of no word that the word vectors hold is zero and has no cosine: its pairs are left out.
-    """
+    """The pairs, and their scores under every repair, without sentences of which the word vectors hold no word: they are
+    zero."""
     place = {sentence: at for at, sentence in enumerate(one.texts())}
     texts = encoding.texts(tuple(place), tick=settings.tick(f"{one.name}: encoding"))
     directed = (texts.cosine != 0).any(1)
     kept = [at for at, pair in enumerate(one.pairs) if all(directed[place[text]] for text in pair)]
-    if len(kept) < 2:
-        advice = f"{encoding.name} knows none of their words"
-        raise InputError(f"expected at least two pairs of {one.name} with a direction, got {len(kept)}: {advice}")
+    got = f"got {len(kept)}: {encoding.name} knows none of their words"
+    expect(len(kept) > 1, f"at least two pairs of {one.name} with a direction, {got}")
     pairs, scores = one.only(kept), dict[str, PairScores]()
     for name in repairs.names():
         repaired = repairs.apply(name, texts)

@@ -1,4 +1,4 @@
-"""Text files of data sets, plain or packed: their lines, and the columns of a table or of JSON objects."""
+"""Text files of data sets, plain or packed: lines, and columns of tables or JSON objects."""
 
 import csv
 import json
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from uncone import regular
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 
 Rows = Iterator[tuple[str, list[str]]]  # where a row stands ("line 3 of FILE"), and its cells
 Columns = Sequence[str | int] | None
-"""By name, or by number from 1; None takes those of `_KNOWN` (and `subset`) where a header has them, else the first."""
+"""By name, or by number from 1; None takes `_KNOWN` (and `subset`) where a header has them, else the first three."""
 _PACKED = (".gz", ".xz")
 _KNOWN = (("word1", "word2", "score"), ("sentence1", "sentence2", "score"))
 _JUDGEMENTS = (
@@ -21,18 +21,16 @@ _JUDGEMENTS = (
     ("corpus-id", "corpus_id", "doc_id", "docid", "doc-id", "document", "pid"),
     ("score", "relevance", "rel", "label", "qrel"),
 )
-"""What the columns of judgements are called: BEIR's name first, then others'."""
+"""Names of the columns of judgements, BEIR's first."""
 SPACE = " "  # as a delimiter: any white space
 _JSON = "{"
 
 
 def stem_of(file: Path) -> str:
-    """The file's name without its ending, and without that of its packing."""
     return Path(file.stem if file.suffix in _PACKED else file.name).stem
 
 
 def find_file(directory: Path, *names: str) -> Path | None:
-    """The first of `names` in the directory, plain or with .xz or .gz behind it."""
     candidates = (directory / f"{name}{suffix}" for name in names for suffix in ("", *_PACKED))
     return next((file for file in candidates if file.is_file()), None)
 
@@ -46,8 +44,7 @@ def objects_of(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     start = list(islice(lines, 1))
     placed: Iterable[tuple[str, Any]] = ((where, _parsed(line, where)) for where, line in chain(start, lines))
     if start and start[0][1].lstrip().startswith("["):
-        text = "\n".join(line for _, line in chain(start, lines))
-        entries = enumerate(_parsed(text, f"the array in {file}"), 1)
+        entries = enumerate(_parsed("\n".join(line for _, line in chain(start, lines)), f"the array in {file}"), 1)
         placed = ((f"entry {at} of {file}", entry) for at, entry in entries)
     for where, entry in placed:
         if not isinstance(entry, dict):
@@ -59,18 +56,16 @@ def _parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"expected one JSON object a line or an array of them, got {where}, which does not parse: {error}"
-        ) from error
+        got = f"got {where}, which does not parse: {error}"
+        raise InputError(f"expected one JSON object a line or an array of them, {got}") from error
 
 
 def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) -> Rows:
     """The wanted cells of each row of a table whose third wanted column holds numbers.
 
-    The first row is a header if columns are asked for by name, or if its third wanted cell is no number. The fields of
-    JSON objects are columns, the first object's keys their header. Quotes mean something between commas and semicolons
-    alone. Without `delimiter` the file's name says what separates columns, else its first line.
-    """
+    The first row is a header if columns are named, or if its third wanted cell is no number; of JSON objects the first
+    one's keys are. Quotes matter between commas and semicolons alone. The file's name gives the `delimiter`, else its
+    first line."""
     rows = _rows(file, delimiter or _delimiter(file))
     where, first = next(rows, (f"line 1 of {file}", []))
     places, is_header = _places(first, columns, where)
@@ -82,15 +77,14 @@ def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) 
 
 
 def judgement_columns(file: Path) -> Sequence[str | int]:
-    """Where a table of judgements has query, document and relevance: by known names, else the first three columns; of
-    four the second is passed over (TREC's `qid 0 docid relevance`)."""
+    """Of query, document and relevance: by known names, else the first three; of four the second is skipped (TREC's `qid
+    0 docid relevance`)."""
     _, first = next(_rows(file, _delimiter(file)), ("", []))
     names = [name for known in _JUDGEMENTS for name in [name for name in known if name in first][:1]]
     return names if len(names) == 3 else (1, 3, 4) if len(first) == 4 else (1, 2, 3)
 
 
 def _delimiter(file: Path) -> str:
-    """A tab, comma, semicolon or white space, or `_JSON`: by the file's name, else by its first line."""
     line = next((line for _, line in lines_of(file) if line.strip()), "")
     suffix = Path(file.stem if file.suffix in _PACKED else file.name).suffix
     if suffix in (".json", ".jsonl", ".ndjson") or line.lstrip().startswith(("{", "[{")):
@@ -100,23 +94,21 @@ def _delimiter(file: Path) -> str:
     try:
         widths = {mark: len(next(csv.reader([line], delimiter=mark), ())) for mark in (",", ";")}
     except csv.Error as error:
-        raise InputError(
-            f"expected a table, got {file}, whose first line does not parse ({error}): end lines with a line feed"
-        ) from error
-    widest = max(widths, key=lambda mark: widths[mark])
+        why = f"whose first line does not parse ({error}): end lines with a line feed"
+        raise InputError(f"expected a table, got {file}, {why}") from error
+    widest = max(widths, key=widths.__getitem__)
     return widest if widths[widest] > 2 or suffix == ".csv" else SPACE
 
 
 def _rows(file: Path, delimiter: str) -> Rows:
-    """All cells of each row that is not empty; of JSON the keys first."""
+    """The rows that are not empty; of JSON the keys first."""
     if delimiter == _JSON:
         keys: list[str] = []
         for where, entry in objects_of(file):
             if not keys:
                 keys = list(entry)
                 yield where, keys
-            values = map(entry.get, keys)
-            yield where, [str(value) if isinstance(value, str | int | float) else "" for value in values]
+            yield where, [str(x) if isinstance(x, str | int | float) else "" for x in map(entry.get, keys)]
     elif delimiter == SPACE:
         for at, line in lines_of(file):
             if cells := line.split():
@@ -133,13 +125,12 @@ def _rows(file: Path, delimiter: str) -> Rows:
 
 
 def _places(first: Sequence[str], columns: Columns, where: str) -> tuple[list[int], bool]:
-    """Where the wanted columns stand, and whether the first row is a header."""
     if columns is None:
         known = next((names for names in _KNOWN if {*names} <= {*first}), None)
         columns = (1, 2, 3) if known is None else (*known, "subset") if "subset" in first else known
-    if any(isinstance(name, str) and name not in first for name in columns):
-        names = ", ".join(map(str, columns))
-        raise InputError(f"expected columns {names} in {where}, got {' '.join(first)[:120]!r}: name others")
+    is_there = all(isinstance(name, int) or name in first for name in columns)
+    got = f"got {' '.join(first)[:120]!r}: name others"
+    expect(is_there, f"columns {', '.join(map(str, columns))} in {where}, {got}")
     places = [name - 1 if isinstance(name, int) else first.index(name) for name in columns]
     by_name = any(isinstance(name, str) for name in columns)
     score = first[places[2]] if places[2] < len(first) else ""
@@ -147,9 +138,9 @@ def _places(first: Sequence[str], columns: Columns, where: str) -> tuple[list[in
 
 
 def _cells(row: Sequence[str], places: Sequence[int], width: int, where: str) -> list[str]:
-    """The cells at `places` of a row of `width` columns, where that is known."""
-    least = max(places) + 1
-    if (width and len(row) != width) or len(row) < least:
+    """The cells at `places`; a `width` of 0 is unknown."""
+    least, n = max(places) + 1, len(row)
+    if n < least or n != (width or n):
         wanted = width or f"at least {least}"
-        raise InputError(f"expected {wanted} columns in {where}, got {len(row)} ({str(row)[:60]}): mend it")
+        raise InputError(f"expected {wanted} columns in {where}, got {n} ({str(row)[:60]}): mend it")
     return [row[place] for place in places]

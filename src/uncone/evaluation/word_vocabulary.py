@@ -1,4 +1,4 @@
-"""From a word to rows of a table: by a tokenizer, or by the words that a file of word vectors names."""
+"""From a word to rows of a table: by a tokenizer, or by the words of a file of word vectors."""
 
 import os
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.model.files import special_tokens
 from uncone.model.hugging_face import attempt, open_tokenizer
 
@@ -16,19 +16,17 @@ _IN_TEXT = "the"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How a word becomes ids of rows."""
-
-    ids: Callable[[str], tuple[int, ...]]  # () for a word with an unknown token, or that the word vectors do not hold
-    leading_space: bool  # a space is put before each word, as the tokenizer spells it inside a text
-    described: str  # how words are looked up, in one sentence
+    ids: Callable[[str], tuple[int, ...]]  # () for a word with an unknown token, or without a vector
+    leading_space: bool  # before each word, as the tokenizer spells it inside a text
+    described: str  # how words are looked up
 
 
 def vocabulary_of(source: Any) -> Vocabulary:
-    """The vocabulary of a model's directory, of a tokenizer, or of the labels of word vectors.
+    """The vocabulary of a model, of a tokenizer, or of the labels of word vectors.
 
-    Words are never changed here: what lower-cases or strips accents is the tokenizer's own normaliser. A space goes
-    before the word where the tokenizer spells words inside a text with it, as byte-level BPE does (GPT-2, RoBERTa).
-    This is decided by encoding known words alone, after a space and inside a text, not by the model's name.
+    Only the tokenizer's own normaliser changes words (lower case, accents). A space goes before the word where the
+    tokenizer spells words inside a text with it, as byte-level BPE does (GPT-2, RoBERTa). Known words, encoded alone,
+    after a space and inside a text, decide this, not the model's name.
 
     Args:
         source: a directory with tokenizer.json (or the files of a slow tokenizer, which need transformers), a
@@ -46,20 +44,19 @@ def vocabulary_of(source: Any) -> Vocabulary:
         return _of_tokenizer(source.backend_tokenizer, {source.unk_token} - {None})
     if hasattr(source, "encode") and hasattr(source, "get_vocab"):
         return _of_tokenizer(source, set())
-    # of a word that stands twice the first row counts
+    # of a repeated word the first row counts
     rows = {label: row for row, label in reversed(list(enumerate(source or ()))) if label is not None}
-    if not rows:
-        advice = "open word vectors (.vec, .txt, .bin) or name the directory of the model's tokenizer"
-        raise InputError(f"expected words for the rows, got rows without labels: {advice}")
+    advice = "open word vectors (.vec, .txt, .bin) or name the directory of the model's tokenizer"
+    expect(bool(rows), f"words for the rows, got rows without labels: {advice}")
     described = "words as the rows are labelled, matched exactly"
     return Vocabulary(lambda word: (rows[word],) if word in rows else (), False, described)
 
 
 def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
     own = type(tokenizer).from_str(tokenizer.to_str())  # the caller's keeps its padding and truncation
-    own.no_padding()  # sentence encoders save theirs with padding to a fixed length
+    own.no_padding()  # sentence encoders may pad to a fixed length
     own.no_truncation()
-    # What a word must not hold: the unknown token, by any of its names.
+    # A word must not hold the unknown token, by any of its names.
     tokens = unknown | {getattr(own.model, "unk_token", None)}
     refused = {own.token_to_id(token) for token in tokens if isinstance(token, str)}
     refused.add(getattr(own.model, "unk_id", None))
@@ -73,12 +70,12 @@ def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
 
 
 def _encoded(tokenizer: Any, text: str) -> list[int]:
-    """The ids of a text; none where the tokenizer fails, as one without an unknown token may."""
+    """The ids of a text; none where a tokenizer without an unknown token fails."""
     return attempt(lambda: list(tokenizer.encode(text, add_special_tokens=False).ids))[0] or []
 
 
 def _prefix(tokenizer: Any) -> tuple[str, str]:
-    """The prefix, "" or " ", that spells more of the probe words as inside a text; and the reason."""
+    """The prefix, "" or " ", that spells more probe words as inside a text; and the reason."""
     start = _encoded(tokenizer, _IN_TEXT)
     alike = {"": 0, " ": 0}
     for word in PROBES:

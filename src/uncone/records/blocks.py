@@ -1,73 +1,73 @@
-"""What a result has to show, as blocks: renderers know these and no record."""
+"""What a result shows, as blocks: renderers know these and no record."""
 
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import islice, pairwise
 from math import sqrt
 from typing import Literal
 
+from uncone.records.brief import part
 from uncone.records.parts import Level, Picture
 
 Tone = Literal["", Level, "better", "worse", "little", "strong", "quiet", "lead", "caution", "advice", "token", "code"]
-"""What a text is, for its colour and weight; the words alone carry the meaning."""
+"""For the colour and weight of a text; the words alone carry the meaning."""
 
 
-@dataclass(frozen=True)
+@part
 class Heading:
-    """A heading: level 1 is the verdict, 2 a part of the result, 3 a section, 4 a card."""
+    """Level 1 is the verdict, 2 a part of the result, 3 a section, 4 a card."""
 
     text: str
     level: Literal[1, 2, 3, 4] = 3
     label: str = ""  # a word before the text (`SEVERE`), in the colour of `tone`
     tone: Tone = ""
-    about: str = ""  # describes the part
+    about: str = ""
 
 
-@dataclass(frozen=True)
+@part
 class Text:
     text: str
     tone: Tone = ""
 
 
-@dataclass(frozen=True)
+@part
 class Bullets:
     items: tuple[str, ...]
     tone: Tone = ""
 
 
-@dataclass(frozen=True)
+@part
 class Cell:
-    """A cell of a table that is more than a text."""
-
     text: str
     note: str = ""  # below it, quieter
     tone: Tone = ""
 
 
-@dataclass(frozen=True)
+Row = tuple[str | Cell, ...]
+
+
+@part
 class Table:
-    """Rows of cells, the first of a row its name. A page folds away all but the first row of each group."""
+    """The first cell of a row names it. A page folds away all but the first row of each group."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[str | Cell, ...], ...]
+    rows: tuple[Row, ...]
     numbers: tuple[str, ...] = ()  # the columns that are set to the right
     title: str = ""
-    groups: tuple[tuple[str, int], ...] = ()  # runs of rows: the title of each, and how many they are
+    groups: tuple[tuple[str, int], ...] = ()  # runs of rows: the title and length of each
     grouped_by: str = ""  # what the titles are
 
-    def runs(self) -> list[tuple[str, tuple[tuple[str | Cell, ...], ...]]]:
-        """The rows of each group with its title; without groups all rows, without a title."""
-        ends = tuple(accumulate(length for _, length in self.groups))
-        starts, titles = (0, *ends), (*(title for title, _ in self.groups), "")
-        runs = [(title, self.rows[a:b]) for title, a, b in zip(titles, starts, (*ends, None), strict=True)]
-        return [(title, rows) for title, rows in runs if rows]
+    def runs(self) -> list[tuple[str, tuple[Row, ...]]]:
+        """The rows of each group with its title; rows of no group come last, without a title."""
+        rest = iter(self.rows)
+        runs = [(title, tuple(islice(rest, length))) for title, length in self.groups]
+        return [(title, rows) for title, rows in (*runs, ("", tuple(rest))) if rows]
 
 
-@dataclass(frozen=True)
+@part
 class Code:
     text: str  # to copy, line by line as it is
 
 
-@dataclass(frozen=True)
+@part
 class Curve:
     """A line through points in the order of `x`; None in `y` breaks it."""
 
@@ -75,15 +75,15 @@ class Curve:
     x: tuple[float, ...]
     y: tuple[float | None, ...]
     style: str = "raw"  # names its colour and dashes
-    dots: bool = False  # whether every point is marked
-    tips: tuple[str, ...] = ()  # what each point is
+    dots: bool = False
+    tips: tuple[str, ...] = ()  # of each point
     marked: tuple[int, ...] = ()  # the places of points that are marked in another way
-    line: bool = True  # without it there are dots alone
+    line: bool = True
 
 
-@dataclass(frozen=True)
+@part
 class Mark:
-    """A dashed line at a value of one axis, with a label; at a value of x it may end at `top`."""
+    """A dashed line at a value of one axis; at a value of x it may end at `top`."""
 
     at: float
     axis: Literal["x", "y"] = "x"
@@ -91,19 +91,17 @@ class Mark:
     top: float | None = None
 
 
-@dataclass(frozen=True)
+@part
 class Shade:
-    """What lies between two lines over `x`, shaded behind the curves: where values are expected."""
+    """The area between two lines over `x`, behind the curves: where values are expected."""
 
     x: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@part
 class Chart:
-    """A drawing with two axes."""
-
     name: str  # for `Record.plot`
     title: str
     x_label: str
@@ -116,14 +114,14 @@ class Chart:
     shades: tuple[Shade, ...] = ()
     log_x: bool = False
     log_y: bool = False
-    x_limits: tuple[float, float] | None = None  # the ends of the horizontal axis, by default those of the drawing
+    x_limits: tuple[float, float] | None = None  # by default the ends of the drawing
     caption: str = ""
     spark: str = ""  # labels the line of bars in a terminal, which leaves out charts without one
 
 
-@dataclass(frozen=True)
+@part
 class Intervals:
-    """One line a row: its name, a value, and the ends of its interval, beside the line at `origin`."""
+    """Rows of a name, a value, and the ends of its interval, next to the line at `origin`."""
 
     name: str
     title: str
@@ -133,19 +131,17 @@ class Intervals:
     caption: str = ""
 
 
-@dataclass(frozen=True)
+@part
 class Cloud:
-    """Rows on their first singular directions, to explore."""
-
     name: str
     title: str
     picture: Picture
     shares: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # of the directions, raw and centred
 
 
-@dataclass(frozen=True)
+@part
 class HeatMap:
-    """Numbers as shades, from light for the least to dark for the greatest. Neighbours meet halfway."""
+    """Numbers as shades, the greatest the darkest. Neighbours meet halfway."""
 
     name: str
     title: str
@@ -161,20 +157,18 @@ class HeatMap:
     spark: str = ""
 
     def edges(self, places: tuple[float, ...], *, log: bool) -> tuple[float, ...]:
-        """Where the cells at `places` end: halfway to their neighbours, at the first and at the last place."""
+        """Where the cells at `places` end: halfway to neighbours, else at the place itself."""
         if len(places) == 1:
             half = max(0.5, abs(places[0]) / 1000)
             return (places[0] / 2, places[0] * 2) if log else (places[0] - half, places[0] + half)
-        middles = (sqrt(a) * sqrt(b) if log else (a + b) / 2 for a, b in pairwise(places))
-        return places[0], *middles, places[-1]
+        return places[0], *(sqrt(a) * sqrt(b) if log else (a + b) / 2 for a, b in pairwise(places)), places[-1]
 
     def limits(self) -> tuple[float, float]:
-        """The least and the greatest number; (0, 1) where there is none."""
         known = [value for row in self.values for value in row if value is not None]
         return (min(known), max(known)) if known else (0.0, 1.0)
 
 
-@dataclass(frozen=True)
+@part
 class Gauge:
     label: str
     value: float | None
@@ -183,21 +177,19 @@ class Gauge:
     limits: tuple[float | None, float | None] = (None, None)
     better: str = ""
     about: str = ""  # what it was read from
-    judged: str = ""  # the finding that rests on it, in the colour of `tone`
+    judged: str = ""  # the finding that rests on it
     tone: Tone = ""
 
 
-@dataclass(frozen=True)
+@part
 class Gauges:
-    """The headline numbers; a terminal, which has them in a table, leaves them out."""
+    """The headline numbers. A terminal leaves them out, as it has them in a table."""
 
     gauges: tuple[Gauge, ...]
 
 
-@dataclass(frozen=True)
+@part
 class Figure:
-    """Charts side by side."""
-
     title: str
     charts: tuple[Chart | Intervals | HeatMap | Cloud, ...]
     caption: str = ""
@@ -205,9 +197,9 @@ class Figure:
     spark: str = ""  # their heading in a terminal
 
 
-@dataclass(frozen=True)
+@part
 class Folded:
-    """What a page folds away under a title, and a terminal leaves out unless it is `in_terminal`."""
+    """A page folds this away under its title; a terminal leaves it out unless it is `in_terminal`."""
 
     title: str
     blocks: tuple["Block", ...]
@@ -215,13 +207,12 @@ class Folded:
 
 
 Block = Heading | Text | Bullets | Table | Code | Gauges | Figure | Folded
+Blocks = tuple[Block, ...]
 
 
-@dataclass(frozen=True)
+@part
 class Document:
-    """A result to show."""
-
     name: str
     kind: str
-    blocks: tuple[Block, ...]
-    footer: tuple[Block, ...] = ()
+    blocks: Blocks
+    footer: Blocks = ()

@@ -1,4 +1,4 @@
-"""A record at a prompt: its fields on one screen, hostile text visible."""
+"""The `repr` of records: their fields on one screen, hostile text visible."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -7,15 +7,14 @@ from typing import Any, TypeVar, dataclass_transform
 from uncone.records.text import shortened
 
 Made = TypeVar("Made")
-WIDTH, LINES = 100, 25  # characters and lines that a record's `repr` takes at most
-_LABEL = 40
-_LEAST = 12  # characters: with less room nothing is told apart
+WIDTH, LINES = 100, 25  # characters and lines at most
+_LEAST = 12  # characters: less room shows nothing useful
 
 
 def brief(record: Any) -> str:
-    """The fields of a dataclass that differ from their defaults, each cut to a line; the `__repr__` of records."""
-    told = [field for field in dataclasses.fields(record) if not _is_usual(record, field)]
-    parts = [f"{one.name}={_value(getattr(record, one.name), WIDTH - len(one.name) - 6)}" for one in told]
+    """The fields that differ from their defaults, each cut to a line."""
+    names = [field.name for field in dataclasses.fields(record) if not _is_usual(record, field)]
+    parts = [f"{name}={_value(getattr(record, name), WIDTH - len(name) - 6)}" for name in names]
     name = type(record).__name__
     line = f"{name}({', '.join(parts)})"
     if len(line) <= WIDTH:
@@ -27,14 +26,14 @@ def brief(record: Any) -> str:
 
 @dataclass_transform(frozen_default=True)
 def part(cls: type[Made]) -> type[Made]:
-    """A part of a record: a frozen dataclass whose `repr` is brief, since a dataclass writes every field."""
+    """A frozen dataclass whose `repr` is brief: a part of a record, or a block."""
     made = dataclasses.dataclass(frozen=True)(cls)
     made.__repr__ = brief  # type: ignore[method-assign]
     return made
 
 
 def folded(parts: Iterable[str], *, ends: tuple[str, str], room: int, total: int) -> str:
-    """As many of the `parts` as fit into `room` characters, and how many there are where some are left out."""
+    """The `parts` that fit into `room` characters; if some do not, how many there are."""
     shown, used, rest = list[str](), 0, f"… {total:,} in all"
     for part in parts:
         shown.append(part)
@@ -60,8 +59,7 @@ def _value(value: Any, room: int) -> str:
         return f'"{text}"' if "'" in text else f"'{text}'"
     if dataclasses.is_dataclass(value):
         inner = brief(value)
-        is_short = len(inner) <= room and "\n" not in inner
-        return inner if is_short else shortened(f"{type(value).__name__}(…)", room)
+        return inner if len(inner) <= room and "\n" not in inner else shortened(f"{type(value).__name__}(…)", room)
     if isinstance(value, Mapping):
         parts = (f"{_value(key, room // 3)}: {_value(item, room // 2)}" for key, item in value.items())
         return folded(parts, ends=("{", "}"), room=room, total=len(value))
@@ -74,9 +72,9 @@ def _value(value: Any, room: int) -> str:
         return folded(parts, ends=ends, room=room, total=len(value))
     try:
         return shortened(repr(value), room)
-    except ValueError:  # a whole number of more digits than Python writes
+    except ValueError:  # an integer of more digits than Python writes
         return f"<{type(value).__name__}>"
 
 
 def _label(part: Any) -> str:
-    return shortened(str(getattr(part, "name", "") or getattr(part, "cause", "")), _LABEL)
+    return shortened(str(getattr(part, "name", "") or getattr(part, "cause", "")))

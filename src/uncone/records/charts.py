@@ -1,32 +1,29 @@
-"""Charts of one matrix's numbers, and of several over each other: spectra, norms and bins of ids."""
+"""Charts of spectra, norms and bins of ids, of one matrix or of several."""
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from uncone.records.blocks import Chart, Curve, Mark
 from uncone.records.layout import LARGEST_DRAWN, SMALLEST_DRAWN
 from uncone.records.parts import Group, Norms, Spectrum
 from uncone.records.text import NEAR_DIGITS, count, counted, number, optional
 
-_FLOOR = 1e-9  # eigenvalues of a float32 matrix below this share of the largest are rounding
+_FLOOR = 1e-9  # of the largest eigenvalue: smaller ones of a float32 matrix are rounding
 _NORM = "Euclidean norm (embedding units)"
-_FINEST = 1e-4
-"""Of the largest norm: the narrowest bin. Rows of one length differ by less, in rounding."""
+_FINEST = 1e-4  # of the largest norm: the narrowest bin, as rows of one length differ by rounding
 _MOST_VERTICES = 160
-_MOST_DOTS = 140
 READINGS = (
     ("bins", "Cosine to reserved rows", "mean cosine", "cosine to reserved", "cosine_to_reserved", True),
     ("bins cosine", "Cosine within the bin", "mean cosine", "cosine within bin", "mean_cosine", True),
     ("bins norm", "Norm", "mean norm (embedding units)", "mean norm", "norm_mean", False),
-)  # of each reading of a bin: the chart's name, title, axis, terminal line, field, and if 0 is isotropic
+)  # readings of a bin: the chart's name, title, axis and terminal line, the field, whether 0 is isotropic
 
 
 def spectrum_chart(spectrum: Spectrum) -> Chart | None:
-    """Eigenvalues by rank on two logarithmic axes; None where there is none to draw."""
     every = (spectrum.raw, spectrum.centered, spectrum.isotropic)
-    largest = max((value for values in every for value in values), default=0.0)
+    largest = max(chain(*every), default=0.0)
     drawn = [_drawable(values, largest) for values in every]
     if max(map(len, drawn)) < 2:
         return None
@@ -38,8 +35,7 @@ def spectrum_chart(spectrum: Spectrum) -> Chart | None:
     if left := sum(map(len, every)) - sum(map(len, drawn)):
         caption += f" Not drawn: {counted(left, 'value')} below a billionth of the largest."
     named = zip(drawn, (("as stored", "raw"), ("centred", "centred"), ("isotropic", "isotropic")), strict=True)
-    curves = [_curve_of(values, *words) for values, words in named if values]
-    return _spectra("spectrum", "Spectrum", curves, caption)
+    return _spectra("spectrum", "Spectrum", [_curve_of(values, *words) for values, words in named if values], caption)
 
 
 def _spectra(name: str, title: str, curves: Sequence[Curve], caption: str) -> Chart:
@@ -47,14 +43,13 @@ def _spectra(name: str, title: str, curves: Sequence[Curve], caption: str) -> Ch
     return Chart(name, title, *axes, tuple(curves), log_x=True, log_y=True, caption=caption)
 
 
-def _drawable(values: Sequence[float], largest: float | None = None) -> list[float]:
-    """The eigenvalues that a logarithmic axis can show; below a billionth of the largest is rounding."""
-    largest = max(values, default=0.0) if largest is None else largest
+def _drawable(values: Sequence[float], largest: float = 0.0) -> list[float]:
+    largest = largest or max(values, default=0.0)
     return [value for value in values if SMALLEST_DRAWN < value < LARGEST_DRAWN and value >= largest * _FLOOR]
 
 
 def _curve_of(values: Sequence[float], name: str, style: str) -> Curve:
-    """Eigenvalues at ranks spaced evenly on the logarithmic axis, and at the first 30, where outliers are."""
+    """Eigenvalues at ranks that are even on the logarithmic axis, and at the first 30, where outliers are."""
     last = len(values)
     spread = {round(last ** (step / _MOST_VERTICES)) for step in range(_MOST_VERTICES + 1)}
     ranks = sorted(spread | set(range(1, min(last, 30) + 1)))
@@ -62,9 +57,8 @@ def _curve_of(values: Sequence[float], name: str, style: str) -> Curve:
 
 
 def spectra_compared(sides: Sequence[tuple[str, str, Spectrum]], *, centered: bool) -> Chart | None:
-    """Spectra of several diagnoses, each with its letter and style; None where there is none to draw."""
-    every = [(letter, style, _drawable(one.centered if centered else one.raw)) for letter, style, one in sides]
-    kept = [(letter, style, values) for letter, style, values in every if len(values) > 1]
+    every = ((letter, style, _drawable(one.centered if centered else one.raw)) for letter, style, one in sides)
+    kept = [side for side in every if len(side[2]) > 1]
     if not kept:
         return None
     isotropic = _drawable(sides[0][2].isotropic) if centered else []
@@ -76,28 +70,26 @@ def spectra_compared(sides: Sequence[tuple[str, str, Spectrum]], *, centered: bo
 
 
 def norms_compared(sides: Sequence[tuple[str, str, Norms]]) -> Chart | None:
-    """Histograms over each other, in per cent of the rows, so that different numbers of rows compare."""
+    """In per cent of the rows, so that different numbers of rows compare."""
     sides = [side for side in sides if _has_norms(side[2])]
     if not sides:
         return None
     unit = _unit_of([norms for _, _, norms in sides])
     means = "; ".join(f"{letter} {_near(norms.mean)}" for letter, _, norms in sides)
-    sides = [(letter, style, _coarser(norms, unit)) for letter, style, norms in sides]
-    curves = tuple(_outline(norms, unit, letter, style) for letter, style, norms in sides)
+    curves = tuple(_outline(_coarser(norms, unit), unit, letter, style) for letter, style, norms in sides)
     y_label = f"% of rows per {number(unit, digits=2)} of norm"
     return Chart("norms", "Norms", _NORM, y_label, curves, caption=f"Mean norm: {means}.")
 
 
 def norms_chart(norms: Norms) -> Chart | None:
-    """A histogram of Euclidean norms with their mean marked; None where there is no row to draw."""
     if not _has_norms(norms):
         return None
     unit, mean = _unit_of([norms]), _near(norms.mean)
     ends = f"norms from {_near(norms.smallest)} to {_near(norms.largest)}, mean {mean}"
     norms = _coarser(norms, _FINEST * abs(norms.edges[-1]))
-    mark, caption = Mark(norms.mean, label=f"mean {mean}"), f"{counted(sum(norms.counts), 'row')}, {ends}."
-    chart = Chart("norms", "Norms", _NORM, f"rows per {number(unit, digits=2)} of norm", marks=(mark,), caption=caption)
-    return replace(chart, edges=norms.edges, bars=_heights(norms, unit))
+    marks, caption = (Mark(norms.mean, label=f"mean {mean}"),), f"{counted(sum(norms.counts), 'row')}, {ends}."
+    y_label, bars = f"rows per {number(unit, digits=2)} of norm", _heights(norms, unit)
+    return Chart("norms", "Norms", _NORM, y_label, edges=norms.edges, bars=bars, marks=marks, caption=caption)
 
 
 def _has_norms(norms: Norms) -> bool:
@@ -106,7 +98,7 @@ def _has_norms(norms: Norms) -> bool:
 
 
 def _unit_of(norms: Sequence[Norms]) -> float:
-    """The usual width of the side with the wider bins; never one that tells rounding of equal norms apart."""
+    """The usual width of the widest bins, wide enough for the rounding of equal norms."""
     usual = (statistics.median(right - left for left, right in pairwise(one.edges)) for one in norms)
     return max(*usual, *(_FINEST * abs(one.edges[-1]) for one in norms))
 
@@ -116,7 +108,7 @@ def _near(value: float) -> str:
 
 
 def _coarser(norms: Norms, least: float) -> Norms:
-    """The histogram with neighbouring bins put together until each is `least` wide: no bar is higher than all rows."""
+    """Join neighbouring bins until each is `least` wide, so that no bar is higher than all rows."""
     edges, counts = [norms.edges[0]], [0]
     for rows, (_, right) in zip(norms.counts, pairwise(norms.edges), strict=True):
         counts[-1] += rows
@@ -133,10 +125,8 @@ def _coarser(norms: Norms, least: float) -> Norms:
 
 
 def _heights(norms: Norms, unit: float) -> tuple[float, ...]:
-    bins = (
-        (rows * unit, right - left) for rows, (left, right) in zip(norms.counts, pairwise(norms.edges), strict=True)
-    )
-    return tuple(min(area / width, LARGEST_DRAWN) if width > 0 else 0.0 for area, width in bins)
+    bins = zip(norms.counts, (right - left for left, right in pairwise(norms.edges)), strict=True)
+    return tuple(min(rows * unit / width, LARGEST_DRAWN) if width > 0 else 0.0 for rows, width in bins)
 
 
 def _outline(norms: Norms, unit: float, name: str, style: str) -> Curve:
@@ -149,12 +139,12 @@ def _outline(norms: Norms, unit: float, name: str, style: str) -> Curve:
     return Curve(name, (*xs, norms.edges[-1]), (*ys, 0.0), style)
 
 
-Side = tuple[str, str, Sequence[Group]]  # a name, the style of its line, and its bins
+Side = tuple[str, str, Sequence[Group]]  # name, style of the line, bins
 
 
 def bin_charts(sides: Sequence[Side], *, by_name: bool = True) -> list[Chart]:
-    """By id, a chart for every reading of a bin (Bis et al. 2021, Figure 3); one side alone has dots. Unless the
-    reserved rows are known `by_name`, the last ids stand in for them."""
+    """A chart by id for every reading of a bin (Bis et al. 2021, Figure 3); one side alone has dots. Unless the
+    reserved rows are known `by_name`, the last ids stand in."""
     charts = [chart for reading in READINGS if (chart := _bin_chart(sides, *reading)) is not None]
     if by_name:
         return charts
@@ -167,24 +157,24 @@ def _bin_chart(
 ) -> Chart | None:
     curves, ends, alone = [], [], len(sides) == 1
     for letter, style, bins in sides:
-        every = [getattr(group, field) for group in bins]
+        every = (getattr(group, field) for group in bins)
         values = [None if value is None or abs(value) > LARGEST_DRAWN else value for value in every]
         known = sorted((value, i) for i, value in enumerate(values) if value is not None)
         if known:
             curve = Curve(letter, tuple((group.start + group.stop) / 2 for group in bins), tuple(values), style)
-            if alone and len(bins) <= _MOST_DOTS:
+            if alone and len(bins) <= 140:
                 read = zip(bins, values, strict=True)
                 tips = tuple("" if value is None else f"ids {_ids(group)}: {_near(value)}" for group, value in read)
-                marked = tuple(place for place, group in enumerate(bins) if group.reserved_rows > 0)
+                marked = tuple(i for i, group in enumerate(bins) if group.reserved_rows > 0)
                 curve = replace(curve, dots=True, tips=tips, marked=marked)
             curves.append(curve)
-            told = (f"{_near(value)} (ids {_ids(bins[i])})" for value, i in (known[0], known[-1]))
-            ends.append(f"{'' if alone else f'{letter} '}{' to '.join(told)}")
+            least, greatest = (f"{_near(value)} (ids {_ids(bins[i])})" for value, i in (known[0], known[-1]))
+            ends.append(f"{'' if alone else f'{letter} '}{least} to {greatest}")
     if not curves:
         return None
-    groups = [group for _, _, bins in sides for group in bins]
+    groups = [group for *_, bins in sides for group in bins]
     held = tuple((float(g.start), float(g.stop)) for g in groups if alone and g.reserved_rows > 0)
-    limits = (float(min(group.start for group in groups)), float(max(group.stop for group in groups)))
+    limits = (float(min(g.start for g in groups)), float(max(g.stop for g in groups)))
     chart = Chart(name, title, "row id", y_label, tuple(curves), bands=held, x_limits=limits, spark=spark)
     marks = (Mark(0.0, "y"),) if around_zero else ()
     return replace(chart, marks=marks, caption=f"Least and greatest: {'; '.join(ends)}.")
@@ -195,7 +185,7 @@ def _ids(group: Group) -> str:
 
 
 def bins_table(bins: Sequence[Sequence[Group]], place: int) -> list[tuple[str, ...]]:
-    """The numbers behind a chart by id: a row for each bin that any side has, matched by its ends."""
+    """The numbers behind the chart `READINGS[place]`: a row for each bin of any side, matched by its ends."""
     *_, field, around_zero = READINGS[place]
     limits = (-1.0, 1.0) if around_zero else (0.0, None)
     by_span = [{(group.start, group.stop): getattr(group, field) for group in side} for side in bins]

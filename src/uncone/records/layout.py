@@ -5,32 +5,30 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
-from uncone.records.blocks import Block, Cell, Figure, Folded, Heading, Intervals, Table, Text
+from uncone.records.blocks import Block, Blocks, Cell, Figure, Folded, Heading, Intervals, Table, Text
 
-SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond, sums, margins and quotients leave the range of a float
+SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond, sums and quotients leave the range of a float
 
 
-def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:
-    """The blocks in one row, groups of them opened, without those that hold nothing (text, rows, charts)."""
+def shown(*blocks: Block | Iterable[Block]) -> Blocks:
+    """The blocks and those of groups, without those that hold nothing (text, rows, charts)."""
     flat = chain.from_iterable((block,) if isinstance(block, Block) else block for block in blocks)
     content = ("text", "items", "rows", "gauges", "charts", "blocks")
     return tuple(b for b in flat if isinstance(b, Heading) or any(getattr(b, name, ()) for name in content))
 
 
-def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] = 3) -> tuple[Block, ...]:
-    """The blocks under a heading; nothing where they hold nothing."""
+def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] = 3) -> Blocks:
     kept = shown(*blocks)
     return (Heading(title, level), *kept) if kept else ()
 
 
-def folded(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """A section that a page folds under its heading, and a terminal shows as it is."""
+def folded(blocks: Blocks) -> Blocks:
     heading = blocks[0] if blocks else None
     return (Folded(heading.text, blocks, in_terminal=True),) if isinstance(heading, Heading) else blocks
 
 
 def beneath(title: str, blocks: Iterable[Block]) -> Iterable[Block]:
-    """The blocks of a whole record as a part of another one: its verdict leads them under a title."""
+    """The blocks of a record as a part of another: its verdict leads them."""
     for block in blocks:
         if isinstance(block, Heading) and block.level == 1:
             yield from (Heading(title, 3), Text(block.text, "lead"))
@@ -48,11 +46,10 @@ def caution(text: str) -> Text:
 
 
 def named(blocks: Iterable[Block], prefix: str) -> Iterable[Block]:
-    """The blocks, with `prefix` before the names of their charts: of several matrices each has its own."""
+    """The blocks, with `prefix` before the names of their charts, which must differ between matrices."""
     for block in blocks:
         if prefix and isinstance(block, Figure):
-            charts = tuple(replace(chart, name=f"{prefix} {chart.name}") for chart in block.charts)
-            block = replace(block, charts=charts)
+            block = replace(block, charts=tuple(replace(c, name=f"{prefix} {c.name}") for c in block.charts))
         yield block
 
 
@@ -62,5 +59,4 @@ def moved(
     """The chart `changes` of rows (name, before, after): a dot at each number after, a line from before."""
     there = (row for row in rows if max(map(abs, row[1:])) < LARGEST_DRAWN)
     drawn = tuple((name, after, min(before, after), max(before, after)) for name, before, after in there)
-    chart = Intervals("changes", title, x_label, drawn, origin, caption)
-    return Figure(title, (chart,) if drawn else ())
+    return Figure(title, (Intervals("changes", title, x_label, drawn, origin, caption),) if drawn else ())

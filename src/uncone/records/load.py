@@ -2,14 +2,14 @@
 
 from importlib import import_module
 
+from uncone.errors import expect
 from uncone.questions import QUESTIONS
-from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
+from uncone.records.rebuild import build_record, parsed, read_text, schema_of
 from uncone.records.record import Record
 from uncone.roles import Path_
 
 
 def kinds() -> list[type[Record]]:
-    """The records that questions are answered with and that can be saved."""
     places = (record.rpartition(".") for _, record, *_ in QUESTIONS.values())
     return [getattr(import_module(f"uncone.{file}"), name) for file, _, name in places]
 

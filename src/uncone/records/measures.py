@@ -1,18 +1,18 @@
-"""What is fixed about a measure: its readings, the documents and the help are made from one description."""
+"""What is fixed about a measure: readings, documents and help are made from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from uncone.records.blocks import Block, Bullets, Code, Heading, Table, Text
+from uncone.records.blocks import Block, Blocks, Bullets, Code, Heading, Table, Text
 from uncone.records.brief import part
 from uncone.records.parts import Measurement
 from uncone.records.record import Record
 from uncone.records.text import better, visible
 
 End = float | str | None
-"""A number, a formula where the end depends on the rows ("min(N, D)"), or None where there is none."""
-QUESTIONS: dict[str, tuple[str, ...]] = {
+"""A number, a formula ("min(N, D)") where the end depends on the rows, or None."""
+QUESTIONS = {
     "A common direction": ("mean_cosine", "mean_shift"),
     "Evenly used dimensions": ("isoscore", "isoscore_star", "participation_ratio"),
     "The spectrum": (
@@ -25,40 +25,37 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "Groups of rows": ("cosine_between", "permutation_test"),
     "Norms": ("norm_id_correlation",),
 }  # fmt: skip
-"""The names of all measures, by the question that they answer; the first of each speaks for it."""
+"""All measures, by the question that they answer; the first of each speaks for it."""
 _NAMES = tuple(name for names in QUESTIONS.values() for name in names)
 _GROUPS = (*QUESTIONS.items(), ("Others", ("",)))
 _ROWS: dict[bool | None, str] = {True: "mean row subtracted", False: "rows as stored"}
 
 
 def by_question(measurements: Sequence[Measurement]) -> list[tuple[str, list[Measurement]]]:
-    """The readings of each question, in the order of `QUESTIONS`; what answers none of them comes last."""
+    """In the order of `QUESTIONS`; readings that answer none of them come last."""
     placed = [(_measure(one.name), one) for one in measurements]
     groups = [(of, [one for name in names for measure, one in placed if measure == name]) for of, names in _GROUPS]
     return [(question, group) for question, group in groups if group]
 
 
 def _measure(reading: str) -> str:
-    """The measure that gives this reading, of `isoscore_debiased` it is `isoscore`; empty where none does."""
-    given = (name for name in _NAMES if f"{reading}_".startswith(f"{name}_"))
-    return max(given, key=len, default="")
+    """The measure that gives this reading (`isoscore` gives `isoscore_debiased`), or ""."""
+    return max((name for name in _NAMES if f"{reading}_".startswith(f"{name}_")), key=len, default="")
 
 
 @part
 class MeasureDescription:
-    """What is fixed about a measure, whatever the rows."""
-
     name: str
     says: str
-    definition: str  # the sentence in every record, with `{name}` for what was asked
+    definition: str  # in records, with `{name}` for an option
     formula: str
     range: tuple[End, End]
     better: Literal["higher", "lower", "neither"]
     isotropic: str  # the reference in words
     reads_badly: str
     source: str
-    centered: bool | None = None  # whether the mean row is subtracted unless asked otherwise; None does not matter
-    variants: tuple[tuple[str, str], ...] = ()  # the names that its options give a reading, with what each is
+    centered: bool | None = None  # whether the mean row is subtracted by default; None does not matter
+    variants: tuple[tuple[str, str], ...] = ()  # names that options give a reading, with what each is
 
     def measured(
         self,
@@ -71,8 +68,8 @@ class MeasureDescription:
         asked: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Measurement:
-        """The reading `value`, with the other `fields` of a `Measurement`. `lowest` and `highest` stand in for ends
-        that depend on the rows, `asked` fills in the definition."""
+        """The reading `value`. `lowest` and `highest` stand in for ends that depend on the rows, `asked` fills in the
+        definition, and `fields` are other fields of a `Measurement`."""
         if centered is None:
             centered = self.centered
         elif centered != self.centered:
@@ -91,7 +88,6 @@ class MeasureDescription:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """All but the formula, a sentence each."""
         return (
             f"Range: {self.span}; {better(self.better)}.",
             f"Isotropic: {self.isotropic}.",
@@ -104,22 +100,19 @@ class MeasureDescription:
 
 @dataclass(frozen=True)
 class Measures(Record):
-    """The descriptions of measures, by the question that they answer."""
-
     by_question: tuple[tuple[str, tuple[MeasureDescription, ...]], ...]
 
     def __str__(self) -> str:
-        """What one measure says, its formula and its source; of several what each says."""
-        one, *others = measures = self._all()
+        one, *others = self._all()
         if others:
-            return "\n".join(visible(f"{one.name}: {one.says}") for one in measures)
+            return "\n".join(visible(f"{each.name}: {each.says}") for each in (one, *others))
         formula = "\n".join(f"    {visible(line)}" for line in one.formula.splitlines())
         return f"{visible(one.name)}: {visible(one.says)}\n\n{formula}\n\nSource: {visible(one.source)}"
 
     def _all(self) -> list[MeasureDescription]:
         return [measure for _, group in self.by_question for measure in group]
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         one, *others = self._all()
         if not others:
             return Heading(one.name, 1), Text(one.says), Code(one.formula), Bullets(one.facts)

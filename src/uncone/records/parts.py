@@ -1,4 +1,4 @@
-"""What results are made of: readings, findings, bins, spectra, norms, the picture, and what was fitted on."""
+"""Parts of results: readings, findings, bins, spectra, norms, the picture, and what was fitted on."""
 
 import array
 import base64
@@ -9,22 +9,19 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from uncone.errors import InputError, UndefinedMeasure
+from uncone.errors import InputError, UndefinedMeasure, expect
 from uncone.records.brief import part
-from uncone.records.rebuild import expect
 from uncone.records.text import counted, headline, plural
 
 Level = Literal["severe", "warning", "note", "healthy", "structure", "no_effect"]
-"""Defects (a note where it is small), no defect, what all trained tables have, and what changes no probability."""
-DEFECTS: tuple[Level, ...] = ("severe", "warning")  # the levels that make a matrix degenerate
+"""Defects (a note is small), no defect, what all trained tables have, and what changes no probability."""
+DEFECTS: tuple[Level, ...] = ("severe", "warning")
 _LARGEST_SCALE = 1e290
-_LARGEST_INTEGER = 2**53  # beyond, a page's script would read another number
+_LARGEST_INTEGER = 2**53  # beyond, JavaScript reads another number
 
 
 @part
 class Measurement:
-    """One number with its meaning."""
-
     name: str  # see [measures](measures.md)
     value: float | None  # `null` exactly when the measure is undefined here
     reason: str = ""  # why it is undefined, else empty
@@ -34,7 +31,7 @@ class Measurement:
     interval: tuple[float, float] | None = None  # an interval around the value, where a measure has one
     n: int = 0  # rows it was read from
     d: int = 0  # columns
-    centered: bool | None = None  # whether the mean row was subtracted; `null` where the question does not arise
+    centered: bool | None = None  # whether the mean row was subtracted; `null` where it does not matter
     details: Mapping[str, Any] = field(default_factory=dict)  # whatever else the measure tells
     warnings: tuple[str, ...] = ()  # why the value may mislead here
     definition: str = ""  # the meaning of the number in one sentence
@@ -42,7 +39,7 @@ class Measurement:
 
     @property
     def distance(self) -> float | None:
-        """The value less what an isotropic cloud gives; None where one of them is not known."""
+        """The value less the reference; None where either is unknown."""
         return None if self.value is None or self.reference is None else self.value - self.reference
 
     def __float__(self) -> float:
@@ -54,7 +51,7 @@ class Measurement:
         return round(float(self), digits)
 
     def __format__(self, spec: str) -> str:
-        """The sentence, or with a `spec` such as ".3f" the value in that form."""
+        """The sentence, or with a `spec` such as ".3f" the value alone."""
         return format(float(self), spec) if spec else str(self)
 
     def __str__(self) -> str:
@@ -68,22 +65,19 @@ class Measurement:
 
 @part
 class Finding:
-    """A cause in the user's words, the evidence for it, and what to do about it."""
-
     cause: str  # one of the causes above, `no_defect`, or `not_measured`; `healthy` in older files
     level: Level  # `severe`, `warning`, `note`, `healthy`, `structure` or `no_effect`
     summary: str  # the cause in words
     evidence: tuple[str, ...] = ()  # the numbers it rests on
     repair: str = ""  # what to do; empty where there is nothing to do
-    # the same as a line to paste into a shell, or into Python for rows in memory; empty where there is none
+    # the same as a line for a shell, or for Python where rows are in memory; empty where there is none
     command: str = ""
     measures: tuple[str, ...] = ()  # the readings it rests on
-    # how far a defect goes, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions
+    # of a defect, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions
     extent: float | None = None
 
     @property
     def is_defect(self) -> bool:
-        """Whether it makes the matrix degenerate: structure and notes do not."""
         return self.level in DEFECTS
 
 
@@ -97,12 +91,12 @@ class OddRows:
     ids: tuple[int, ...] = ()  # the first few; of giant rows the longest
     labels: tuple[str | None, ...] = ()  # their tokens
     length: float | None = None  # of the longest, in medians
-    sampled: int = 1  # above 1, `n` is an estimate from one row in so many, and a note of the subject says so
+    sampled: int = 1  # above 1, `n` is an estimate from one row in so many, as a note of the subject says
 
 
 @part
 class Group:
-    """Readings of one group of rows: a bin of ids, or the reserved rows. Undefined readings are None."""
+    """Readings of a bin of ids, or of the reserved rows. Undefined readings are None."""
 
     name: str  # for people
     start: int  # first id
@@ -118,7 +112,7 @@ class Group:
 
 @part
 class Groups:
-    """Rows cut into bins of ids, and the reserved rows that each bin is compared to."""
+    """Rows in bins of ids, and the reserved rows that each bin is compared to."""
 
     bin_size: int  # ids in a bin
     reserved: str  # which rows are the reserved ones
@@ -127,9 +121,8 @@ class Groups:
     reserved_by_name: bool = True  # the tokenizer names them; else the last ids stand in
 
     def __post_init__(self) -> None:
-        for group in self.bins:
-            rises = 0 <= group.start < group.stop
-            expect(rises, f"bins from a start to a later stop, got {group.start} to {group.stop}")
+        for bin in self.bins:
+            expect(0 <= bin.start < bin.stop, f"bins from a start to a later stop, got {bin.start} to {bin.stop}")
 
 
 @part
@@ -143,7 +136,7 @@ class Spectrum:
 
 @part
 class Norms:
-    """The distribution of the rows' Euclidean norms: `counts[i]` rows lie in [edges[i], edges[i + 1])."""
+    """The rows' Euclidean norms: `counts[i]` lie in [edges[i], edges[i + 1])."""
 
     smallest: float  # shortest row
     mean: float  # mean length
@@ -160,40 +153,39 @@ class Norms:
 
 @part
 class Fitted:
-    """The rows that a transformation was fitted on. The same numbers in any file format have the same digest."""
+    """The rows that something was fitted on. The same numbers have the same digest in any file format."""
 
-    name: str  # the rows that something was fitted on, as they were named
+    name: str  # of the rows, as they were given
     n: int  # rows
     d: int  # columns
-    # of the rows as little-endian float32 (float64 where they are); `null` where only their sums were seen
+    # of the rows as little-endian float32, or float64 as theirs; `null` where only their sums were seen
     sha256: str | None = None
-    # the same of their weights; `null` where every row counted once, `in the moments` where only weighted sums were
-    # seen
+    # the same of their weights; `null` where every row counted once, `in the moments` where only sums were seen
     weights: str | None = None
 
 
 @part
 class Picture:
-    """Where the rows lie along the first three singular directions, raw and centred. Arrays are row-major."""
+    """The rows along the first three singular directions, raw and centred. Arrays are row-major."""
 
     total: int  # rows there are
     ids: tuple[int, ...]  # the rows pictured, all or a sample
     labels: tuple[str | None, ...]  # the token of each, likewise
     groups: tuple[int, ...]  # the group of each, a place in `group_names`
     group_names: tuple[str, ...]  # for people
-    raw: str  # base64 of little-endian int16, three a row: coordinates along the first three singular directions
+    raw: str  # base64 of little-endian int16, three a row: coordinates along three singular directions
     raw_scale: float  # multiply by it
-    centered: str  # the same with the mean row subtracted, along directions of its own
+    centered: str  # the same without the mean row, along its own directions
     centered_scale: float  # multiply by it
-    norms: str | None = None  # base64 of little-endian uint16, one a row: the Euclidean length of the row as stored
+    norms: str | None = None  # base64 of little-endian uint16, one a row: the Euclidean length as stored
     norm_scale: float = 1.0  # multiply by it
     counts: tuple[int, ...] | None = None  # how often the token of each row occurs in the text that was counted
 
     def __post_init__(self) -> None:
         n, names, small = len(self.ids), len(self.group_names), "of at least 0 and below 2^53 in the picture"
-        sides = f"{counted(n, 'label')} and {plural(n, 'group')} in the picture"
         labels, groups = len(self.labels), len(self.groups)
-        expect(labels == groups == n, f"{sides}, got {labels} and {groups}")
+        sides = f"{counted(n, 'label')} and {plural(n, 'group')} in the picture, got {labels} and {groups}"
+        expect(labels == groups == n, sides)
         whole = all(0 <= i < _LARGEST_INTEGER for i in (self.total, *self.ids))
         expect(whole, f"ids and a total {small}, got others: the file was edited")
         named = all(0 <= group < names for group in self.groups)
@@ -214,22 +206,20 @@ class Picture:
 
     def coordinates(self, *, centered: bool) -> list[tuple[float, float, float]]:
         scale = self.centered_scale if centered else self.raw_scale
-        integers = _integers(self.centered if centered else self.raw, "h", "coordinates")
-        flat = [value * scale for value in integers]
-        return list(zip(flat[0::3], flat[1::3], flat[2::3], strict=True))
+        flat = (value * scale for value in _integers(self.centered if centered else self.raw, "h", "coordinates"))
+        return list(zip(flat, flat, flat, strict=True))
 
     def outermost(self, most: int) -> list[tuple[str, list[str]]]:
-        """The tokens of each group that has some, the farthest from the centre of the centred cloud first."""
+        """The tokens of each group that has some, the farthest from the mean row first."""
         points = self.coordinates(centered=True)
-        named = [(math.hypot(*points[i]), i, label) for i, label in enumerate(self.labels) if label is not None]
-        named.sort(key=lambda one: -one[0])  # stable: ties stay in the order of the ids
         by_group: list[list[str]] = [[] for _ in self.group_names]
-        for _, i, label in named:
-            by_group[self.groups[i]].append(label)
+        for i in sorted(range(len(points)), key=lambda i: -math.hypot(*points[i])):  # ties in the order of the ids
+            if (label := self.labels[i]) is not None:
+                by_group[self.groups[i]].append(label)
         return [(name, of[:most]) for name, of in zip(self.group_names, by_group, strict=True) if of]
 
     def lengths(self) -> list[float] | None:
-        """The Euclidean length of each row, to within half of `norm_scale`; None where it is unknown."""
+        """The lengths of the rows, to within half of `norm_scale`; None where unknown."""
         if self.norms is None:
             return None
         return [value * self.norm_scale for value in _integers(self.norms, "H", "norms")]
@@ -246,5 +236,5 @@ def _decode(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        what = f"base64 in the picture's {name!r}, got text that does not decode: cut or edited?"
-        raise InputError(f"expected {what}") from error
+        got = "got text that does not decode: cut or edited?"
+        raise InputError(f"expected base64 in the picture's {name!r}, {got}") from error

@@ -1,9 +1,9 @@
-"""Measurements as one table: their values by question, what is wrong with them, and what their names mean."""
+"""Measurements in one table by question, with what is wrong with them and what their names mean."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uncone.records.blocks import Block, Cell, Folded, Table, Text
+from uncone.records.blocks import Blocks, Cell, Folded, Row, Table, Text
 from uncone.records.layout import section, shown
 from uncone.records.measures import by_question
 from uncone.records.parts import Measurement
@@ -13,22 +13,20 @@ _MOST_ITEMS, _LONGEST = 12, 200
 
 
 def is_centered(measurement: Measurement, fixed: bool) -> bool | None:
-    """Whether the mean row was subtracted; `fixed` measurements of a head were handed centred rows."""
     return True if fixed and measurement.centered is not None else measurement.centered
 
 
 def readings_blocks(
     heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool = False, of: str = ""
-) -> tuple[Block, ...]:
-    """Measurements in one table, by question or all `of` one, with reasons and warnings, and their meanings."""
+) -> Blocks:
     if not measurements:
         return ()
-    columns = ("measure", "value", "isotropic", "better", "rows")
-    said, meanings, details = list[Text](), list[tuple[str | Cell, ...]](), list[tuple[str, ...]]()
+    said, meanings, details = list[Text](), list[Row](), list[tuple[str, ...]]()
     warned = dict[str, list[str]]()
     for m in measurements:
         name, limits = title(m.name), f"{span(m.range)}, {better(m.better)}"
-        said += [Text(f"{name} is undefined: {m.reason}", "caution")] if m.value is None else []
+        if m.value is None:
+            said.append(Text(f"{name} is undefined: {m.reason}", "caution"))
         for warning in m.warnings:
             warned.setdefault(warning, []).append(name)
         meanings.append((name, Cell(m.name, tone="code"), m.definition, limits, m.reads_badly))
@@ -39,18 +37,19 @@ def readings_blocks(
     runs = tuple((question, len(group)) for question, group in grouped)
     meant = Table(("measure", "name in files", "definition", "range", "reads badly when"), tuple(meanings))
     folded = shown(meant, Table(("measure", "detail", "value"), tuple(details)))
+    columns = ("measure", "value", "isotropic", "better", "rows")
     table = Table(columns, rows, ("value", "isotropic", "rows"), groups=runs, grouped_by="question")
     more = Folded("What these measures are, and their details", folded)
     return section(heading, Text(why, "lead"), table, said, more)
 
 
-def _cells(m: Measurement, fixed: bool) -> tuple[str | Cell, ...]:
+def _cells(m: Measurement, fixed: bool) -> Row:
     name, used = title(m.name), {True: "centred", False: "raw", None: ""}[is_centered(m, fixed)]
     value = "undefined" if m.value is None else number(m.value, limits=m.range)
-    interval = "" if m.interval is None else " to ".join(number(end, limits=m.range) for end in m.interval)
-    named_so = name if not used or name.endswith(used) else f"{name}, {used}"
+    interval = " to ".join(number(end, limits=m.range) for end in m.interval or ())
+    name = name if name.endswith(used) else f"{name}, {used}"
     direction = "" if m.better == "neither" else m.better
-    return named_so, Cell(value, interval, "strong"), optional(m.reference, m.range), direction, count(m.n)
+    return name, Cell(value, interval, "strong"), optional(m.reference, m.range), direction, count(m.n)
 
 
 def _plain(value: Any) -> str:

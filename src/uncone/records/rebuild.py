@@ -1,4 +1,4 @@
-"""JSON to records: every value checked against the annotated type of its field."""
+"""JSON to records, every value checked against the type of its field."""
 
 import dataclasses
 import json
@@ -12,31 +12,23 @@ from functools import cache
 from typing import Any, Literal, TypeVar
 
 from uncone.errors import InputError
+from uncone.errors import expect as expect
 from uncone.regular import open_regular
 from uncone.roles import Path_
 
-LARGEST_RECORD = 256 * 2**20
-"""Bytes. A diagnosis with a picture of all its points takes some millions."""
+LARGEST_RECORD = 256 * 2**20  # bytes; a diagnosis with a picture of all its points takes some millions
 _DEEPEST = 20
-_LARGEST_INTEGER = 2**63  # beyond, an integer counts nothing and may not fit a float
+_LARGEST_INTEGER = 2**63  # beyond, an integer may not fit a float
 _hints = cache(typing.get_type_hints)
 T = TypeVar("T")
 
 
-def expect(holds: bool, what: str) -> None:
-    """Refuse a record whose fields contradict each other; `what` says what was expected and what came."""
-    if not holds:
-        raise InputError(f"expected {what}")
-
-
 def read_text(path: Path_, how: str) -> str:
-    """The text of a file written by the command `how`, or why it cannot be read."""
     anew = f"give a file written by `{how}`"
     with open_regular(path, how=anew) as file:
         size = os.fstat(file.fileno()).st_size
-        most = f"a record of at most {LARGEST_RECORD} bytes"
-        expect(size <= LARGEST_RECORD, f"{most}, got {size} in {path}: {anew}")
-        content = file.read(size)  # no more, whatever is added to the file meanwhile
+        expect(size <= LARGEST_RECORD, f"a record of at most {LARGEST_RECORD} bytes, got {size} in {path}: {anew}")
+        content = file.read(size)  # no more, though the file may grow meanwhile
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -44,26 +36,23 @@ def read_text(path: Path_, how: str) -> str:
 
 
 def parsed(text: str, *, what: str, how: str) -> Any:
-    """What the JSON in `text` says; InputError where it is not strict JSON."""
-
     def refuse(name: str) -> Any:
         raise ValueError(f"{name} is no JSON number")
 
     try:
         return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        got = f"text that does not parse ({error})"
-        raise InputError(f"expected a {what} in JSON, got {got}: write one with `{how}`") from error
+        way = f"write one with `{how}`"
+        raise InputError(f"expected a {what} in JSON, got text that does not parse ({error}): {way}") from error
 
 
 def schema_of(data: Any) -> str | None:
-    """The schema that parsed JSON claims; None where it claims none."""
     schema = data.get("schema") if isinstance(data, dict) else None
     return schema if isinstance(schema, str) else None
 
 
 def build_record(cls: type[T], data: Any, where: str) -> T:
-    """The record of class `cls` from parsed JSON; `where` names it in errors."""
+    """The record from parsed JSON; `where` names it in errors."""
     _checked(isinstance(data, dict), data, where, "an object")
     if (schema := getattr(cls, "SCHEMA", None)) is not None:
         _checked(data.get("schema") == schema, data.get("schema"), f"{where}.schema", repr(schema))
@@ -88,23 +77,22 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         if data is None and types.NoneType in arguments:
             return None
-        first = next(argument for argument in arguments if argument is not types.NoneType)
+        first = next(kind for kind in arguments if kind is not types.NoneType)
         return _build(str if isinstance(data, str) and str in arguments else first, data, where)
     if origin is Literal:
         return _checked(data in arguments, data, where, f"one of {', '.join(map(repr, arguments))}")
     if origin is tuple:
         _checked(isinstance(data, list), data, where, "a list")
-        kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else list(arguments)
+        kinds = arguments[:1] * len(data) if arguments[-1] is Ellipsis else arguments
         _checked(len(data) == len(kinds), data, where, f"a list of {len(kinds)}")
-        items = enumerate(zip(kinds, data, strict=True))
-        return tuple(_build(of, item, f"{where}[{i}]") for i, (of, item) in items)
+        return tuple(_build(of, item, f"{where}[{i}]") for i, (of, item) in enumerate(zip(kinds, data, strict=True)))
     if origin is not None and issubclass(origin, Mapping):
         _checked(isinstance(data, dict), data, where, "an object")
         return {key: _build(arguments[1], value, f"{where}.{key}") for key, value in data.items()}
     if kind is float:
         is_number = type(data) in (int, float) and abs(data) <= sys.float_info.max
         return float(_checked(is_number, data, where, "a finite number"))
-    if kind is int:  # a record's integers count rows or name one
+    if kind is int:
         _checked(type(data) is int, data, where, "an integer")
         _checked(data >= 0, data, where, "a whole number from 0 up")
         return _checked(data < _LARGEST_INTEGER, data, where, "an integer below 2^63")
@@ -112,15 +100,14 @@ def _build(kind: Any, data: Any, where: str) -> Any:
 
 
 def _missed(data: Any, depth: int = 0) -> str:
-    """What a value of any kind should have been; empty where nothing is wrong. 1e999 is read as infinite."""
+    """What a value of any kind should have been, or ""; 1e999 is read as infinite."""
     if depth == _DEEPEST:
         return f"at most {_DEEPEST} levels"
     if isinstance(data, (dict, list)):
         inner = data.values() if isinstance(data, dict) else data
         return next(filter(None, (_missed(value, depth + 1) for value in inner)), "")
     largest = _LARGEST_INTEGER if isinstance(data, int) else math.inf
-    is_wrong = isinstance(data, (int, float)) and not abs(data) < largest
-    return "finite numbers and integers below 2^63" if is_wrong else ""
+    return "" if not isinstance(data, (int, float)) or abs(data) < largest else "finite numbers and integers below 2^63"
 
 
 def _checked(holds: bool, data: T, where: str, what: str) -> T:

@@ -1,4 +1,4 @@
-"""What every result can do: be saved and loaded, become a table, a picture, or a document to read."""
+"""What every result can do: be saved and loaded, become a table, a picture or a document."""
 
 import dataclasses
 import json
@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uncone import atomic
-from uncone.errors import InputError, UnsupportedModel, needed
+from uncone.errors import InputError, UnsupportedModel, expect, needed
 from uncone.questions import QUESTIONS
-from uncone.records.blocks import Block, Document, Gauges, Heading, Text
+from uncone.records.blocks import Blocks, Document, Gauges, Heading, Text
 from uncone.records.brief import brief
 from uncone.records.layout import shown
-from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
+from uncone.records.rebuild import build_record, parsed, read_text, schema_of
 from uncone.records.text import headline, visible
 from uncone.roles import Path_
 
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-_CAPITAL = re.compile(r"(?<!^)([A-Z])")
-
-
 class Record:
-    """The base of every result: a subclass is a frozen dataclass with its `blocks`. `KIND`, `SCHEMA` and `HOW` are
-    those of its name, unless it has others."""
+    """The base of every result: a subclass is a frozen dataclass with its `blocks`. `KIND`, `SCHEMA` and `HOW` follow
+    from its name, unless it sets them."""
 
     KIND: ClassVar[str] = "result"  # in words
     SCHEMA: ClassVar[str] = ""
@@ -37,9 +34,9 @@ class Record:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "__repr__" not in vars(cls):  # or else a dataclass writes its own, of every field
+        if "__repr__" not in vars(cls):  # else a dataclass writes one of every field
             cls.__repr__ = brief  # type: ignore[method-assign]
-        words = _CAPITAL.sub(r" \1", cls.__name__).lower()
+        words = re.sub(r"(?<!^)([A-Z])", r" \1", cls.__name__).lower()
         command = next((of[2] for of in QUESTIONS.values() if of[1].endswith(f".{cls.__name__}")), "")
         cls.KIND = vars(cls).get("KIND", words)
         cls.SCHEMA = vars(cls).get("SCHEMA", f"uncone.{words.replace(' ', '_')}/1")
@@ -51,19 +48,18 @@ class Record:
         return self.SCHEMA
 
     def __str__(self) -> str:
-        """The verdict, and a line for each headline number."""
         blocks = self.blocks()
-        headings = [block for block in blocks if isinstance(block, Heading)][:1]
-        gauges = [gauge for block in blocks if isinstance(block, Gauges) for gauge in block.gauges]
-        told = (headline(one.label, one.value, one.reason, one.reference, one.limits) for one in gauges)
-        return "\n".join([*(visible(heading.text) for heading in headings), *told])
+        verdict = [visible(block.text) for block in blocks if isinstance(block, Heading)][:1]
+        gauges = (gauge for block in blocks if isinstance(block, Gauges) for gauge in block.gauges)
+        numbers = (headline(one.label, one.value, one.reason, one.reference, one.limits) for one in gauges)
+        return "\n".join([*verdict, *numbers])
 
-    def blocks(self) -> tuple[Block, ...]:
-        """What there is to show, from the verdict (a heading of level 1) on."""
+    def blocks(self) -> Blocks:
+        """What to show, from the verdict (a heading of level 1) on."""
         raise NotImplementedError(f"{type(self).__name__} has no blocks")
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """The numbers as rows of a table: the plain fields of the record, unless it has a list of numbers."""
+        """Rows of a table: here one, of the fields that are numbers or texts."""
         plain = (str, int, float, bool, type(None))
         fields = dataclasses.asdict(self)  # type: ignore[call-overload]
         return [{name: value for name, value in fields.items() if isinstance(value, plain)}]
@@ -77,14 +73,13 @@ class Record:
         return Document(self.title, self.KIND, self.blocks(), footer)
 
     def to_json(self) -> str:
-        """This record as strict JSON. InputError: a number is not finite; the message names its field."""
+        """This record as strict JSON. InputError: a number is not finite."""
         try:
-            text = json.dumps(self, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fields)
+            return json.dumps(self, allow_nan=False, separators=(",", ":"), default=_fields) + "\n"
         except ValueError as error:
             where, value = next(_not_finite(self, self.KIND), (self.KIND, error))
             why = f"got {value} at {where}: JSON has no such number; print the result, or write its page"
             raise InputError(f"expected finite numbers in a {self.KIND}, {why}") from error
-        return text + "\n"
 
     def save(self, path: Path_) -> None:
         """Write `to_json()` to `path`, atomically."""
@@ -92,7 +87,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote. InputError: not JSON, another schema, or a missing, unknown or wrong field."""
+        """Read the text of `to_json`. InputError: not JSON, another schema, or a missing, unknown or wrong field."""
         data = parsed(text, what=cls.KIND, how=cls.HOW)
         schema = schema_of(data)
         anew = f"write it anew with `{cls.HOW}`"
@@ -101,22 +96,20 @@ class Record:
 
     @classmethod
     def load(cls, path: Path_) -> Self:
-        """Read the record in the file that `save` wrote."""
         try:
             return cls.from_json(read_text(path, cls.HOW))
         except InputError as error:  # names the file, which may be one of several
             raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
 
     def to_frame(self) -> "DataFrame":
-        """The numbers as a table of pandas. UnsupportedModel: pandas is not installed."""
+        """`to_rows` as a table of pandas. UnsupportedModel: pandas is not installed."""
         return frame_of(self.to_rows())
 
     def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw a chart with matplotlib (extra `[plot]`) on `ax`, by default the first on new axes; the figure and axes.
 
-        `name` is that of the chart, such as "spectrum", "norms", "bins", "cone"; of a head "head spectrum". InputError:
-        no chart has this name; the message lists those there are.
-        """
+        `name` is "spectrum", "norms", "bins", "cone", of a head "head spectrum" and so on. InputError: no chart has this
+        name; the message lists all."""
         from uncone.report.plot import charts_of, draw
 
         charts = charts_of(self.blocks())
@@ -132,7 +125,6 @@ class Record:
 
 
 def _not_finite(value: Any, where: str) -> Iterator[tuple[str, float]]:
-    """The numbers of a record that JSON cannot hold, each with its place."""
     value = _fields(value) if dataclasses.is_dataclass(value) else value
     if isinstance(value, Mapping):
         for name, item in value.items():
@@ -150,12 +142,10 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def frame_of(rows: list[dict[str, Any]]) -> "DataFrame":
-    """The rows as a table of pandas, as `Record.to_frame` gives it."""
     pandas = needed("pandas", "expected pandas for a table, got none: pip install pandas", UnsupportedModel)
     return pandas.DataFrame(rows)
 
 
 def made_with(versions: Mapping[str, str]) -> str:
-    """The packages and their versions in one line; empty where none is known."""
     named = ", ".join(map(" ".join, versions.items()))
     return f"Made with {named}." if named else ""

@@ -1,4 +1,4 @@
-"""Words and numbers as a report prints them: hostile strings visible, no number rounded onto a limit."""
+"""Words and numbers for reports: hostile strings visible, no number rounded onto a limit."""
 
 import math
 import re
@@ -6,25 +6,20 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-THIN_SPACE = "\u202f"  # narrow and non-breaking: a power never breaks over two lines
-MINUS = "\u2212"
-Limits = tuple[float | None, float | None]  # the ends of a range, None where it has none
+_THIN_SPACE = "\u202f"  # does not break a power over two lines
+Limits = tuple[float | None, float | None]  # the ends of a range, None where unbounded
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters and marks by category, yet drawn as nothing: fillers, joiners and variation selectors.
 _HIDDEN_SPANS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 _HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)).union(*_HIDDEN_SPANS)
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_MOST_DIGITS = 6
-NEAR_DIGITS = 12  # of a number that is often all but 1, such as the norm of a unit row, to be told from its neighbours
-_MOST_DECIMALS = 3  # of a share in percent
-_MOST_PERCENT = 1e12
-_LONGEST_LABEL = 200
+NEAR_DIGITS = 12  # that tell apart numbers near 1, such as the norms of unit rows
 _MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
 _POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
 COMMAND = re.compile("`((?:uncone|python|pip) [^`]+)`")  # a command to paste, in a text
 
-# Names whose plain reading (underscores to spaces) would be wrong or hard to read.
+# Names that would read badly with spaces for underscores.
 _TITLES = {"isoscore": "IsoScore", "isoscore_star": "IsoScore*", "rankme": "RankMe", "two_nn": "TwoNN dimension"}
 _TITLES |= {"levina_bickel": "Levina-Bickel dimension", "anisotropy_1": "Share of the first direction"}
 _TITLES |= {"partition_isotropy_one_sign": "I(W) with one sign", "norm_id_correlation": "Correlation of norm and id"}
@@ -36,8 +31,8 @@ _SUFFIXES |= {"nats": " (nats)", "ms": " (ms)", "mib": " (MiB)"}
 
 
 def visible(text: str) -> str:
-    """`text` with every character that cannot be seen, or that reorders its neighbours, as an escape: UTF-8 can encode
-    it, and XML forbids nothing in it."""
+    """`text` with an escape for every character that cannot be seen or that reorders its neighbours, as UTF-8 and XML
+    allow it."""
     return text.translate(_shown)
 
 
@@ -54,19 +49,17 @@ _shown = _Shown()
 
 
 def shortened(text: str, length: int = 40) -> str:
-    """`visible(text)` cut to about `length` characters, with an ellipsis where something was left out."""
     shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"
 
 
 def count(value: int) -> str:
-    """A whole number with commas between its thousands: 30,522."""
     return f"{value:,}"
 
 
-def number(value: float, *, limits: Limits = (None, None), digits: int = 3, most: int = _MOST_DIGITS) -> str:
-    """`value` to about `digits` significant digits, with commas between thousands, or as `1.23e-4`. It is never rounded
-    onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more digits up to `most`, else it is `<1`."""
+def number(value: float, *, limits: Limits = (None, None), digits: int = 3, most: int = 6) -> str:
+    """`value` to about `digits` significant digits, with commas between thousands, or as `1.23e-4`. It is not rounded
+    onto one of `limits`, 1 or -1 unless it is there: it gets up to `most` digits, else it is `<1`."""
     value = float(value)
     if not math.isfinite(value):
         return str(value)
@@ -96,30 +89,26 @@ def signed(value: float, *, digits: int = 3) -> str:
 
 
 def optional(value: Any, limits: Limits = (None, None), shown: Callable[[Any], str] | None = None) -> str:
-    """A number, or what `shown` makes of a value; a dash where there is none."""
     return "-" if value is None else number(value, limits=limits) if shown is None else shown(value)
 
 
 def headline(name: str, value: float | None, reason: str, reference: float | None, limits: Limits) -> str:
-    """A reading in one line: its name and value, and what an isotropic cloud has; or why it has no value."""
+    """A reading in one line; `reference` is that of an isotropic cloud."""
     if value is None:
         return f"{visible(name)} undefined: {visible(reason)}"
-    beside = "" if reference is None else f" (isotropic {number(reference, limits=limits)})"
-    return f"{visible(name)} {number(value, limits=limits)}{beside}"
+    isotropic = "" if reference is None else f" (isotropic {number(reference, limits=limits)})"
+    return f"{visible(name)} {number(value, limits=limits)}{isotropic}"
 
 
 def typeset(text: str) -> str:
-    """A text with numbers as a page sets them: true minus signs and powers of ten."""
-
     def power(match: re.Match[str]) -> str:
-        times = "" if match[1] == "1" else f"{match[1]}{THIN_SPACE}×{THIN_SPACE}"
+        times = "" if match[1] == "1" else f"{match[1]}{_THIN_SPACE}×{_THIN_SPACE}"
         return f"{times}10{match[2].translate(_SUPERSCRIPTS)}"
 
-    return _POWER.sub(power, _MINUS.sub(MINUS, text))
+    return _POWER.sub(power, _MINUS.sub("\u2212", text))
 
 
 def title(name: str) -> str:
-    """A name from a record for people."""
     name = visible(name)
     base, _, last = name.rpartition("_")
     if base and last in _SUFFIXES:
@@ -129,7 +118,7 @@ def title(name: str) -> str:
 
 
 def span(limits: Limits) -> str:
-    """The range of a measure in words: `0 to 1`, `at least 0`, `at most 1`, `unbounded`."""
+    """`0 to 1`, `at least 0`, `at most 1`, `unbounded`."""
     low, high = (None if limit is None else number(limit) for limit in limits)
     if low is None:
         return "unbounded" if high is None else f"at most {high}"
@@ -137,17 +126,14 @@ def span(limits: Limits) -> str:
 
 
 def better(direction: str) -> str:
-    """Which end of its range a measure should be at, in words."""
     return {"higher": "higher is better", "lower": "lower is better"}.get(direction, "neither end is better")
 
 
 def cut_label(label: str | None) -> str | None:
-    """A token or word as a record holds it: at most 200 characters, the last an ellipsis where it was cut."""
-    return label if label is None or len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
+    return label if label is None or len(label) <= 200 else f"{label[:199]}…"
 
 
 def plural(n: int, one: str, many: str = "") -> str:
-    """`one` for a single thing, else `many`, by default `one` with an s."""
     return one if n == 1 else many or f"{one}s"
 
 
@@ -156,23 +142,22 @@ def counted(n: int, one: str, many: str = "") -> str:
 
 
 def listing(parts: Sequence[str]) -> str:
-    """At least one part, as a sentence lists them."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 def decimals(values: Iterable[float], digits: int) -> int:
-    """`digits`, or as many more as print none of `values` as 0; values below 1e-9 are rounding, and count as 0."""
+    """`digits`, or more so that none of `values` prints as 0, unless it is below 1e-9 (rounding)."""
     small = (abs(value) for value in values if 1e-9 < abs(value) < 0.5 / 10**digits)
     return max((digits, *(-math.floor(math.log10(value)) for value in small)))
 
 
 def percent(share: float, *, precise: bool = False) -> str:
-    """A share in whole percent, or `precise` to three digits; with more where those would reach 0 or 100."""
-    if not abs(share) < _MOST_PERCENT:  # three hundred digits are no number to read
+    """In whole percent, or `precise` to three digits; with more digits where those would reach 0 or 100."""
+    if not abs(share) < 1e12:  # nobody reads three hundred digits
         return f"{number(share)} times"
     if precise and f"{100 * share:.3g}" not in ("0", "100"):
         return f"{100 * share:.3g}%"
-    for digits in range(_MOST_DECIMALS + 1):
+    for digits in range(4):
         shown = f"{share:.{digits}%}"
         if share in (0.0, 1.0) or float(shown[:-1]) not in (0.0, 100.0):
             return shown

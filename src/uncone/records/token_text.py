@@ -1,4 +1,4 @@
-"""Token strings as text: bytes that a tokenizer spells as letters are read, and spaces at an end are seen."""
+"""Token strings as text: bytes that a tokenizer spells as letters are read, and spaces at an end are marked."""
 
 import re
 from collections.abc import Sequence
@@ -10,15 +10,12 @@ _OTHERS = (byte for byte in range(256) if byte not in _PLAIN)
 _BYTES = {chr(byte): byte for byte in _PLAIN} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}
 """The byte of each letter, as byte-level BPE spells them (Radford et al. 2019, `bytes_to_unicode`)."""
 _LETTERS = frozenset(_BYTES)
-_SPACE = "Ġ"
-_SAMPLE = 20_000
-_SPELLED, _BEGUN = 0.95, 0.01
 _SPACES = re.compile("^ +| +$| {2,}")
 
 
 def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> list[str | None]:
-    """The labels of `rows` as a record holds them: at most 200 characters, of a byte-level vocabulary its text (`"
-    the"` of `"Ġthe"`). Bytes that are no text alone stay visible, as `"\\xe2\\x80"`."""
+    """The labels of `rows` for a record: at most 200 characters, and of a byte-level vocabulary the text (`" the"` of
+    `"Ġthe"`). Bytes that are no text alone stay visible, as `"\\xe2\\x80"`."""
     if labels is None:
         return [None] * len(rows)
     spelled = is_byte_level(labels)
@@ -27,22 +24,22 @@ def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> lis
 
 
 def is_byte_level(labels: Sequence[str | None]) -> bool:
-    """Whether the tokens of a vocabulary spell bytes as letters, as those of GPT-2 and Llama 3: of 20,000 nearly all
-    hold only these 256 letters, and `Ġ`, the space, begins one in a hundred, or all 256 are tokens."""
-    some = [label for label in labels[:: len(labels) // _SAMPLE + 1] if label]
-    if sum(_LETTERS.issuperset(label) for label in some) < max(1, _SPELLED * len(some)):
+    """Whether tokens spell bytes as letters, as in GPT-2 and Llama 3: nearly all hold only these 256 letters, and `Ġ`,
+    the space, begins one in a hundred, or all 256 are tokens."""
+    some = [label for label in labels[:: len(labels) // 20_000 + 1] if label]
+    if sum(_LETTERS.issuperset(label) for label in some) < max(1, 0.95 * len(some)):
         return False
-    if sum(label.startswith(_SPACE) for label in some) > _BEGUN * len(some):
+    if sum(label.startswith("Ġ") for label in some) > 0.01 * len(some):
         return True
     return {label for label in labels if label is not None and len(label) == 1} >= _LETTERS
 
 
 def _read(label: str) -> str:
-    if not _LETTERS.issuperset(label):  # an added token, which is text as it stands
+    if not _LETTERS.issuperset(label):  # an added token, which is text
         return label
     return bytes(map(_BYTES.__getitem__, label)).decode("utf-8", "backslashreplace")
 
 
 def shown_token(token: str, length: int = 40) -> str:
-    """A token for people: `shortened`, with a mark for each space at an end or beside another one."""
+    """`shortened`, with a mark for each space at an end or next to another one."""
     return shortened(_SPACES.sub(lambda spaces: "␣" * len(spaces[0]), token), length)

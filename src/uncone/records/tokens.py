@@ -1,14 +1,13 @@
-"""Readings of tokens: groups by frequency, with intervals, and the tokens that were hardly trained."""
+"""Readings of tokens: groups by frequency, and the tokens that were hardly trained."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
-from uncone.records.blocks import Block, Cell, Folded, Table, Text
+from uncone.errors import expect
+from uncone.records.blocks import Blocks, Cell, Folded, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import folded, section, shown
 from uncone.records.parts import Measurement
-from uncone.records.rebuild import expect
 from uncone.records.text import Limits, count, counted, number, optional, plural, title
 from uncone.records.token_text import shown_token
 
@@ -31,7 +30,7 @@ _CHANCE = (
 
 @part
 class Estimate:
-    """A number and its interval, as if the rows had been drawn at random; None where it is undefined."""
+    """A number and its interval, as if the rows had been drawn at random."""
 
     value: float | None  # `null` where it is undefined
     interval: tuple[float, float] | None = None  # around the value; `null` with fewer than 10 rows
@@ -39,14 +38,11 @@ class Estimate:
     def __post_init__(self) -> None:
         low, high = self.interval or (0.0, 0.0)
         fits = self.interval is None or (self.value is not None and low <= self.value <= high)
-        came = f"{self.value} and {self.interval}"
-        expect(fits, f"a value inside its interval, got {came}: the file was edited")
+        expect(fits, f"a value inside its interval, got {self.value} and {self.interval}: the file was edited")
 
 
 @part
 class FrequencyGroup:
-    """The rows of one group and their readings."""
-
     name: str  # `frequent`, `medium`, `rare` or `reserved`: reserved by name, or without a token
     n: int  # rows
     occurrences: int | None  # the sum of their counts
@@ -54,7 +50,7 @@ class FrequencyGroup:
     mean_norm: Estimate  # mean row length
     cosine_to_reserved: Estimate  # mean cosine to the reserved rows
     cosine_to_common: Estimate  # mean cosine to the sum of all unit rows
-    # standard deviations by which `mean_cosine` lies above that of random groups of this size
+    # standard deviations by which `mean_cosine` is above that of random groups of this size
     excess: float | None = None
     chance: float | None = None  # at most the probability that a random group has as much (Cantelli)
 
@@ -69,8 +65,6 @@ class Difference:
 
 @part
 class FrequencyGroups:
-    """Frequent, medium, rare and reserved rows, ranked `by` counts or ids, and how they were cut."""
-
     by: Literal["count", "id"]  # what rows were ranked by: `count`, or `id` where no counts were given
     definition: str  # how they were cut
     confidence: float  # of the intervals
@@ -80,26 +74,21 @@ class FrequencyGroups:
 
 @part
 class UnderTrainedToken:
-    """One row that looks untrained, with the evidence."""
-
     id: int  # the row
-    # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, with bytes that are no text alone as
-    # `\xe2\x80`
+    # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, and bytes that are no text as `\xe2\x80`
     token: str | None
     indicator: float  # cosine distance, or norm
     p: float  # one-sided p-value
     q: float  # the least false-discovery rate at which it is found
     norm: float  # its length
     cosine_to_unused: float | None  # to the mean of the known-unused rows, as the definition says
-    cosine_to_mean: float | None  # of the row as it is, to the mean row; `null` for a head, whose mean is subtracted
+    cosine_to_mean: float | None  # of the raw row, to the mean row; `null` for a head, whose mean is subtracted
     count: int | None = None  # how often it occurs, where counts were given
     expected: bool = False  # whether it was known to be unused
 
 
 @part
 class UnderTrained:
-    """The rows that look like rows no text ever trained."""
-
     # rows that look untrained and were not known to be unused; `null` exactly when nothing could be told
     found: int | None
     reason: str = ""  # why nothing could be told, else empty
@@ -107,7 +96,7 @@ class UnderTrained:
     definition: str = ""  # what the indicator is
     rate: float = 0.0  # the false-discovery rate
     tested: int = 0  # rows that were tested
-    reference: str = ""  # which rows the others are compared with, and why these; empty where there are none
+    reference: str = ""  # which rows the others are compared with, and why; empty where there are none
     known: int = 0  # rows known to be unused
     known_found: int = 0  # of which found by the same test
     center: float | None = None  # of the null of the indicator
@@ -118,10 +107,8 @@ class UnderTrained:
     notes: tuple[str, ...] = ()  # cautions
 
 
-def token_measurements(
-    groups: FrequencyGroups | None, under_trained: UnderTrained | None, d: int
-) -> tuple[Measurement, ...]:
-    """The readings of each frequency group, called GROUP.READING, and the share of rows that look untrained."""
+def token_measurements(groups: FrequencyGroups | None, rows: UnderTrained | None, d: int) -> tuple[Measurement, ...]:
+    """The readings GROUP.READING of each frequency group, and the share of rows that look untrained."""
     readings = []
     cut = "" if groups is None else f"{groups.definition}, intervals of {100 * groups.confidence:g}%"
     for group in () if groups is None else groups.groups:
@@ -130,48 +117,44 @@ def token_measurements(
             if (group.name, name) != ("reserved", "cosine_to_reserved"):  # which is to themselves
                 value, reason = estimate.value, "no such rows" if estimate.value is None else ""
                 known = (None if name == "mean_norm" else 0.0, estimate.interval, group.n, d)
-                one = Measurement(f"{group.name}.{name}", value, reason, limits, direction, *known)
-                readings.append(replace(one, definition=f"{words}; {cut}"))
-    if (rows := under_trained) is not None:
+                start = (f"{group.name}.{name}", value, reason, limits, direction)
+                readings.append(Measurement(*start, *known, definition=f"{words}; {cut}"))
+    if rows is not None:
         share = None if rows.found is None or not rows.tested else rows.found / rows.tested
         known = (None if share is None else 0.0, None, rows.tested, d)
-        one = Measurement(UNDER_TRAINED_SHARE, share, rows.reason, _SHARES, "lower", *known)
         what = "rows that look untrained and were not known to, of those tested"
         how = f"{what}; {rows.definition}, false-discovery rate {rows.rate:g}"
-        readings.append(replace(one, definition=how))
+        readings.append(Measurement(UNDER_TRAINED_SHARE, share, rows.reason, _SHARES, "lower", *known, definition=how))
     return tuple(readings)
 
 
-def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
-    """Frequent and rare tokens compared; nothing where there is no group."""
+def frequency_blocks(groups: FrequencyGroups | None) -> Blocks:
     if groups is None or not groups.groups:
         return ()
     columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")
     counts = ((g.name, count(g.occurrences)) for g in groups.groups if g.occurrences is not None)
     names = {name: words if name == "mean_norm" else f"cosine {words}" for name, words, *_ in _READINGS}
-    read = ((f"{title(d.first)} minus {d.second}", d) for d in groups.differences)
-    differences = tuple((name, names[d.reading], _estimate(d.difference)) for name, d in read)
+    differences = tuple(
+        (f"{title(d.first)} minus {d.second}", names[d.reading], _estimate(d.difference)) for d in groups.differences
+    )
+    compared = Table(("groups", "reading", "difference"), differences, ("difference",))
     lead = (
         f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the "
+        f"common direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval."
     )
-    lead += f"common direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval."
     occurrences = Table(("group", "occurrences"), tuple(counts), ("occurrences",))
     return section(
         "Frequent and rare tokens",
         Text(lead, "lead"),
         Table(columns, tuple(map(_group, groups.groups)), columns[1:]),
         Folded("What the columns say", shown(Text(_CHANCE), occurrences)),
-        Folded(
-            "Differences between groups, with their intervals",
-            shown(Table(("groups", "reading", "difference"), differences, ("difference",))),
-        ),
+        Folded("Differences between groups, with their intervals", shown(compared)),
     )
 
 
-def _group(group: FrequencyGroup) -> tuple[str | Cell, ...]:
+def _group(group: FrequencyGroup) -> Row:
     readings = (_estimate(getattr(group, name), limits) for name, *_, limits in _READINGS)
-    is_certain = group.chance is None or group.chance >= 1
-    chance = "" if is_certain else f"p <= {optional(group.chance, _SHARES)}"
+    chance = "" if group.chance is None or group.chance >= 1 else f"p <= {number(group.chance, limits=_SHARES)}"
     above = Cell("-" if group.excess is None else f"{number(group.excess)} sd", chance)
     return group.name, count(group.n), *readings, above
 
@@ -181,7 +164,7 @@ def _estimate(estimate: Estimate, limits: Limits = (None, None)) -> Cell:
     return Cell(optional(estimate.value, limits), "" if reach is None else f"± {number(reach, digits=2)}")
 
 
-def under_trained_blocks(rows: UnderTrained | None) -> tuple[Block, ...]:
+def under_trained_blocks(rows: UnderTrained | None) -> Blocks:
     if rows is None:
         return ()
     news, known = ([t for t in rows.tokens if t.expected is expected] for expected in (False, True))
@@ -217,7 +200,7 @@ def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Tab
     distance = ("distance",) if rows.indicator == "cosine" else ()
     often = ("count",) if any(t.count is not None for t in tokens) else ()
     columns = ("token", "id", *distance, "p", "q", "norm", "to unused", "to mean", *often)
-    cells = list[tuple[str | Cell, ...]]()
+    cells = list[Row]()
     for t in tokens:
         name = "-" if t.token is None else Cell(shown_token(t.token, 24), tone="token")
         apart = [number(t.indicator, limits=(0.0, 2.0)) for _ in distance]

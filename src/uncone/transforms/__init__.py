@@ -12,23 +12,9 @@ from uncone.transforms.names import REPAIRS, ZIPF_REPAIRS, load, repair_named
 from uncone.transforms.normalized import Normalized
 
 __all__ = [
-    "REPAIRS",
-    "ZIPF_REPAIRS",
-    "Affine",
-    "AllButTheTop",
-    "Applied",
-    "Center",
-    "ClusterCenter",
-    "Fitted",
-    "Normalized",
-    "RemoveMeanDirection",
-    "ScaledCenter",
-    "Standardize",
-    "Transformation",
-    "Whiten",
-    "load",
-    "repair_named",
-    "repair_rows",
-]
+    "REPAIRS", "ZIPF_REPAIRS", "Affine", "AllButTheTop", "Applied", "Center", "ClusterCenter", "Fitted",
+    "Normalized", "RemoveMeanDirection", "ScaledCenter", "Standardize", "Transformation", "Whiten", "load",
+    "repair_named", "repair_rows",
+]  # fmt: skip
 
 open_room(__name__)

@@ -1,7 +1,4 @@
-"""`Affine`, a fitted transformation as one record, and the file of any transformation.
-
-A file holds tensors that any program can read, and a header that names them. Nothing in it is trusted.
-"""
+"""`Affine`, a fitted transformation as one record, and the file of any transformation, in which nothing is trusted."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from uncone import atomic
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.records.parts import Fitted
 from uncone.records.rebuild import build_record, parsed
 from uncone.roles import Path_
@@ -23,7 +20,7 @@ from uncone.version import __version__
 
 T = TypeVar("T")
 FORMAT, NORMALIZED = "uncone.repair/1", "uncone.repair/2"
-"""The second: the same, and then each row is divided by its norm. A version that knew no such step refuses."""
+"""The second also divides each row by its norm. Versions without this step refuse it."""
 _COMMAND = "uncone repair SPEC OUT --save F"
 _HOW = f"`{_COMMAND}`, or with save() of a transformation"
 
@@ -38,8 +35,8 @@ class Affine:
         shift: (D,).
         weight: (D, K), or None for the identity.
         fitted: what it was fitted on, where that is known.
-        offset: (K,), or None for zero, as nearly always. The original All-but-the-Top needs one: its weight is not
-            invertible, and its mean is outside of what the weight reaches.
+        offset: (K,), or None for zero. The original All-but-the-Top needs one: no shift gives rows its mean, as its
+            weight is not invertible.
 
     Example:
         >>> double = Affine(np.array([1.0, 0.0]), 2 * np.eye(2))
@@ -56,18 +53,16 @@ class Affine:
         shift, weight, offset = _numbers(self.shift, "shift", 1), self.weight, self.offset
         if weight is not None:
             weight = _numbers(weight, "weight", 2)
-            if len(weight) != len(shift):
-                got = f"got {weight.shape}: give one row a feature"
-                raise InputError(f"expected a weight of shape ({len(shift)}, K), {got}")
+            got = f"got {weight.shape}: give one row a feature"
+            expect(len(weight) == len(shift), f"a weight of shape ({len(shift)}, K), {got}")
         if offset is not None:
             offset, k = _numbers(offset, "offset", 1), len(shift) if weight is None else weight.shape[1]
-            if len(offset) != k:
-                raise InputError(f"expected an offset of shape ({k},), got {offset.shape}: give one number a column")
+            expect(len(offset) == k, f"an offset of shape ({k},), got {offset.shape}: give one number a column")
             if weight is None:
                 shift, offset = shift - offset, None
             elif not offset.any():
                 offset = None
-        self.__dict__.update(shift=shift, weight=weight, offset=offset)  # the record is frozen for everybody else
+        self.__dict__.update(shift=shift, weight=weight, offset=offset)  # frozen for everybody else
 
     def __repr__(self) -> str:
         parts = [f"shift ({self.d},)", "identity" if self.weight is None else f"weight ({self.d}, {self.k})"]
@@ -76,24 +71,20 @@ class Affine:
 
     @property
     def d(self) -> int:
-        """Features of the rows that come in."""
         return len(self.shift)
 
     @property
     def k(self) -> int:
-        """Features of the rows that go out."""
         return self.d if self.weight is None else self.weight.shape[1]
 
     def transform(self, x: X) -> X:
         """The transformed rows: a tensor or array (..., D) gives one (..., K), `Rows` give lazy ones.
 
-        dtype and device come back; float16 and bfloat16 are computed in float32. InputError: another width, no floats,
-        numbers that are not finite, or a result that its dtype cannot hold.
-        """
+        dtype and device stay; float16 and bfloat16 are computed in float32. InputError: another width, no floats,
+        numbers that are not finite, or a result that its dtype cannot hold."""
         return apply(x, self.map())
 
     def map(self) -> Map:
-        """It as a map of rows, which casts its numbers once for each dtype."""
         casts = dict[Any, tuple[Any, ...]]()
 
         def move(rows: Any, out: Array | None = None) -> Any:
@@ -111,10 +102,9 @@ class Affine:
 
     @on_one_thread
     def compose(self, after: "Affine") -> "Affine":
-        """This one, then `after` (InputError if of another width), as one; it keeps what this was fitted on."""
-        if after.d != self.k:
-            got = f"got one of {after.d}: fit it on these"
-            raise InputError(f"expected a transformation of rows of {self.k} features, {got}")
+        """This one, then `after` (InputError if of another width), as one, which keeps `fitted` of this."""
+        got = f"got one of {after.d}: fit it on these"
+        expect(after.d == self.k, f"a transformation of rows of {self.k} features, {got}")
         if self.weight is None:
             return replace(after, shift=self.shift + after.shift, fitted=self.fitted)
         carried = -after.shift if self.offset is None else self.offset - after.shift
@@ -125,7 +115,7 @@ class Affine:
 
     @on_one_thread
     def rank_lost(self) -> int:
-        """How many directions of the rows are lost, up to the rounding of float64."""
+        """How many directions are lost, up to the rounding of float64."""
         if self.weight is None:
             return 0
         values = np.linalg.svd(self.weight, compute_uv=False)
@@ -136,22 +126,20 @@ class Affine:
         """The transformation that undoes this one; InputError where directions were removed."""
         if self.weight is None:
             return Affine(-self.shift)
-        if self.d != self.k:
-            got = f"got shape ({self.d}, {self.k}): what was cut off is lost"
-            raise InputError(f"expected a square weight to invert, {got}")
-        if lost := self.rank_lost():
-            got = f"got one without {lost} of {self.d} directions: what was removed is lost"
-            raise InputError(f"expected an invertible weight, {got}")
+        got = f"got shape ({self.d}, {self.k}): what was cut off is lost"
+        expect(self.d == self.k, f"a square weight to invert, {got}")
+        lost = self.rank_lost()
+        got = f"got one without {lost} of {self.d} directions: what was removed is lost"
+        expect(not lost, f"an invertible weight, {got}")
         start = np.zeros(self.k) if self.offset is None else self.offset
         return Affine(start, np.linalg.inv(self.weight), offset=self.shift)
 
     def inverse_transform(self, y: X) -> X:
-        """The rows that `transform` made `y` of; raises as `inverse` and `transform` do."""
         return self.inverse().transform(y)
 
     @on_one_thread
     def as_linear(self) -> tuple[Array, Array]:
-        """Matrix (D, K) and bias (K,), float64: y = x @ matrix + bias, for a linear layer or an index."""
+        """Matrix (D, K) and bias (K,), float64, of y = x @ matrix + bias."""
         matrix = np.eye(self.d) if self.weight is None else self.weight
         bias = -self.shift @ matrix
         return matrix, bias if self.offset is None else bias + self.offset
@@ -161,7 +149,7 @@ class Affine:
         return {name: x for name, x in tensors.items() if x is not None}
 
     def save(self, path: Path_) -> None:
-        """Write it to a safetensors file, atomically; InputError where the folder cannot be written."""
+        """Write it to a safetensors file, atomically, or InputError."""
         self.state().save(path)
 
     def state(self) -> "State":
@@ -171,28 +159,24 @@ class Affine:
     def load(cls, path: Path_) -> "Affine":
         """Read what `save` wrote, or the `affine_` of any saved transformation.
 
-        InputError for no such file, not one of these, cut or lying, or not affine.
-        """
+        InputError: no such file, not one of these, cut or lying, or not affine."""
         state = State.load(path)
-        if "shift" not in state.tensors or state.normalize:
-            got = f"got {path} with one that is not: read it with uncone.transforms.load"
-            raise InputError(f"expected an affine transformation, {got}")
+        got = f"got {path} with one that is not: read it with uncone.transforms.load"
+        expect("shift" in state.tensors and not state.normalize, f"an affine transformation, {got}")
         return state.affine()
 
 
 def _numbers(value: Any, name: str, rank: int) -> Array:
     x = np.ascontiguousarray(as_floats(value, name))
-    if x.ndim != rank or 0 in x.shape:
-        what = "(D,)" if rank == 1 else "(D, K)"
-        raise InputError(f"expected a {name} of shape {what}, got {x.shape}: give one number a feature")
-    if not np.isfinite(x).all():
-        raise InputError(f"expected finite numbers in {name}, got NaN or inf: fit on finite rows")
+    what = "(D,)" if rank == 1 else "(D, K)"
+    expect(x.ndim == rank and 0 not in x.shape, f"a {name} of shape {what}, got {x.shape}: give one number a feature")
+    expect(bool(np.isfinite(x).all()), f"finite numbers in {name}, got NaN or inf: fit on finite rows")
     return x
 
 
 @dataclass(frozen=True)
 class _Header:
-    """The parts of a file's header that hold JSON. Options that were read are still to be checked."""
+    """The parts of a file's header in JSON. Options that were read are still to be checked."""
 
     fitted: Fitted | None = None
     options: Mapping[str, Any] | None = None
@@ -201,8 +185,6 @@ class _Header:
 
 @dataclass(frozen=True)
 class State(_Header):
-    """The content of a file: the name of the class, its tensors, and the header. It knows no class."""
-
     kind: str = ""
     tensors: Mapping[str, Array] = field(default_factory=dict)
     path: Path_ = ""
@@ -221,16 +203,15 @@ class State(_Header):
         tensors, header = read_tensors(path, format=(FORMAT, NORMALIZED), what="a transformation", how=how)
         state = cls(kind=header.get("kind", ""), tensors=tensors, path=path, normalize=header["format"] == NORMALIZED)
         for name, tensor in tensors.items():
-            if tensor.dtype != np.float64 or 0 in tensor.shape or not np.isfinite(tensor).all():
-                raise state.lies(f"tensor {name[:60]!r} is not of finite float64 numbers")
+            holds = tensor.dtype == np.float64 and 0 not in tensor.shape and bool(np.isfinite(tensor).all())
+            state.expect(holds, f"tensor {name[:60]!r} is not of finite float64 numbers")
         keys = [key for key in ("fitted", "options", "warnings") if key in header]
         said = {key: parsed(header[key], what=f"record of {key}", how=_COMMAND) for key in keys}
         return replace(state, **vars(state.checked(_Header, said, "header")))
 
     def affine(self) -> Affine:
         x = self.tensors
-        if "shift" not in x:
-            raise self.lies("it has no tensor 'shift'")
+        self.expect("shift" in x, "it has no tensor 'shift'")
         return Affine(x["shift"], x.get("weight"), self.fitted, x.get("offset"))
 
     def checked(self, cls: type[T], data: Any, where: str) -> T:
@@ -239,7 +220,10 @@ class State(_Header):
         except InputError as error:
             raise self.lies(str(error)) from error
 
+    def expect(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise self.lies(otherwise)
+
     def lies(self, what: str) -> InputError:
-        """The error for a file whose parts contradict each other or its class."""
         got = f"got a file that lies: {what}; write it anew with {_HOW}"
         return InputError(f"expected a transformation in {self.path}, {got}")

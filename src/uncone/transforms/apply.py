@@ -1,7 +1,6 @@
 """Apply a fitted transformation to rows of any size, from disk to disk, in constant memory.
 
-One block is read ahead, one digested and one written, each on a thread of its own, while one is computed.
-"""
+While one block is computed, three threads read, digest and write one each."""
 
 import io
 import itertools
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from uncone import atomic
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.memory import uninitialised
 from uncone.roles import Path_
 from uncone.rows import GRID, DerivedRows, Rows, as_rows, nonfinite_error, nonfinite_rows
@@ -30,53 +29,51 @@ from uncone.transforms.fitting import DigestedRows, Tick, shared_name
 from uncone.transforms.normalized import Repair
 from uncone.transforms.transformed import Array, Map, mapped, overflow
 
-BLOCK_BYTES = 6 * 2**20  # of the wider of input and output: small enough for a cache, large enough for a product
-_FLUSHED_BYTES = 32 * 2**20
+BLOCK_BYTES = 6 * 2**20  # of input or output, the wider: small enough for a cache, large enough for a product
 
 
 @dataclass(frozen=True)
 class Applied(Target):
-    """The file that `repair_rows` wrote, how many seconds it took, and how many rows stayed zero."""
+    """The file that `repair_rows` wrote, the seconds it took, and how many rows stayed zero."""
 
     seconds: float = 0.0
     zero_rows: int = 0
 
 
 def repair_rows(
-    source: Any, transformation: Repair, out: Path_, *, overwrite: bool = False, progress: Tick | None = None
+    source: Any, transformation: Repair, out: Path_, *, overwrite: bool = False, progress: Tick = None
 ) -> Applied:
     """Write the transformed rows of `source` to the file `out`: whole, or not at all.
 
-    The format is that of `out`'s suffix, or without one that of the source: `.npy`, `.npz`, `.safetensors`, `.parquet`,
-    `.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`, `.bin` for word2vec binary. After `.npz`, `.safetensors` and
-    `.parquet` `#NAME` may name the rows. Words are kept where the format has a place for them, and other arrays,
-    tensors and columns where the source is of the same format. The dtype is that of the rows: float16 and bfloat16 are
-    computed in float32 and rounded once. Formats without bfloat16 or quantised types, and text, get float32.
+    The suffix of `out` gives the format, else the source does: `.npy`, `.npz`, `.safetensors`, `.parquet`, `.vec`,
+    `.txt`, `.glove`, `.vec.gz`, `.txt.gz`, `.bin` for word2vec binary. After `.npz`, `.safetensors` and `.parquet`
+    `#NAME` may name the rows. Words are kept where the format has a place for them, and other arrays, tensors and
+    columns where the source has the same format. The dtype is that of the rows: float16 and bfloat16 are computed in
+    float32 and rounded once. Text, and formats without bfloat16 or quantised types, get float32.
 
-    Rows that are all zero stay zero, whatever the transformation makes of them: they are texts without a vector, and an
-    index would find them all under one. `transformation.transform` itself knows no such rows.
+    Rows of zeros stay zero, unlike in `transformation.transform`: they are texts without a vector, and an index would
+    find them all under one.
 
     Args:
-        source: `Rows`, such as `uncone.open_rows` gives for a file, or a tensor or array (N, D). Read once.
+        source: `Rows`, such as `uncone.open_rows` gives, or a tensor or array (N, D). Read once.
         transformation: fitted, of rows of D features.
         out: a file, not the one that is read.
         overwrite: replace a file that is there.
         progress: called with the number of rows done.
 
     Returns:
-        An `Applied`. Its notes say what could not be kept, and name both sides where the transformation was fitted on
-        other rows than these.
+        An `Applied`. Its notes say what could not be kept, and whether the transformation was fitted on other rows.
 
     Raises:
         InputError: another width; rows that are not finite, or a result that the dtype cannot hold; an `out` that
-            exists, is the source, has an unknown suffix, or cannot be written (no folder, no right, no space).
+            exists, is the source, has an unknown suffix, or cannot be written.
     """
     began = time.perf_counter()
     rows = as_rows(source)
-    k = transformation.transform(rows).shape[1]  # reads nothing: it is fitted, and on rows as wide
+    k = transformation.transform(rows).shape[1]  # checks the fit and the width, and reads nothing
     target = check_out(out, rows, overwrite=overwrite, k=k)
     owner = transformation.fitted if isinstance(transformation, Affine) else transformation.fitted_
-    may_be = owner and owner.sha256 and (owner.n, owner.d) == rows.shape  # rows of another shape are others
+    may_be = owner and owner.sha256 and (owner.n, owner.d) == rows.shape
     read = DigestedRows(_AheadRows(rows)) if may_be else _AheadRows(rows)
     size = min(rows.shape[0], max(1, BLOCK_BYTES // (max(rows.shape[1], k) * rows.widened.itemsize)))
     move = _BlockMap(transformation.map(), size, target, rows)
@@ -97,24 +94,21 @@ def repair_rows(
 
 
 def check_out(out: Path_, rows: Rows, *, overwrite: bool, k: int | None = None) -> Target:
-    """The file for `rows` repaired to k columns.
-
-    InputError unless its suffix is one that is written, it is not read, and it is not there yet (or `overwrite`), in a
-    folder that is.
-    """
+    """The file for `rows` repaired to k columns. InputError: a suffix of no writer, the file that is read, one that
+    exists (unless `overwrite`), or no such folder."""
     target = target_of(out, source_of(rows), rows.shape[1] if k is None else k)
     path, resolved, read = target.path, atomic.writable(target.path), Path(split_part(rows.name)[0])
     with suppress(OSError):
         source = read.resolve()
         inside = source.is_dir() and resolved.is_relative_to(source)
-        if source == resolved or inside or (path.exists() and path.samefile(read)):
-            raise InputError(f"expected another file to write than what is read, got {path}: give a new name")
+        is_read = source == resolved or inside or (path.exists() and path.samefile(read))
+        expect(not is_read, f"another file to write than what is read, got {path}: give a new name")
     atomic.unused(path, overwrite=overwrite)
     return target
 
 
 class _BlockMap:
-    """The map of blocks of at most `size` rows, as the target stores them; results share two buffers."""
+    """Maps blocks of at most `size` rows to what `target` stores, in two buffers by turns."""
 
     def __init__(self, map: Map, size: int, target: Target, rows: Rows) -> None:
         self._move, self._dtype, self._rows, self.zero_rows = map.move, target.dtype, rows, 0
@@ -125,16 +119,14 @@ class _BlockMap:
         if not mapped(self._move, x, y, self._dtype):
             bad = len(nonfinite_rows(self._rows))
             raise nonfinite_error(self._rows) if bad else overflow(self._dtype, self._rows.name)
-        places = np.flatnonzero(x[:, 0] == 0)  # few are looked at whole
+        places = np.flatnonzero(x[:, 0] == 0)  # only these few are read whole
         zero = places[~x[places].any(axis=1)]
         y[zero] = 0
         self.zero_rows += len(zero)
         return y
 
 
-def _stream(blocks: Iterator[Array], move: "_BlockMap", writer: Writer, gate: "_Gate", progress: Tick | None) -> None:
-    """Write the transformed blocks, each while the next is computed."""
-
+def _stream(blocks: Iterator[Array], move: "_BlockMap", writer: Writer, gate: "_Gate", progress: Tick) -> None:
     def write(y: Array) -> None:
         writer.write(y)
         gate.write_back()
@@ -155,18 +147,16 @@ def _stream(blocks: Iterator[Array], move: "_BlockMap", writer: Writer, gate: "_
 
 
 class _AheadRows(DerivedRows):
-    """`rows`, of which the next block is read while one is in use."""
-
     def blocks(self, size: int = GRID) -> Iterator[Array]:
         try:
             yield from one_ahead(self._rows.blocks(size))
         except OSError as error:
-            way = "copy it to a disk that works"
-            raise InputError(f"cannot read {self.name}: {error.strerror or error}: {way}") from error
+            why = error.strerror or error
+            raise InputError(f"cannot read {self.name}: {why}: copy it to a disk that works") from error
 
 
 class _Gate(io.BufferedIOBase):
-    """The file, until it is shut: an error leaves a zip or Parquet file open, which is ended after this is closed."""
+    """The file, until it is shut: after an error a zip or Parquet file still writes its end."""
 
     def __init__(self, handle: BinaryIO) -> None:
         self._handle, self._flushed, self.shut = handle, 0, False
@@ -191,9 +181,9 @@ class _Gate(io.BufferedIOBase):
             self._handle.flush()
 
     def write_back(self) -> None:
-        """Begin to write what has gathered to the disk now, and not at the end."""
+        """Begin to write to the disk now, and not at the end."""
         start, count = self._flushed, self._handle.tell() - self._flushed
-        if count >= _FLUSHED_BYTES:
+        if count >= 32 * 2**20:
             self._handle.flush()
             with suppress(OSError, AttributeError):  # a system without posix_fadvise
                 os.posix_fadvise(self._handle.fileno(), start, count, os.POSIX_FADV_DONTNEED)

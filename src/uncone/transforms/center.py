@@ -1,7 +1,6 @@
-"""Take away what all rows share: their mean, its direction, or that and the different spreads of features."""
+"""Take away what rows share: their mean, its direction, or the mean and the different spreads of features."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ class Center(Transformation):
     """
 
     second = False
-    tensors: ClassVar[Mapping[str, str]] = {"mean_": "D"}
+    tensors = (("mean_", "D"),)
     mean_: Array
 
     def _solve(self, m: Moments, counted: int) -> Affine:
@@ -37,8 +36,8 @@ class ScaledCenter(Transformation):
     """Subtract the mean direction, scaled to the row: y = x - |x| m, m = the mean of x_i / |x_i|.
 
     Bis et al. 2021, Too Much in Common; `remove_mean(scale=True)` of their program. It centres the directions and keeps
-    the norms' weight. Not affine: it cannot be folded into a model's weights. A zero row has no direction: it is left
-    out of m, and stays zero.
+    the weight of norms. Not affine: no model's weights can hold it. Zero rows have no direction: they are left out of
+    m, and stay.
 
     Attributes after `fit`:
         mean_direction_: m, float64 (D,), of length at most 1.
@@ -51,7 +50,7 @@ class ScaledCenter(Transformation):
     affine = False
     second = False
     unit_first = True
-    tensors: ClassVar[Mapping[str, str]] = {"mean_direction_": "D"}
+    tensors = (("mean_direction_", "D"),)
     mean_direction_: Array
 
     def _solve(self, m: Moments, counted: int) -> None:
@@ -60,26 +59,24 @@ class ScaledCenter(Transformation):
 
     def _move(self, rows: Any, out: Array | None = None) -> Any:
         xp = library(rows)
-        along = xp.multiply(norms_of(rows), like(self.mean_direction_, rows), out=out)
-        return xp.subtract(rows, along, out=out)
+        return xp.subtract(rows, xp.multiply(norms_of(rows), like(self.mean_direction_, rows), out=out), out=out)
 
 
 class RemoveMeanDirection(Transformation):
     """Project rows off the direction of their mean: y = x - (x . m) m, m = mean / |mean| (Ren, Sun & Liang 2026).
 
-    The repaired rows have mean zero and no variance along m; what is orthogonal to m stays. The scale of the rows does
-    not matter.
+    The repaired rows have mean zero and no variance along m; what is orthogonal to m stays. Scale does not matter.
 
     Attributes after `fit`:
-        direction_: m, float64 (D,), of length 1. Zero where the mean is zero up to the rounding of the rows, as after
-            centring: then the rows stay as they are, and a warning says so.
+        direction_: m, float64 (D,), of length 1. Zero where the mean is only rounding, as after centring: then the rows
+            stay, and a warning says so.
 
     Example:
         >>> RemoveMeanDirection().fit_transform(np.array([[3.0, 1.0], [1.0, -1.0]])).tolist()
         [[0.0, 1.0], [0.0, -1.0]]
     """
 
-    tensors: ClassVar[Mapping[str, str]] = {"direction_": "D"}
+    tensors = (("direction_", "D"),)
     second = False
     direction_: Array
 
@@ -99,10 +96,10 @@ class RemoveMeanDirection(Transformation):
 class Standardize(Transformation):
     """Centre every feature and divide it by its deviation: y = (x - mean) / s, s^2 = sum_i p_i (x_i - mean)^2.
 
-    The repair of rogue dimensions, single features that dominate every cosine (Timkey & van Schijndel 2021, All Bark
-    and No Bite, section 5). s is the deviation of these rows, not an estimate (no N - 1), as in scikit-learn's
-    StandardScaler. A feature that is constant, to the rounding of its mean or of a usual feature's size (the median of
-    their root mean squares), is centred and not divided. `fit` raises InputError for fewer than two rows.
+    It repairs rogue dimensions, which dominate every cosine (Timkey & van Schijndel 2021, All Bark and No Bite, section
+    5). s is divided by N, as in scikit-learn's StandardScaler. A feature that is constant, to the rounding of its mean
+    or of a usual feature's size (the median root mean square), is only centred. `fit` raises InputError for fewer than
+    two rows.
 
     Attributes after `fit`:
         mean_, scale_: the means and s (1 where constant), float64 (D,).
@@ -112,7 +109,7 @@ class Standardize(Transformation):
         [[-1.0, -1.0], [1.0, 1.0]]
     """
 
-    tensors: ClassVar[Mapping[str, str]] = {"mean_": "D", "scale_": "D"}
+    tensors = (("mean_", "D"), ("scale_", "D"))
     mean_: Array
     scale_: Array
 
@@ -121,8 +118,8 @@ class Standardize(Transformation):
         self.mean_ = m.mean()
         variances = m.variances() * (1 - 1 / m.effective_n)
         squares = np.square(self.mean_)
-        # Far below the others a feature holds their rounding; the median, so that no huge one decides.
-        usual = np.sort(variances + squares)[(m.d - 1) // 2]  # the lower of two in the middle
+        # A feature far below the others holds their rounding. The (lower) median, so that no huge one decides.
+        usual = np.sort(variances + squares)[(m.d - 1) // 2]
         constant = variances <= (4 * m.epsilon) ** 2 * np.maximum(squares, usual)
         self.scale_ = np.where(constant, 1.0, np.sqrt(np.maximum(variances, 0.0)))
         return Affine(self.mean_, np.diag(1 / self.scale_))

@@ -1,14 +1,13 @@
 """A repair for each cluster of rows."""
 
 import warnings
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from uncone.arguments import whole_number
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.moments import Moments
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.sums import checked_weights
@@ -20,36 +19,35 @@ from uncone.transforms.directions import are_equal, principal_directions
 from uncone.transforms.fitting import DigestedRows, Tick, Transformation, fitted_on, require_rows
 from uncone.transforms.transformed import Array, library, like
 
-SAMPLED_NUMBERS = 2**24  # that the clusters are searched in: all rows, or a sample of them beyond that
-_SUMS_BYTES = 96 * 2**20  # for covariances at once; where all clusters' take more, the rows are read again
+SAMPLED_NUMBERS = 2**24  # in which clusters are searched: beyond that, of a sample of rows
+_SUMS_BYTES = 96 * 2**20  # for covariances at once; where they take more, the rows are read again
 
 
 class ClusterCenter(Transformation):
     """All-but-the-Top within each cluster of rows: y = z - sum_j (u_cj . z) u_cj, z = x - mean_c.
 
     Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space: k-means, then
-    for each cluster its mean and its first principal directions are removed. A new row is of the cluster whose centre
-    is nearest. The map is affine within a cluster and jumps at its border. `fit` reads the rows twice or more, and
-    needs scikit-learn: pip install 'uncone[cluster]'. It raises InputError without that, for `Moments`, fewer rows than
-    clusters, or not more features than directions.
+    each cluster loses its mean and its first principal directions. A new row is of the cluster with the nearest centre.
+    The map is affine within a cluster and jumps at its border. `fit` reads the rows twice or more. It raises InputError
+    without scikit-learn (pip install 'uncone[cluster]'), for `Moments`, fewer rows than clusters, or not more features
+    than directions.
 
-    Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24 numbers it sees
-    a sample of rows. And of a cluster of n rows at most (n - 1) / 2 directions are removed (n - 1 would leave zeros),
-    and none without variance.
+    Unlike in the authors' program, k-means is seeded and begins by k-means++; beyond 2^24 numbers it sees a sample of
+    rows. And a cluster of n rows loses at most (n - 1) / 2 directions (n - 1 would leave zeros), none without variance.
 
     Args:
-        n_clusters: clusters, 27 in the authors' program.
+        n_clusters: 27 in the authors' program.
         n_components: directions removed in each, 12 in the authors' program.
         seed: of the search and the sample.
 
     Attributes after `fit`:
-        centers_: what rows are assigned by, float64 (C, D).
-        means_: the mean of each cluster's rows, float64 (C, D).
+        centers_: by which rows are assigned, float64 (C, D).
+        means_: of each cluster's rows, float64 (C, D).
         components_: the directions removed, as rows, float64 (C, n_components, D); zero rows where there are fewer.
     """
 
     affine = False
-    tensors: ClassVar[Mapping[str, str]] = {"centers_": "CD", "means_": "CD", "components_": "CKD"}
+    tensors = (("centers_", "CD"), ("means_", "CD"), ("components_", "CKD"))
     centers_: Array
     means_: Array
     components_: Array
@@ -61,16 +59,14 @@ class ClusterCenter(Transformation):
         least = {"n_clusters": 1, "n_components": 1, "seed": 0}
         return {name: whole_number(getattr(self, name), name, lowest) for name, lowest in least.items()}
 
-    def _fit(self, x: Any, weights: Array | None, progress: Tick | None, repeats: bool) -> Fitted:
+    def _fit(self, x: Any, weights: Array | None, progress: Tick, repeats: bool) -> Fitted:
         n_clusters, n_components, seed = self.checked_options().values()
-        if isinstance(x, Moments):
-            raise InputError("expected rows to find clusters in, got moments: pass an array, a tensor or Rows")
+        expect(not isinstance(x, Moments), "rows to find clusters in, got moments: pass an array, a tensor or Rows")
         rows = as_rows(x)
         n, d = rows.shape
         require_rows(n, n_clusters, "as many clusters")
-        if n_components >= d:
-            got = f"got {d} feature(s): choose fewer"
-            raise InputError(f"expected rows of more than {n_components} features to remove as many directions, {got}")
+        got = f"got {d} feature(s): choose fewer"
+        expect(n_components < d, f"rows of more than {n_components} features to remove as many directions, {got}")
         w = checked_weights(weights, n)
         self.centers_ = _centers(rows, w, n_clusters, seed)
         self.means_ = self.centers_.copy()
@@ -78,7 +74,7 @@ class ClusterCenter(Transformation):
         at_once = max(1, _SUMS_BYTES // (8 * d * d))
         digested = DigestedRows(rows)
         for start in range(0, n_clusters, at_once):
-            clusters = range(start, min(start + at_once, n_clusters))
+            clusters = range(n_clusters)[start : start + at_once]
             read = rows if start else digested  # the digest is taken once
             for cluster, m in zip(clusters, _sums(read, w, self.centers_, clusters, progress), strict=True):
                 if m.weight == 0:
@@ -91,7 +87,7 @@ class ClusterCenter(Transformation):
         return fitted_on(digested, weights)
 
     def assign(self, x: Any) -> Any:
-        """The cluster of each row of a float32 or float64 array or tensor (n, D), int64 (n,)."""
+        """The clusters, int64 (n,), of the rows of a float32 or float64 array or tensor (n, D)."""
         self._require_fit()
         return _nearest(x, self.centers_)
 
@@ -110,8 +106,8 @@ def _centers(rows: Rows, w: Array | None, n_clusters: int, seed: int) -> Array:
         from sklearn.cluster import KMeans
         from sklearn.exceptions import ConvergenceWarning
     except ImportError as error:
-        way = "install it with pip install 'uncone[cluster]'"
-        raise InputError(f"expected scikit-learn for ClusterCenter, got none: {way}") from error
+        got = "got none: install it with pip install 'uncone[cluster]'"
+        raise InputError(f"expected scikit-learn for ClusterCenter, {got}") from error
     most = max(n_clusters, SAMPLED_NUMBERS // rows.shape[1])
     chosen = np.sort(np.random.default_rng(seed).permutation(rows.shape[0])[:most])
     taken = rows.take(chosen)
@@ -119,10 +115,10 @@ def _centers(rows: Rows, w: Array | None, n_clusters: int, seed: int) -> Array:
         raise nonfinite_error(rows)
     sample, counts = _distinct(taken, None if w is None else w[chosen])
     mean = sample.mean(0, dtype=np.float64)
-    sample -= mean.astype(sample.dtype)  # distances of rows far from the origin lose their digits
+    sample -= mean.astype(sample.dtype)  # else distances far from the origin lose digits
     # Threads would add up a centre's rows in whichever order they end.
     with warnings.catch_warnings(), threadpool_limits(1):
-        # It warns of rows that are nearly equal, too few for the clusters: some stay empty.
+        # It warns of rows so nearly equal that clusters stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
         means = KMeans(min(n_clusters, len(sample)), n_init=1, random_state=seed % 2**32, copy_x=False)
         means.fit(sample, sample_weight=counts)
@@ -131,10 +127,8 @@ def _centers(rows: Rows, w: Array | None, n_clusters: int, seed: int) -> Array:
 
 
 def _distinct(x: Array, weights: Array | None) -> tuple[Array, Array]:
-    """The different rows of `x` (n, D) in the order of their bytes, and how often, or how heavily, each is there.
-
-    So neither the order of the rows nor whether one is repeated or weighted moves a centre.
-    """
+    """The different rows of `x` (n, D) in the order of their bytes, and the number or the weight of each. So neither the
+    order of rows, nor whether one is repeated or weighted, moves a centre."""
     if weights is not None:
         x, weights = x[weights > 0], weights[weights > 0]
     x = np.ascontiguousarray(x + 0)  # -0 becomes 0
@@ -152,15 +146,14 @@ def _nearest(x: Any, centers: Array) -> Any:
     labels = np.empty(len(x), np.int64)
 
     def assign(rows: Array, labels: Array) -> None:
-        with np.errstate(all="ignore"):  # rows that are not finite are looked for afterwards
+        with np.errstate(all="ignore"):  # rows that are not finite are found later
             (half - (rows - middle) @ own.T).argmin(1, out=labels)
 
     share_rows(assign, x, labels)
     return labels
 
 
-def _sums(rows: Rows, w: Array | None, centers: Array, clusters: range, progress: Tick | None) -> list[Moments]:
-    """The moments of the rows of each of `clusters`, in one pass."""
+def _sums(rows: Rows, w: Array | None, centers: Array, clusters: range, progress: Tick) -> list[Moments]:
     moments = [Moments(rows.shape[1], unit_first=False) for _ in clusters]
     for m in moments[1:]:
         m.work_with(moments[0])

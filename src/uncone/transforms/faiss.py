@@ -1,11 +1,11 @@
-"""A repair as Faiss has them: a LinearTransform, for an IndexPreTransform. Needs faiss, the extra `faiss`."""
+"""A repair as a LinearTransform of Faiss, for an IndexPreTransform. Needs the extra `faiss`."""
 
 from typing import Any
 
 import numpy as np
 
 from uncone import atomic
-from uncone.errors import InputError, needed
+from uncone.errors import expect, needed
 from uncone.roles import Path_
 from uncone.transforms.fitting import affine_of
 from uncone.transforms.normalized import Normalized, Repair, undivided
@@ -14,22 +14,21 @@ from uncone.transforms.normalized import Normalized, Repair, undivided
 def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
     """The repair as a `faiss.LinearTransform` of (d_in, d_out) = (D, K): A = weight', b = -shift @ weight.
 
-    Faiss computes A x + b in float32: where the mean is much longer than the rows' spread, about |mean| / spread times
-    6e-8 of the result is rounding, which `transform` avoids by subtracting first. Of a transform that Faiss 1.15 has
-    read from a file, call `set_is_orthonormal()` before `reverse_transform`: as read it counts as orthonormal, and the
-    result is wrong without an error.
+    Faiss computes A x + b in float32: about |mean| / spread times 6e-8 of the result is rounding, unlike in
+    `transform`, which subtracts first. Call `set_is_orthonormal()` of a transform that Faiss 1.15 has read from a file
+    before `reverse_transform`, which else is wrong without an error.
 
     Args:
         transformation: fitted and affine.
-        path: also write it to this file, atomically, as `faiss.write_VectorTransform` does.
+        path: also write it here, atomically, as `faiss.write_VectorTransform` does.
 
     Returns:
-        The trained transform. `faiss.IndexPreTransform(it, index)` repairs what is added to the index of K features and
-        what it is asked.
+        The trained transform. `faiss.IndexPreTransform(it, index)` repairs what is added to an index of K features, and
+        queries.
 
     Raises:
-        InputError: faiss is missing, the transformation is not affine or not fitted, it normalises (`to_index` takes
-            it), or the file cannot be written.
+        InputError: no faiss, a transformation that is not affine, not fitted, or normalises (use `to_index`), or a file
+            that cannot be written.
 
     Example:
         >>> from uncone.transforms import Center
@@ -38,10 +37,9 @@ def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
         [[-1.0, 0.0]]
     """
     faiss = need_faiss("a Faiss transform")
-    if isinstance(transformation, Normalized):
-        way = "use to_index(repair, index), which puts faiss.NormalizationTransform behind it"
-        got = f"got one that then divides rows by their norm: {way}"
-        raise InputError(f"expected a repair that is one matrix for a Faiss transform, {got}")
+    way = "use to_index(repair, index), which puts faiss.NormalizationTransform behind it"
+    got = f"got one that then divides rows by their norm: {way}"
+    expect(not isinstance(transformation, Normalized), f"a repair that is one matrix for a Faiss transform, {got}")
     affine = affine_of(transformation, "a Faiss transform")
     matrix, bias = affine.as_linear()
     transform = faiss.LinearTransform(affine.d, affine.k, True)
@@ -57,9 +55,7 @@ def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
 
 
 def to_index(transformation: Repair, index: Any) -> Any:
-    """`index` with the repair before it, for what is added and what is asked: a `faiss.IndexPreTransform`.
-
-    After a `Normalized` repair it divides both by their norm.
+    """`index` with the repair before it, for what is added and for queries: a `faiss.IndexPreTransform`.
 
     Args:
         transformation: fitted; affine, or `Normalized` of an affine one.
@@ -79,9 +75,8 @@ def to_index(transformation: Repair, index: Any) -> Any:
     """
     faiss = need_faiss("a Faiss index")
     linear = to_faiss(undivided(transformation))
-    if index.d != linear.d_out:
-        got = f"got one of {index.d}: make another"
-        raise InputError(f"expected an index of {linear.d_out} features, as the repair gives them, {got}")
+    got = f"got one of {index.d}: make another"
+    expect(index.d == linear.d_out, f"an index of {linear.d_out} features, as the repair gives them, {got}")
     whole = faiss.IndexPreTransform(index)
     if isinstance(transformation, Normalized):
         whole.prepend_transform(faiss.NormalizationTransform(index.d, 2.0))

@@ -1,10 +1,10 @@
-"""What all transformations share: one pass over the rows, the sums and the digest it leaves, a saved file."""
+"""What all transformations share: one pass over the rows for sums and a digest, and a saved file."""
 
 import hashlib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import make_dataclass, replace
 from functools import cache
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, get_type_hints, overload
 
 import numpy as np
 
-from uncone.errors import InputError
+from uncone.errors import expect
 from uncone.moments import Moments
 from uncone.records.parts import Fitted
 from uncone.roles import Path_
@@ -23,57 +23,56 @@ from uncone.transforms.affine import Affine, State
 from uncone.transforms.scikit_learn import Estimator, NoInverseError, as_table, as_weights
 from uncone.transforms.transformed import Array, Map, X, apply
 
-Tick = Callable[[int], None]
+Tick = Callable[[int], None] | None
 
 
 class Transformation(Estimator):
     """A fitted change of rows. The constructor keeps options; names of fitted values end in an underscore.
 
-    An estimator of scikit-learn, which it neither needs nor loads. It takes tensors, `Rows` and `Moments` as well, and
-    never turns them into something else.
+    An estimator of scikit-learn, which it neither needs nor loads. Tensors and `Rows` stay such.
 
     Attributes after `fit`:
         fitted_: what it was fitted on.
         n_features_in_: D.
         feature_names_in_: object (D,), the names of a DataFrame's columns, where all are strings.
-        affine_: the same transformation as one `Affine`, where it is affine.
-        warnings_: what the numbers it was fitted on leave in doubt, in sentences.
+        affine_: the same as one `Affine`, where it is affine.
+        warnings_: what the rows leave in doubt, in sentences.
     """
 
     affine: ClassVar[bool] = True  # whether it can be written into a model or an index
     second: ClassVar[bool] = True
     unit_first: ClassVar[bool] = False  # which sums `_solve` reads
-    tensors: ClassVar[Mapping[str, str]] = {}
-    """The fitted arrays, float64, by name, a letter for each axis: equal letters are equal lengths, D the rows'."""
+    tensors: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Names and axes of the fitted arrays, float64; equal letters are equal lengths."""
     fitted_: Fitted
     affine_: Affine
     warnings_: tuple[str, ...] = ()
 
     def fit(
-        self, x: Any, y: Any = None, sample_weight: Any = None, *, weights: Any = None, progress: Tick | None = None
+        self, x: Any, y: Any = None, sample_weight: Any = None, *, weights: Any = None, progress: Tick = None
     ) -> Self:
         """Fit on the rows of `x`, read once, block by block.
 
         Args:
             x: an array, tensor, list, DataFrame or `Rows` (N, D), or `Moments`.
-            y: for scikit-learn's pipelines; it is not read.
-            sample_weight: (N,), `weights` by scikit-learn's name. Whole numbers have the result of repeated rows, to
-                the N - 1 of a covariance.
-            weights: (N,) non-negative weights of rows, for instance token frequencies (Zipfian fitting); all equal by
-                default. Only their proportions matter.
+            y: for scikit-learn's pipelines; not read.
+            sample_weight: (N,), `weights` by scikit-learn's name. Whole numbers act as repeated rows, down to the N - 1
+                of a covariance.
+            weights: (N,) non-negative weights of rows, such as token frequencies (Zipfian fitting); equal by default.
+                Only their proportions matter.
             progress: called with the number of rows done.
 
         Raises:
-            InputError: an option that means nothing, rows that are not finite or too few, weights that do not fit, or
-                moments without the sums needed.
+            InputError: a wrong option, rows that are not finite or too few, weights that do not fit, or moments without
+                the sums needed.
         """
         self.checked_options()
         weights = as_weights(weights, sample_weight)
         repeats = sample_weight is not None and bool((weights == np.round(weights)).all())
         return self._fitted_on(x, self._fit(as_table(x), weights, progress, repeats))
 
-    def _fit(self, x: Any, weights: Array | None, progress: Tick | None, repeats: bool) -> Fitted:
-        """Set the fitted arrays from rows or moments; their record. `repeats` are weights of repeated rows."""
+    def _fit(self, x: Any, weights: Array | None, progress: Tick, repeats: bool) -> Fitted:
+        """Set the fitted arrays. `repeats`: the weights count repeated rows."""
         sums: dict[str, Any] = {"second": self.second, "unit_first": self.unit_first, "progress": progress}
         moments, fitted, counted = summarise(x, weights, **sums)
         if repeats:
@@ -84,7 +83,7 @@ class Transformation(Estimator):
         return fitted
 
     def _solve(self, m: Moments, counted: int) -> Affine | None:
-        """Set the fitted arrays from the sums of `counted` rows of a weight above 0; return the affine map, if any."""
+        """Set the fitted arrays from `counted` rows of positive weight; return the affine map, if any."""
         raise NotImplementedError
 
     def _warn(self, message: str) -> None:
@@ -92,7 +91,7 @@ class Transformation(Estimator):
         warnings.warn(message, stacklevel=5)
 
     def _move(self, rows: Any, out: Array | None = None) -> Any:
-        """The transformed rows (n, D) of one that is not affine, in `out` where it is given."""
+        """What one that is not affine makes of rows (n, D), in `out` where it is given."""
         raise NotImplementedError
 
     @overload
@@ -100,17 +99,15 @@ class Transformation(Estimator):
     @overload
     def transform(self, x: Any) -> Any: ...
     def transform(self, x: Any) -> Any:
-        """The transformed rows: a tensor, array or `Rows` (N, D) as the same kind, dtype and device, (N, K).
+        """The transformed rows (N, K): a tensor, array or `Rows` (N, D) keeps its kind, dtype and device.
 
-        A list or a DataFrame becomes an array, integers become float64; `set_output` asks for DataFrames. InputError
-        where it is not fitted, for another width or other names of features, no floats, numbers that are not finite, or
-        a single vector (D,) that is no tensor.
-        """
+        A list or a DataFrame becomes an array, integers become float64; `set_output` asks for DataFrames. InputError:
+        not fitted, another width or other names of features, no floats, numbers that are not finite, or a single vector
+        (D,) that is no tensor."""
         map = self.map()
         return self._framed(apply(self._check_table(x), map), x)
 
     def map(self) -> Map:
-        """It as a map of rows; InputError where it is not fitted."""
         self._require_fit()
         return self.affine_.map() if self.affine else Map(self._move, self.fitted_.d, self.fitted_.d)
 
@@ -124,11 +121,10 @@ class Transformation(Estimator):
 
     @property
     def inverse_transform(self) -> Callable[[X], X]:
-        """The rows that `transform` made `y` of, (N, K) to (N, D): `inverse_transform(y)`, raising as `transform`.
+        """The rows (N, D) that `transform` made `y` (N, K) of: `inverse_transform(y)`, raising as `transform`.
 
-        Where it could only raise, as directions are removed or the transformation is not affine, there is no such
-        attribute: scikit-learn's tools look for it.
-        """
+        The attribute is missing where directions are removed or the transformation is not affine: scikit-learn's tools
+        look for it."""
         if not self._can_be_undone():
             lost = "removes directions" if self.affine else "depends on each row's norm or cluster"
             got = f"got {type(self).__name__}, which {lost}: keep the rows"
@@ -136,7 +132,6 @@ class Transformation(Estimator):
         return self._undone
 
     def _can_be_undone(self) -> bool:
-        """Whether `inverse_transform` is there, for all that is known before or after the fit."""
         return self.affine
 
     def _undone(self, y: X) -> X:
@@ -145,13 +140,13 @@ class Transformation(Estimator):
         return moved
 
     def save(self, path: Path_) -> None:
-        """Write it, atomically, to a safetensors file for `uncone.transforms.load`; InputError where that cannot be."""
+        """Write it, atomically, to a safetensors file for `uncone.transforms.load`, or InputError."""
         self._require_fit()
         self.state().save(path)
 
     def state(self) -> State:
         tensors = self.affine_.tensors() if self.affine else {}
-        tensors |= {name: getattr(self, name) for name in self.tensors}
+        tensors |= {name: getattr(self, name) for name, _ in self.tensors}
         return State(self.fitted_, self.checked_options(), self.warnings_, type(self).__name__, tensors)
 
     @classmethod
@@ -160,22 +155,18 @@ class Transformation(Estimator):
         made = cls(**vars(state.checked(_options(kind), state.options, "options")))
         made.checked_options()
         sizes: dict[str, int] = {}
-        for name, axes in cls.tensors.items():
-            tensor = state.tensors.get(name)
-            if tensor is None or tensor.ndim != len(axes):
-                raise state.lies(f"it has no tensor {name!r} of {len(axes)} axes")
-            if any(sizes.setdefault(axis, n) != n for axis, n in zip(axes, tensor.shape, strict=True)):
-                raise state.lies(f"the shape of {name!r} does not fit the others")
+        for name, axes in cls.tensors:
+            tensor = state.tensors.get(name, np.zeros(()))
+            state.expect(tensor.ndim == len(axes), f"it has no tensor {name!r} of {len(axes)} axes")
+            fits = all(sizes.setdefault(axis, n) == n for axis, n in zip(axes, tensor.shape, strict=True))
+            state.expect(fits, f"the shape of {name!r} does not fit the others")
             setattr(made, name, tensor)
-        d, fitted = sizes["D"], state.fitted
-        if sizes.get("K", 0) > d:
-            raise state.lies(f"it holds {sizes['K']} directions of {d} features")
-        if "shift" in state.tensors and d != len(state.tensors["shift"]):
-            raise state.lies("the shape of 'shift' does not fit the others")
+        d, k, fitted = sizes["D"], sizes.get("K", 0), state.fitted
+        state.expect(k <= d, f"it holds {k} directions of {d} features")
+        state.expect(d == len(state.tensors.get("shift", range(d))), "the shape of 'shift' does not fit the others")
         if fitted is None:
             raise state.lies("it does not say what it was fitted on")
-        if d != fitted.d:
-            raise state.lies(f"rows of {d} features were fitted on rows of {fitted.d}")
+        state.expect(d == fitted.d, f"rows of {d} features were fitted on rows of {fitted.d}")
         made.fitted_, made.warnings_ = fitted, state.warnings
         if made.affine:
             made.affine_ = state.affine()
@@ -184,46 +175,40 @@ class Transformation(Estimator):
 
 @cache
 def _options(cls: Any) -> Any:
-    """A record of the constructor's options, to check those of a file by."""
+    """A record that checks the constructor's options in a file."""
     hints = get_type_hints(cls.__init__)
     return make_dataclass(cls.__name__, [(name, hints[name]) for name in inspect.signature(cls).parameters])
 
 
 def affine_of(transformation: Any, where: str) -> Affine:
-    """The `Affine` of any transformation, for what can hold nothing else, as `where` says: a layer, an index."""
+    """The `Affine` of any transformation, for `where` nothing else fits: a layer, an index."""
     if isinstance(transformation, Affine):
         return transformation
-    if not transformation.affine:
-        expected = f"an affine transformation for {where}, which computes x @ weight + bias and nothing else"
-        got = f"{type(transformation).__name__}, which depends on each row's norm or cluster"
-        raise InputError(f"expected {expected}, got {got}: apply it to the vectors, or choose another")
+    wanted = f"an affine transformation for {where}, which computes x @ weight + bias and nothing else"
+    got = f"{type(transformation).__name__}, which depends on each row's norm or cluster"
+    expect(transformation.affine, f"{wanted}, got {got}: apply it to the vectors, or choose another")
     transformation._require_fit()
     affine: Affine = transformation.affine_
     return affine
 
 
 def require_rows(counted: int, least: int, what: str) -> None:
-    """Refuse less than `least` rows of positive weight."""
-    if counted < least:
-        rows = "1 sample" if counted == 1 else str(counted)  # the word that scikit-learn looks for
-        raise InputError(f"expected at least {least} rows for {what}, got {rows}: pass more rows")
+    rows = "1 sample" if counted == 1 else str(counted)  # the word that scikit-learn looks for
+    expect(counted >= least, f"at least {least} rows for {what}, got {rows}: pass more rows")
 
 
 def summarise(
-    x: Any, weights: Any = None, *, second: bool = True, unit_first: bool = False, progress: Tick | None = None
+    x: Any, weights: Any = None, *, second: bool = True, unit_first: bool = False, progress: Tick = None
 ) -> tuple[Moments, Fitted, int]:
-    """The sums of one pass over `x`, or `Moments` as they are; the rows' record; how many have any weight."""
+    """The sums of one pass over `x`, or `Moments` as they are; their record; how many rows have a weight."""
     if not isinstance(x, Moments):
         rows = DigestedRows(as_rows(x))
         m = Moments.of(rows, weights, second=second, unit_first=unit_first, progress=progress)
-        counted = m.n if weights is None else int(np.count_nonzero(as_array(weights) > 0))
-        return m, fitted_on(rows, weights), counted
-    if weights is not None:
-        raise InputError("expected no weights with moments, got some: sum with them, Moments.of(rows, weights)")
-    if x.n == 0:
-        raise InputError("expected moments of at least one row, got none: update them with rows first")
-    if second and not x.has("second"):
-        raise InputError("expected moments with second-order sums, got moments made with second=False: sum again")
+        return m, fitted_on(rows, weights), m.n if weights is None else int(np.count_nonzero(as_array(weights) > 0))
+    expect(weights is None, "no weights with moments, got some: sum with them, Moments.of(rows, weights)")
+    expect(x.n > 0, "moments of at least one row, got none: update them with rows first")
+    has_sums = x.has("second") or not second
+    expect(has_sums, "moments with second-order sums, got moments made with second=False: sum again")
     if unit_first:
         x.unit_sums()  # says what is missing
     is_plain = x.weight == x.n and x.weight_square == x.n
@@ -231,10 +216,7 @@ def summarise(
 
 
 class DigestedRows(DerivedRows):
-    """`rows`, whose sha256 is known once `blocks` has run to its end.
-
-    Each block is digested while it is in use, on another thread, as hashlib lets go of the interpreter's lock.
-    """
+    """`rows`, whose sha256 is known once `blocks` has ended. Another thread digests blocks that are in use."""
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows)
@@ -247,8 +229,7 @@ class DigestedRows(DerivedRows):
                 box = [block]
 
                 def add(box: list[Array] = box) -> None:
-                    # The worker may hold this job longer than the caller waits for it: but not the block.
-                    digested.update(_bytes(box.pop()))
+                    digested.update(_bytes(box.pop()))  # a worker may hold its last job, but not the block
 
                 job = pool.submit(add)
                 yield block
@@ -258,7 +239,6 @@ class DigestedRows(DerivedRows):
 
 
 def digest(rows: Rows) -> str:
-    """The sha256 of `rows` as `Fitted` has it; reads them once."""
     digested = DigestedRows(rows)
     for block in digested.blocks():
         del block
@@ -267,14 +247,13 @@ def digest(rows: Rows) -> str:
 
 
 def fitted_on(rows: DigestedRows, weights: Any = None) -> Fitted:
-    """The record of `rows`, read to their end, and of the weights (N,) that they counted with."""
     if weights is not None:
         weights = hashlib.sha256(_bytes(np.asarray(as_array(weights), np.float64))).hexdigest()
     return Fitted(shared_name(rows.name), *rows.shape, rows.sha256, weights)
 
 
 def shared_name(name: str) -> str:
-    """The name of a source as a file that is passed on may hold it: at most the last two parts of a path."""
+    """The name of a source for a file that is passed on: at most the last two parts of a path."""
     path, mark, part = name.partition("#")
     parts = PurePath(path).parts
     return "/".join(parts[-2:]) + mark + part if len(parts) > 2 else name

@@ -1,10 +1,10 @@
-"""All repairs, by the names under which commands ask for them, and by the classes that files name."""
+"""All repairs, by their names in commands and by their classes in files."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uncone.arguments import shown, whole_number
-from uncone.errors import InputError, nearest
+from uncone.errors import InputError, expect, nearest
 from uncone.roles import Path_
 from uncone.transforms.affine import State
 from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize
@@ -26,11 +26,11 @@ _NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
     "whiten_pca": (Whiten, {"kind": "pca", "force": False}),
     "cluster_center": (ClusterCenter, {}),
 }
-REPAIRS: tuple[str, ...] = tuple(_NAMED)
-"""Fitted on rows alone; d100 is ceil(D / 100) directions. `original` is no repair."""
-ZIPF_REPAIRS: tuple[str, ...] = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
-"""The same, fitted with `weights=` token frequencies (Yokoi et al. 2024, whose whitening has power 1)."""
-_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+REPAIRS = tuple(_NAMED)
+"""Fitted on rows alone; d100 means ceil(D / 100) directions. `original` is no repair."""
+ZIPF_REPAIRS = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
+"""Fitted with `weights=` token frequencies (Yokoi et al. 2024, whose whitening has power 1)."""
+_ELSEWHERE = {
     "center": ("mean", "mean_center", "mean_centering", "centering", "demean", "subtract_mean"),
     "scaled_center": ("scale_center", "bis"),
     "all_but_the_top_d100": ("abtt", "all_but_the_top", "remove_top", "remove_pcs"),
@@ -40,44 +40,41 @@ _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "cluster_center": ("kmeans", "cluster", "cluster_based"),
 }
 """Repairs by what papers and other programs call them."""
-_LENGTHS = ("normalize", "normalise", "normalized", "unit", "l2")
 _CLASSES = {cls.__name__: cls for cls, _ in _NAMED.values()}
 
 
 def repair_named(name: str, *, d: int) -> Transformation:
-    """A new transformation, not fitted yet, for rows of `d` features; InputError where nothing would be left of them.
+    """A new transformation, not fitted yet, for rows of `d` features; InputError where none would be left.
 
     Example:
         >>> repair_named("all_but_the_top_d100", d=768)
         AllButTheTop(n_components=8, centered=True)
     """
     whole_number(d, "d", 1)
-    if not isinstance(name, str):
-        raise InputError(f"expected the name of a repair, got {shown(name)}: choose one of {', '.join(REPAIRS)}")
+    expect(isinstance(name, str), f"the name of a repair, got {shown(name)}: choose one of {', '.join(REPAIRS)}")
     plain = name.removeprefix("zipf_") if name in ZIPF_REPAIRS else name
     if plain not in _NAMED:
         raise unknown_repair(name, REPAIRS + ZIPF_REPAIRS)
     cls, options = _NAMED[plain]
     repair = cls(**({"n_components": -(-d // 100), **options} if cls is AllButTheTop else options))
     removed: int = repair.options().get("n_components") or 0
-    if removed >= d:
-        raise InputError(f"expected rows of more than {removed} features for {name}, got {d}: choose another repair")
+    expect(removed < d, f"rows of more than {removed} features for {name}, got {d}: choose another repair")
     return repair
 
 
 def described(name: str) -> str:
-    """The name of a repair, with the power that the name of a whitening leaves open: whiten (power 0.5)."""
+    """The name of a repair, and of a whitening the power: whiten (power 0.5)."""
     cls, options = _NAMED.get(name.removeprefix("zipf_"), (None, {}))
     power = None if cls is None else cls(**options).options().get("power")
     return name if power is None else f"{name} (power {power:g})"
 
 
 def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> InputError:
-    """The error over a name that is not `known`, with the repair that is meant by it."""
+    """The error for a name that is not `known`, with the repair that it may mean."""
     plain = str(name).strip().casefold().replace("-", "_").replace(" ", "_")
     meant = [repair for repair, others in _ELSEWHERE.items() if plain in others and repair in known]
     advice = f"did you mean {meant[0]!r}?" if meant else nearest(plain, known, "choose a repair")
-    if plain in _LENGTHS:
+    if plain in ("normalize", "normalise", "normalized", "unit", "l2"):
         advice = "unit length is no repair by itself, give --normalize (normalize=True) with one"
     return InputError(f"expected {what} {', '.join(known)}, got {name!r}: {advice}")
 
@@ -85,11 +82,9 @@ def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> 
 def load(path: Path_) -> Repair:
     """Read what `save` of a transformation, of an `Affine` or of a `Normalized` wrote: of the same class, fitted.
 
-    InputError for no such file, not one of these, cut, or a header that lies.
-    """
-    state = State.load(path)
-    if state.kind != "Affine" and state.kind not in _CLASSES:
-        known, way = ", ".join(["Affine", *_CLASSES]), "read it with the version that wrote"
-        raise InputError(f"expected one of {known} in {path}, got {state.kind[:60]!r}: {way}")
+    InputError: no such file, not one of these, cut, or a header that lies."""
+    state, known = State.load(path), ("Affine", *_CLASSES)
+    got = f"got {state.kind[:60]!r}: read it with the version that wrote"
+    expect(state.kind in known, f"one of {', '.join(known)} in {path}, {got}")
     found = state.affine() if state.kind == "Affine" else _CLASSES[state.kind].from_state(state)
     return Normalized(found) if state.normalize else found

@@ -1,4 +1,4 @@
-"""A repair that gives rows the length 1 again, for an index that compares by inner product."""
+"""A repair that gives rows length 1, for an index that compares by inner product."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -11,16 +11,15 @@ from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation
 from uncone.transforms.transformed import Array, Map, X, apply, library, norms_of
 
-_FAR = 1e15  # longer rows, or shorter than its inverse, have squares that float32 cannot hold: they are scaled
+_FAR = 1e15  # rows longer than this, or shorter than its inverse, have squares beyond float32
 
 
 @dataclass(frozen=True, eq=False)
 class Normalized:
     """A fitted transformation (InputError if not), after which each row is divided by its norm: y = z / |z|.
 
-    The inner product of two such rows is their cosine. A row that the transformation makes zero stays zero. The whole
-    is not affine, so it cannot be folded into a model's weights; `to_index` of `uncone.transforms.faiss` puts it before
-    a Faiss index.
+    The inner product of two such rows is their cosine. A row that the transformation makes zero stays zero. No model's
+    weights can hold it, as it is not affine; `to_index` of `uncone.transforms.faiss` puts it before a Faiss index.
 
     Example:
         >>> import numpy as np
@@ -44,10 +43,7 @@ class Normalized:
         return self.repair.fitted if isinstance(self.repair, Affine) else self.repair.fitted_
 
     def transform(self, x: X) -> X:
-        """The rows of length 1: a tensor, array or `Rows` (N, D) as the same kind, dtype and device, (N, K).
-
-        InputError for another width, no floats, or numbers that are not finite.
-        """
+        """The rows of length 1, as `transform` of the repair gives them or raises."""
         return apply(x, self.map())
 
     def map(self) -> Map:
@@ -55,10 +51,7 @@ class Normalized:
         return Map(lambda rows, out=None: unit(move(rows, out), out), d, k)
 
     def save(self, path: Path_) -> None:
-        """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.
-
-        The file is of "uncone.repair/2", which versions that would forget the division refuse.
-        """
+        """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back."""
         replace(self.repair.state(), normalize=True).save(path)
 
 
@@ -70,7 +63,7 @@ def undivided(repair: Repair) -> Transformation | Affine:
 
 
 def unit(rows: Any, out: Array | None = None) -> Any:
-    """Rows (n, D) divided by their norms, in `out` where it is given; zero rows stay."""
+    """Rows (n, D) divided by their norms, into any `out`; zero rows stay."""
     xp, norms = library(rows), norms_of(rows)
     far = ~((norms > 1 / _FAR) & (norms < _FAR))
     y = xp.divide(rows, xp.where(far, 1.0, norms), out=out)

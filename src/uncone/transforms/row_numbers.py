@@ -1,40 +1,34 @@
-"""Whether judged pairs fit their vectors where the ids are row numbers, which are counted from 0."""
+"""Whether judged pairs fit their vectors where row numbers, counted from 0, are the ids."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.records.text import listing, number
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _MOST_PAIRS = 4096
-_SURE = 4.0  # standard errors, of pairs grouped by either side: noise reaches it less than once in 10,000 data sets
-_MARGIN = 0.25  # standard deviations of the pairs' cosine by which a shift has to raise it
-_HOW = {-1: "lowered by 1", 1: "raised by 1"}
+_SURE = 4.0  # standard errors: noise reaches it in fewer than one of 10,000 data sets
 
 
 @dataclass(frozen=True)
 class PairedRows:
-    """One side of judged pairs: its name, its rows, the row of each pair, and the option for its ids."""
+    """One side of judged pairs, with the row of each pair and the option for its ids."""
 
     name: str
     rows: Rows
-    at: Ints
+    at: Array
     option: str
-    is_numbered: bool  # whether the number of a row is its id: neither the source nor the user names others
+    is_numbered: bool  # whether row numbers are the ids: neither the source nor the user names others
 
-    def numbers(self) -> Ints:
-        """The number of each row in its source, some of whose rows may be left out."""
+    def numbers(self) -> Array:
         ids = self.rows.ids
         return np.arange(self.rows.shape[0]) if ids is None else np.asarray(ids, np.int64)
 
-    def shifted(self, by: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """The rows of the ids shifted by so much, and which of them are there."""
+    def shifted(self, by: int) -> tuple[Array, Array]:
+        """The rows of the ids plus `by`, and which of them are there."""
         numbers = self.numbers()
         wanted = numbers[self.at] + by
         place = np.searchsorted(numbers, wanted).clip(max=len(numbers) - 1)
@@ -44,14 +38,12 @@ class PairedRows:
 def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, str]:
     """A note that row numbers are the ids, and a caution where they do not look counted from 0; "" for none.
 
-    The caution needs one of two things. Ids that are all shifted by one make the rows of matching pairs more alike,
-    beyond noise: the rise of the cosine has four standard errors, with pairs that share a row on either side counted as
-    one, and a quarter of a standard deviation. Or the number 0 never occurs, and the rows do not show that the numbers
-    fit.
+    The caution has two reasons. Ids shifted by one raise the cosine of matching pairs by four standard errors, with
+    pairs that share a row on either side counted as one, and by a quarter of a standard deviation. Or the number 0
+    never occurs, and the rows do not show that the numbers fit.
 
-    `sides` are of the pairs that match, two, or one alone whose rows are paired with each other, with both ends in
-    `at`, (P, 2). `judged` is the judgements' name.
-    """
+    `sides` are the two of the matching pairs, or one whose rows are paired with each other, with both ends in `at`,
+    (P, 2). `judged` names the judgements."""
     given = tuple(sides)
     numbered = [side for side in given if side.is_numbered]
     if not numbered:
@@ -62,18 +54,16 @@ def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, s
     if shift:
         way = f"give the ids with {options}, or mend its numbers."
         return note, f"{shift} Row numbers are counted from 0, so {judged} looks shifted: {way}"
-    without = [side.name for side in numbered if not (side.numbers()[side.at] == 0).any()]
+    without = [side.name for side in numbered if (side.numbers()[side.at] != 0).all()]
     if fits or not without:
         return note, ""
-    return note, (
-        f"The number 0 never occurs among the ids of the {listing(without)} in the matching pairs of {judged}. Row "
-        "numbers are counted from 0: if these ids are counted from 1, every score is wrong. "
-        f"Give the ids with {options}."
-    )
+    never = f"The number 0 never occurs among the ids of the {listing(without)} in the matching pairs of {judged}."
+    doubt = "Row numbers are counted from 0: if these ids are counted from 1, every score is wrong."
+    return note, f"{never} {doubt} Give the ids with {options}."
 
 
 def _best_shift(sides: tuple[PairedRows, ...]) -> tuple[str, bool]:
-    """A sentence on the shift by one that fits surely better, else ""; and whether no shift fits as well as none."""
+    """The shift by one that fits better beyond noise, in words, else ""; and whether every shift fits worse."""
     n = len(sides[0].at)
     kept = np.arange(n) if n <= _MOST_PAIRS else np.arange(_MOST_PAIRS) * (n - 1) // (_MOST_PAIRS - 1)
     sides = tuple(replace(side, at=side.at[kept]) for side in sides)
@@ -87,37 +77,38 @@ def _best_shift(sides: tuple[PairedRows, ...]) -> tuple[str, bool]:
         rise = _standard_errors(np.where(there, cosines - as_given, 0.0), sides)
         rises.append(rise)
         before, after = as_given[there], cosines[there]
-        if rise > max(_SURE, best[1]) and after.mean() - before.mean() > _MARGIN * after.std():
-            shifts = [f"the numbers of {side.name} {_HOW[by]}" for side, by in zip(sides, way, strict=True) if by]
+        if rise > max(_SURE, best[1]) and after.mean() - before.mean() > after.std() / 4:
+            ways = [(side.name, "raised" if by > 0 else "lowered") for side, by in zip(sides, way, strict=True) if by]
+            shifts = [f"the numbers of {name} {how} by 1" for name, how in ways]
             was, now = (number(float(x.mean()), limits=(-1, 1), digits=2) for x in (before, after))
             best = f"Matching pairs have a mean cosine of {was} as numbered, and {now} with {listing(shifts)}.", rise
     return best[0], all(rise < -_SURE for rise in rises)
 
 
-def _cosines(sides: tuple[PairedRows, ...], way: tuple[int, ...]) -> Floats:
-    """The cosine of each pair with its ids shifted; NaN where a row is not there, or is zero."""
+def _cosines(sides: tuple[PairedRows, ...], way: tuple[int, ...]) -> Array:
+    """The cosine of each pair with its ids shifted; NaN where a row is missing or zero."""
     n = len(sides[0].at)
     rows, there = [], np.ones(n, np.bool_)
     for side, by in zip(sides, way, strict=True):
         at, known = side.shifted(by)
         there &= known.reshape(n, -1).all(axis=1)
         rows += [_units(side.rows, end) for end in at.reshape(n, -1).T]
-    cosines: Floats = np.einsum("ij,ij->i", *rows, dtype=np.float64)
+    cosines: Array = np.einsum("ij,ij->i", *rows, dtype=np.float64)
     cosines[~there] = np.nan
     return cosines
 
 
-def _units(rows: Rows, at: Ints) -> Floats:
+def _units(rows: Rows, at: Array) -> Array:
     wanted, places = np.unique(at, return_inverse=True)
     x = rows.take(wanted).astype(np.float64)
     with np.errstate(all="ignore"):
         x /= np.abs(x).max(axis=1, keepdims=True)  # so that no square overflows
-        units: Floats = (x / np.linalg.norm(x, axis=1, keepdims=True))[places]
+        units: Array = (x / np.linalg.norm(x, axis=1, keepdims=True))[places]
     return units
 
 
-def _standard_errors(change: Floats, sides: tuple[PairedRows, ...]) -> float:
-    """The sum of changes over its standard error if their mean were 0, the least over the ways to group the pairs."""
+def _standard_errors(change: Array, sides: tuple[PairedRows, ...]) -> float:
+    """The sum of changes over its standard error under a mean of 0; the least over groups by either side."""
     found = []
     for end in (end for side in sides for end in side.at.reshape(len(change), -1).T):
         sums = np.bincount(np.unique(end, return_inverse=True)[1], weights=change)

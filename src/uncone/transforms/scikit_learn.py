@@ -1,8 +1,6 @@
-"""What scikit-learn asks of an estimator beside fitting: tables as input, names of features, DataFrames out.
+"""What scikit-learn needs of an estimator apart from fitting: tables in, names of features, DataFrames out.
 
-It is not needed, and asked only where another program has loaded it. Some messages hold its words, by which its checks
-know them.
-"""
+Only another program loads it. Some messages hold words that its checks look for."""
 
 import inspect
 import sys
@@ -12,18 +10,15 @@ from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from uncone.errors import InputError, needed
+from uncone.errors import InputError, expect, needed
 from uncone.records.parts import Fitted
 from uncone.records.text import visible
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 from uncone.rows.floats import is_tensor
 from uncone.rows.samples import as_floats
 
-Names = npt.NDArray[np.object_]
 _OUTPUTS = ("default", "pandas", "polars")
-_SHOWN = 5
 
 
 class NoInverseError(InputError, AttributeError):
@@ -35,46 +30,38 @@ class NotNumbersError(InputError, TypeError):
 
 
 def _is_table(x: Any) -> bool:
-    """Whether `x` is an array, a DataFrame or a list; a tensor, `Rows` and `Moments` are none."""
     if is_tensor(x) or isinstance(x, Rows | np.ma.MaskedArray):
         return False
     return hasattr(x, "__array__") or isinstance(x, list | tuple)
 
 
 def as_table(x: Any) -> Any:
-    """A table as an array of floats, where integers become float64; anything else as it is.
-
-    InputError for a sparse matrix, complex numbers, rows without a feature, or what is not a number.
-    """
-    if hasattr(x, "toarray"):
-        raise InputError("expected dense rows, got a sparse matrix: pass x.toarray()")
+    """A table as an array of floats, where integers become float64; anything else as it is. InputError: a sparse matrix,
+    complex numbers, rows without a feature, or what is not a number."""
+    expect(not hasattr(x, "toarray"), "dense rows, got a sparse matrix: pass x.toarray()")
     if not _is_table(x):
         return x
     try:
-        # A DataFrame may lie column by column, and sums in another order are rounded otherwise.
+        # A DataFrame may store columns, whose sums are rounded in another way.
         array = x if isinstance(x, np.ndarray) else np.asarray(x, order="C")
         if array.dtype.kind in "biuO":
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise NotNumbersError(f"expected rows of numbers, got others: {error}; convert them") from error
-    if array.dtype.kind == "c":
-        raise InputError("expected real rows, got complex ones: Complex data not supported, pass x.real")
-    if array.ndim == 2 and array.shape[1] == 0:
-        got = f"got 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: pass more"
-        raise InputError(f"expected at least one row and column, {got}")
+    expect(array.dtype.kind != "c", "real rows, got complex ones: Complex data not supported, pass x.real")
+    got = f"got 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: pass more"
+    expect(array.ndim != 2 or array.shape[1] > 0, f"at least one row and column, {got}")
     return array
 
 
 def as_weights(weights: Any, sample_weight: Any) -> Any:
-    """The one of both that is given, as an array float64 (N,), or None."""
-    if weights is not None and sample_weight is not None:
-        raise InputError("expected weights or sample_weight, got both: pass one of them")
+    expect(weights is None or sample_weight is None, "weights or sample_weight, got both: pass one of them")
     given = weights if sample_weight is None else sample_weight
     return None if given is None else as_floats(given, "weights")
 
 
 def __getattr__(name: str) -> Any:
-    """`NotFittedError`, made when it is first wanted: also by a process that unpickles one."""
+    """`NotFittedError`, made at its first use, also by a process that unpickles one."""
     if name != "NotFittedError":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     theirs = import_module("sklearn.exceptions").NotFittedError
@@ -82,14 +69,13 @@ def __getattr__(name: str) -> Any:
     return globals()[name]
 
 
-def _names_of(x: Any) -> Names | None:
-    """The names of a DataFrame's columns, object (D,), where all are strings."""
+def _names_of(x: Any) -> Array | None:
     names = list(getattr(x, "columns", ())) if _is_table(x) else []
     return np.array(names, dtype=object) if names and all(isinstance(name, str) for name in names) else None
 
 
-def _check_names(x: Any, fitted: Names | None, name: str) -> None:
-    """Refuse columns that are not those of the fit; warn where one side has no names. As scikit-learn says it."""
+def _check_names(x: Any, fitted: Array | None, name: str) -> None:
+    """Refuse columns other than at the fit, or warn where one side has no names, in scikit-learn's words."""
     found = _names_of(x)
     if (found is None) != (fitted is None):
         has, was = ("does not have valid", "with") if found is None else ("has", "without")
@@ -107,35 +93,32 @@ def _check_names(x: Any, fitted: Names | None, name: str) -> None:
 
 def _listed(title: str, names: Iterable[str]) -> str:
     shown = [f"- {visible(name)}\n" for name in sorted(names)]
-    return title + "".join(shown[:_SHOWN]) + "- ...\n" * (len(shown) > _SHOWN)
+    return title + "".join(shown[:5]) + "- ...\n" * (len(shown) > 5)
 
 
 class Estimator:
-    """The methods that scikit-learn asks of an estimator beside fitting, and the options that they read."""
-
     affine_: Any
     fitted_: Fitted
-    feature_names_in_: Names
+    feature_names_in_: Array
     _sklearn_output_config: Mapping[str, str]  # set by `set_output`; scikit-learn's `clone` copies it by this name
 
     def options(self) -> dict[str, Any]:
-        """The constructor's options, by name, as they were given."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def checked_options(self) -> dict[str, Any]:
-        """The options as `fit` reads them and files keep them; InputError where one means nothing."""
+        """The options for `fit` and files; InputError for a wrong one."""
         return self.options()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """`options`, by scikit-learn's name for them; `deep` changes nothing."""
+        """`options`; `deep` changes nothing."""
         return self.options()
 
     def set_params(self, **params: Any) -> Self:
-        """Set options, which the next `fit` checks and reads; InputError where there is none of that name."""
+        """Set options, which the next `fit` checks and reads; InputError for an unknown name."""
         known = self.options()
-        if unknown := [name for name in params if name not in known]:
-            expected = f"options of {type(self).__name__} ({', '.join(known) or 'it has none'})"
-            raise InputError(f"expected {expected}, got {unknown[0]!r}: choose one of them")
+        wanted = f"options of {type(self).__name__} ({', '.join(known) or 'it has none'})"
+        for name in params:
+            expect(name in known, f"{wanted}, got {name!r}: choose one of them")
         vars(self).update(params)
         return self
 
@@ -147,44 +130,39 @@ class Estimator:
     def n_features_in_(self) -> int:
         return self.fitted_.d
 
-    def get_feature_names_out(self, input_features: Any = None) -> Names:
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
         """The names of the K features that go out, object (K,): new ones where rows are turned onto other axes.
 
-        Else they are those of the D that came in (of a DataFrame's columns, `input_features`, or else x0, x1, ...).
-        InputError where it is not fitted, or `input_features` are not D or not the names of the fit.
-        """
+        Else those of the D that came in (of a DataFrame's columns, `input_features`, or else x0, x1, ...). InputError:
+        not fitted, or `input_features` that are not D or not the names of the fit."""
         self._require_fit()
         d, fitted = self.fitted_.d, getattr(self, "feature_names_in_", None)
         names = np.array([f"x{i}" for i in range(d)], dtype=object) if fitted is None else fitted
         if input_features is not None:
             names = np.array(input_features, dtype=object)
-            if fitted is not None and list(names) != list(fitted):
-                got = "got others: input_features is not equal to feature_names_in_, leave them out"
-                raise InputError(f"expected the names that were passed during fit, {got}")
-            if len(names) != d:
-                why = f"input_features should have length equal to number of features ({d}), got {len(names)}"
-                raise InputError(f"expected {d} names, got {len(names)}: {why}")
+            got = "got others: input_features is not equal to feature_names_in_, leave them out"
+            expect(fitted is None or list(names) == list(fitted), f"the names that were passed during fit, {got}")
+            why = f"input_features should have length equal to number of features ({d}), got {len(names)}"
+            expect(len(names) == d, f"{d} names, got {len(names)}: {why}")
         if self._keeps_axes():
             return names
         return np.array([f"{type(self).__name__.lower()}{i}" for i in range(self.affine_.k)], dtype=object)
 
     def _keeps_axes(self) -> bool:
-        """Whether each feature that goes out is one that came in, changed."""
+        """Whether features that go out are those that came in, changed."""
         return True
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Let `transform` of a table give a DataFrame of "pandas" or "polars", or by "default" an array again."""
+        """Let `transform` of a table give a DataFrame of "pandas" or "polars", or by "default" an array."""
         if transform is not None:
-            if transform not in _OUTPUTS:
-                raise InputError(f"expected one of {', '.join(_OUTPUTS)}, got {transform!r}: choose one")
+            expect(transform in _OUTPUTS, f"one of {', '.join(_OUTPUTS)}, got {transform!r}: choose one")
             self._sklearn_output_config = {"transform": transform}
         return self
 
     def __sklearn_tags__(self) -> Any:
         utils = import_module("sklearn.utils")
         floats = utils.TransformerTags(preserves_dtype=["float64", "float32", "float16"])
-        target = utils.TargetTags(required=False)
-        return utils.Tags(estimator_type=None, target_tags=target, transformer_tags=floats)
+        return utils.Tags(None, utils.TargetTags(required=False), floats)
 
     def _require_fit(self) -> None:
         if not hasattr(self, "fitted_"):
@@ -199,24 +177,19 @@ class Estimator:
         return self
 
     def _check_table(self, x: Any) -> Any:
-        """`x` as `transform` computes with it: a table as an array (N, D) whose names are those of the fit."""
         given = as_table(x)
         if _is_table(x):
             name, d = type(self).__name__, self.fitted_.d
             _check_names(x, getattr(self, "feature_names_in_", None), name)
-            if given.ndim < 2:
-                way = "Reshape your data, a single vector with x.reshape(1, -1)"
-                raise InputError(f"expected an array of shape (N, {d}), got shape {given.shape}: {way}")
-            if given.shape[-1] != d:
-                why = f"X has {given.shape[-1]} features, but {name} is expecting {d} features as input"
-                raise InputError(f"expected rows of {d} features, got shape {given.shape}: {why}")
+            way = "Reshape your data, a single vector with x.reshape(1, -1)"
+            expect(given.ndim > 1, f"an array of shape (N, {d}), got shape {given.shape}: {way}")
+            why = f"X has {given.shape[-1]} features, but {name} is expecting {d} features as input"
+            expect(given.shape[-1] == d, f"rows of {d} features, got shape {given.shape}: {why}")
         return given
 
     def _framed(self, y: Any, x: Any) -> Any:
-        """`y` (N, K), made of `x`, as the DataFrame that `set_output` or scikit-learn's `set_config` asks for.
-
-        pandas takes over the index of a DataFrame `x`. What is not made of a table stays as it is.
-        """
+        """`y` (N, K), made of `x`, as the DataFrame of `set_output` or of scikit-learn's `set_config`, with the index of a
+        DataFrame `x` of pandas. What is not made of a table stays."""
         if not _is_table(x) or y.ndim != 2:
             return y
         kind: str = getattr(self, "_sklearn_output_config", {}).get("transform", "")

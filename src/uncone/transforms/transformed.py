@@ -1,4 +1,4 @@
-"""A map of rows applied to what it is given: an array, a tensor, or rows that are read block by block."""
+"""A map of rows applied to an array, a tensor, or rows that are read block by block."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.memory import uninitialised
 from uncone.rows import GRID, DerivedRows, Rows, nonfinite_error
 from uncone.rows.base import float_array
@@ -22,15 +22,14 @@ Array = npt.NDArray[Any]
 X = TypeVar("X", npt.NDArray[Any], Rows, "torch.Tensor")
 _PIECE = 1024  # rows that one thread maps at once
 _SPECIAL = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}
-"""The bits that all are 1 in what is not finite: NumPy looks at each float16 by itself."""
+"""The bits that are all 1 in what is not finite: NumPy's own look at float16 is slow."""
 
 
 class Map(NamedTuple):
-    """Rows of d features to rows of k: (n, D) of float32 or float64 to (n, K) of the same dtype.
+    """(n, D) of float32 or float64 to (n, K) of the same dtype.
 
-    `move` works row by row, into `out` where it is given, and does not write to its argument. Tensors that need a
-    gradient or lie on another device come as they are.
-    """
+    `move` works row by row, into any `out`, and keeps its argument. Tensors that need a gradient, or of another device,
+    stay tensors."""
 
     move: Callable[..., Any]
     d: int
@@ -38,10 +37,8 @@ class Map(NamedTuple):
 
 
 def apply(x: X, map: Map) -> X:
-    """`map` of the rows of `x`, a tensor, array (..., D) or `Rows`: of the same kind and dtype, K wide.
-
-    float16 and bfloat16 are computed in float32; `Rows` are computed when they are read.
-    """
+    """`map` of a tensor, array (..., D) or `Rows`, of the same kind and dtype. float16 and bfloat16 are computed in
+    float32; `Rows` when they are read."""
     if isinstance(x, Rows):
         return TransformedRows(x, map)
     if is_tensor(x):
@@ -55,7 +52,7 @@ def apply(x: X, map: Map) -> X:
 
 
 class TransformedRows(DerivedRows):
-    """`map` of `rows`, computed block by block; float32, or float64 where `rows` are."""
+    """`map` of `rows`, block by block; float32, or float64 where `rows` are."""
 
     def __init__(self, rows: Rows, map: Map) -> None:
         _check_width(rows.shape, map.d, rows.name)
@@ -76,13 +73,12 @@ class TransformedRows(DerivedRows):
     def _of(self, block: Array, out: Array | None = None) -> Array:
         y = uninitialised((len(block), self.shape[1]), block.dtype) if out is None else out
         if not mapped(self._move, block, y, self.dtype):
-            finite = np.isfinite(block).all()
-            raise overflow(self.dtype, self.name) if finite else nonfinite_error(self._rows)
+            raise overflow(self.dtype, self.name) if np.isfinite(block).all() else nonfinite_error(self._rows)
         return y
 
 
 def mapped(move: Callable[..., Any], x: Array, y: Array, dtype: str) -> bool:
-    """Write what `move` makes of the rows `x` to `y`, as `dtype` is stored; whether all of it is finite."""
+    """Write what `move` makes of rows `x` to `y`, which stores `dtype`; whether all is finite."""
 
     def piece(x: Array, y: Array) -> bool:
         rows = x
@@ -101,17 +97,17 @@ def mapped(move: Callable[..., Any], x: Array, y: Array, dtype: str) -> bool:
 
 
 def like(x: Array, rows: Any) -> Any:
-    """Fitted numbers in the form of `rows`: of their dtype, and a tensor on their device if they are one."""
+    """Fitted numbers in the dtype of `rows`, and on their device if they are a tensor."""
     return rows.new_tensor(x) if is_tensor(rows) else x.astype(rows.dtype, copy=False)
 
 
 def library(rows: Any) -> Any:
-    """torch for a tensor, else NumPy: torch knows NumPy's names for what maps of rows call."""
+    """torch for a tensor, else NumPy: maps of rows call only what both name alike."""
     return sys.modules["torch" if is_tensor(rows) else "numpy"]
 
 
 def norms_of(rows: Any) -> Any:
-    """The Euclidean norms of rows (n, D), (n, 1); infinite or zero where the squares are."""
+    """The Euclidean norms (n, 1), infinite or zero where the squares are."""
     if is_tensor(rows):
         return sys.modules["torch"].linalg.vector_norm(rows, dim=1, keepdim=True)
     return np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
@@ -129,8 +125,7 @@ def _of_array(x: Array, map: Map, dtype: str) -> Array:
 
 def _of_tensor(x: Any, map: Map) -> Any:
     torch, dtype = sys.modules["torch"], str(x.dtype).removeprefix("torch.")
-    if dtype not in DTYPES:
-        raise InputError(f"expected a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()")
+    expect(dtype in DTYPES, f"a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()")
     if x.device.type == "cpu" and not (torch.is_grad_enabled() and x.requires_grad):
         y = _of_array(of_tensor(x, "the tensor")[0], map, dtype)
         return torch.from_numpy(y.view(np.int16) if dtype == "bfloat16" else y).view(x.dtype)
@@ -150,9 +145,8 @@ def _not_finite(bad: int, n: int, dtype: str) -> InputError:
 
 
 def _check_width(shape: tuple[int, ...], d: int, name: str) -> None:
-    if len(shape) == 0 or shape[-1] != d:
-        got = f"got shape {tuple(shape)} from {name}: the transformation was fitted on rows of {d}"
-        raise InputError(f"expected rows of {d} features, {got}")
+    got = f"got shape {tuple(shape)} from {name}: the transformation was fitted on rows of {d}"
+    expect(tuple(shape[-1:]) == (d,), f"rows of {d} features, {got}")
 
 
 def overflow(dtype: str, name: str) -> InputError:
