@@ -6,7 +6,21 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, interval_at
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Code, Curve, Figure, Heading, Mark, Table, Text, Tone
+from uncone.records.blocks import (
+    Blocks,
+    Bullets,
+    Cell,
+    Chart,
+    Code,
+    Curve,
+    Figure,
+    Heading,
+    Mark,
+    Row,
+    Table,
+    Text,
+    Tone,
+)
 from uncone.records.brief import part
 from uncone.records.layout import caution, section, shown
 from uncone.records.parts import Fitted
@@ -160,7 +174,7 @@ class Calibration(Record):
             for one in self.thresholds
         ]
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         columns = ("score", "percentile", "random pairs that reach it", "95% interval")
         low, high = number(self.histogram.low), number(self.histogram.edge(len(self.histogram.counts)))
         missing = (one for one in self.thresholds if one.score is None)
@@ -247,13 +261,13 @@ def one_in(rate: float) -> str:
     return count(rounded) if value >= 10 else f"{value:.2g}"
 
 
-def _meaning(one: ScoreMeaning) -> tuple[str | Cell, ...]:
+def _meaning(one: ScoreMeaning) -> Row:
     rate = one.false_match_rate
     shown = "none" if rate.value == 0 else "all" if rate.value == 1 else f"1 in {one_in(rate.value)}"
     return number(one.score), number(one.percentile, limits=(0, 100), digits=5), shown, rate.interval_words()
 
 
-def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int) -> tuple[str | Cell, ...]:
+def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int) -> Row:
     score, low, high = ("" if v is None else f"{v:.{digits}f}" for v in (one.score, one.low, one.high))
     cells = f"{100 * one.wanted:.6g}%", Cell(score, tone="strong"), f"{low} to {high}"
     if labelled is None:
@@ -263,7 +277,7 @@ def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int)
     return *cells, *("" if rate is None else percent(rate, precise=True) for rate in rates)
 
 
-def _labelled(labelled: LabelledPairs) -> tuple[Block, ...]:
+def _labelled(labelled: LabelledPairs) -> Blocks:
     known, other = labelled.area, labelled.area_non_matches
     ends = (known.value, known.low, known.high)
     area, low, high = (number(v, limits=(0, 1), digits=4, most=NEAR_DIGITS) for v in ends)
@@ -280,7 +294,7 @@ def _labelled(labelled: LabelledPairs) -> tuple[Block, ...]:
     return tuple(map(Text, told))
 
 
-def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
+def _drift_blocks(drift: Drift) -> Blocks:
     shift = f"The mean moved by {drift.mean_shift:+.3g}"
     if drift.mean_shift_in_deviations is not None and drift.deviation_ratio is not None:
         shift += f" ({drift.mean_shift_in_deviations:+.2g} standard deviations)"

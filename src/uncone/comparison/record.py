@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from uncone.comparison.figures.record import compared_figures
 from uncone.diagnosis.record import LABELS, LEVELS, WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, Subject
-from uncone.records.blocks import Block, Bullets, Cell, Folded, Heading, Table, Text, Tone
+from uncone.records.blocks import Blocks, Bullets, Cell, Folded, Heading, Row, Table, Text, Tone
 from uncone.records.brief import part
 from uncone.records.layout import named, section, shown
 from uncone.records.parts import Level, Measurement
@@ -102,7 +102,7 @@ class ComparedSubject:
         """The sides that there are, with the letter and the place of each diagnosis."""
         return [(LETTERS[place], place, side) for place, side in enumerate(self.sides) if side is not None]
 
-    def blocks(self, names: tuple[str, ...]) -> tuple[Block, ...]:
+    def blocks(self, names: tuple[str, ...]) -> Blocks:
         sides = self.lettered()
         sizes = [f"{side.n:,} x {side.d:,}, {side.dtype}" for *_, side in sides]
         lettered = (f"{letter} {size}" for (letter, *_), size in zip(sides, sizes, strict=True))
@@ -174,7 +174,7 @@ class Comparison(Record):
             for place, change in enumerate(measure.changes)
         ]
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         names = self._names()
         tallies = ("baseline", *map(self._tally, range(1, len(names))))
         rows = tuple(zip(LETTERS, names, tallies, strict=False))
@@ -217,10 +217,10 @@ def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
     return side.without_effect if part == "without_effect" else side.measurements
 
 
-def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
+def _by_level(subject: ComparedSubject) -> tuple[Row, ...]:
     findings = [f for f in subject.findings if any(f.levels)]
     findings.sort(key=lambda f: min(LEVELS.index(level) for level in f.levels if level is not None))
-    rows = list[tuple[str | Cell, ...]]()
+    rows = list[Row]()
     for f in findings:
         levels = zip(f.levels, f.changes or [""] * len(f.levels), strict=True)
         cells = (Cell(LABELS[level].lower(), change, level) if level else Cell("-", change) for level, change in levels)
@@ -231,7 +231,7 @@ def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
 _Lines = list[tuple[str, ComparedMeasure, _Readings]]
 
 
-def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
+def _measures(subject: ComparedSubject, part: Part) -> Blocks:
     measures: Sequence[ComparedMeasure] = getattr(subject, part)
     if not measures:
         return ()
@@ -257,11 +257,11 @@ def _pair_table(subject: ComparedSubject, lines: _Lines) -> Table:
     pairs = [pair for _, m, _ in lines for pair in zip(m.distances, m.values, strict=True)]
     apart = any(distance not in (None, value) for distance, value in pairs)
     columns = ("measure", "A", "B", "B - A", "", "A off", "B off")[: 7 if apart else 5]
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[Row] = []
     for words, m, readings in lines:
         off = (optional(distance, shown=signed) for distance in m.distances)
         differs = (_difference(m.changes[1]), _direction(m.changes[1]))
-        row: tuple[str | Cell, ...] = (words, *_values(m, readings), *differs, *off)
+        row: Row = (words, *_values(m, readings), *differs, *off)
         rows.append(row[: len(columns)])
     return Table(columns, tuple(rows), ("A", "B", "B - A", "A off", "B off"))
 
@@ -269,7 +269,7 @@ def _pair_table(subject: ComparedSubject, lines: _Lines) -> Table:
 def _wide_table(subject: ComparedSubject, lines: _Lines) -> Table:
     first = f"isotropic, {subject.lettered()[0][0]}"
     columns = ("measure", first, *LETTERS[: len(subject.sides)])
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[Row] = []
     for words, m, readings in lines:
         reference = next((reading.reference for reading in readings if reading is not None), None)
         values = (

@@ -10,7 +10,22 @@ from uncone.diagnosis.known.record import Placed
 from uncone.diagnosis.why.record import Explanation
 from uncone.errors import UnknownName
 from uncone.records import tokens
-from uncone.records.blocks import Block, Bullets, Cell, Cloud, Code, Figure, Folded, Gauge, Gauges, Heading, Table, Text
+from uncone.records.blocks import (
+    Block,
+    Blocks,
+    Bullets,
+    Cell,
+    Cloud,
+    Code,
+    Figure,
+    Folded,
+    Gauge,
+    Gauges,
+    Heading,
+    Row,
+    Table,
+    Text,
+)
 from uncone.records.brief import part
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.layout import folded, named, numbers, section, shown
@@ -76,7 +91,7 @@ class Subject:
     def title(self) -> str:
         return _NAMES.get(self.name, self.name)
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         size = f"{counted(self.n, 'row')} x {counted(self.d, 'column')}"
         fixed, notes = bool(self.without_effect), self.notes
         if self.left_out:
@@ -128,7 +143,7 @@ class Subject:
             add(name)
         return Gauges(tuple(chosen.values())[:_TILES])
 
-    def _among_known(self) -> tuple[Block, ...]:
+    def _among_known(self) -> Blocks:
         known = [one for one in self.placed if one.total >= _FEWEST_KNOWN]
         last = f"No reading of {self.placed[0].whom}s is known to compare with." if self.placed else ""
         if known:
@@ -180,7 +195,7 @@ class Diagnosis(Record):
     # what texts say: see [its records](explain_records.md)
     explanation: Explanation | None = None
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         worst = self.level
         first = [one for one in self.subjects if any(f.level == worst for f in one.findings)] or self.subjects
         return shown(
@@ -257,7 +272,7 @@ class Diagnosis(Record):
         ]
 
 
-def _finding(finding: Finding) -> tuple[Block, ...]:
+def _finding(finding: Finding) -> Blocks:
     cause = "" if finding.level == "healthy" else title(finding.cause)
     return shown(
         Heading(cause, 4, LABELS[finding.level], finding.level),
@@ -286,7 +301,7 @@ def _ids(first: Group, last: Group | None = None) -> str:
     return f"{count(first.start)} to {count((last or first).stop - 1)}"
 
 
-def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
+def _farthest(name: str, labels: Sequence[str]) -> Row:
     cells = [Cell(shown_token(label), tone="token") for label in labels]
     return name, *cells, *[""] * (_OUTERMOST - len(labels))
 
@@ -310,7 +325,7 @@ def _bin_table(groups: Groups) -> Table:
     return numbers(columns, rows)
 
 
-def _bin_row(group: Group, name: str) -> tuple[str | Cell, ...]:
+def _bin_row(group: Group, name: str) -> Row:
     spread = "" if group.norm_std is None else f"± {number(group.norm_std)}"
     norm = Cell(optional(group.norm_mean, (0, None)), spread)
     cosines = (optional(value, (-1, 1)) for value in (group.mean_cosine, group.cosine_to_reserved))

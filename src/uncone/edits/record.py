@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text
+from uncone.records.blocks import Blocks, Bullets, Cell, Heading, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import moved, shown
 from uncone.records.rebuild import expect
@@ -95,7 +95,7 @@ class HeadEdit(Record):
         names = "the names that the mean was folded into in folded_into"
         expect(self.way != "folded" or bool(self.folded_into), f"{names}, got none: the file was cut or edited")
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         p, before, after = self.proof, self.before, self.after
         proof = (
             ("largest error of the original", number(p.rounding)),
@@ -196,7 +196,7 @@ class TokenEdit(Record):
     notes: tuple[str, ...] = ()  # tokens without parts, rows without a token
     left_out: tuple[str, ...] = ()  # files that hold the weights in another format and were not copied
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         columns = ("matrix", "role", "rows kept", "norm before", "norm after", "norm, trained")
         listed, loss, told = self.tokens[:_MOST_SHOWN], self.loss, self.no_loss and f"No loss: {self.no_loss}"
         more = self.edited - len(listed)
@@ -245,12 +245,12 @@ def _sides(heading: str, rows: Iterable[tuple[str, float, float]]) -> Table:
     return Table((heading, "before", "after"), tuple(cells), ("before", "after"))
 
 
-def _tensor(t: EditedTensor) -> tuple[str | Cell, ...]:
+def _tensor(t: EditedTensor) -> Row:
     before = "not finite" if t.mean_norm_before is None else number(t.mean_norm_before)
     after = Cell(number(t.mean_norm_after), tone="strong")
     return shortened(t.name), t.role, count(t.rows_equal), before, after, number(t.mean_norm_others)
 
 
-def _token(token: EditedToken) -> tuple[str | Cell, ...]:
+def _token(token: EditedToken) -> Row:
     name = Cell(shown_token(token.token or ""), tone="token")
     return str(token.id), name, _WAYS[token.way], " ".join(map(str, token.sub_tokens))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
-from uncone.records.blocks import Block, Blocks, Cell, Figure, Folded, Heading, Intervals, Table, Text
+from uncone.records.blocks import Block, Blocks, Figure, Folded, Heading, Intervals, Row, Table, Text
 
 SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond, sums and quotients leave the range of a float
 
@@ -36,7 +36,7 @@ def beneath(title: str, blocks: Iterable[Block]) -> Iterable[Block]:
             yield replace(block, level=3) if isinstance(block, Heading) else block
 
 
-def numbers(columns: tuple[str, ...], rows: Iterable[tuple[str | Cell, ...]]) -> Table:
+def numbers(columns: tuple[str, ...], rows: Iterable[Row]) -> Table:
     """A table of numbers, but for its first column."""
     return Table(columns, tuple(rows), columns[1:])
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from uncone.evaluation.record import Selection
-from uncone.records.blocks import Block, Bullets, Cell, Code, Heading, Table, Text
+from uncone.records.blocks import Block, Blocks, Bullets, Cell, Code, Heading, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import moved, section, shown
 from uncone.records.parts import Fitted, Measurement
@@ -76,7 +76,7 @@ class Repaired(Record):
         counts = f"{len(before)} before and {len(after)} after, or others: the file was cut or edited"
         expect(before == after, f"the same measures before and after, got {counts}")
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         sides = list(zip(self.before, self.after, strict=True))
         columns = ("measure", "before", "after", "isotropic", "rounder is")
         known = [(title(b.name), b.distance, a.distance) for b, a in sides]
@@ -127,7 +127,7 @@ class Repaired(Record):
             "repair with --normalize (normalize=True) to give rows length 1 again."
         )
 
-    def _length(self) -> Iterator[tuple[str | Cell, ...]]:
+    def _length(self) -> Iterator[Row]:
         before, after = self.lengths_before, self.lengths_after
         if before is not None and after is not None:
             yield "Length of rows, mean", _length(before), replace(_length(after), tone="strong"), "", ""
@@ -149,7 +149,7 @@ class Repaired(Record):
         return facts
 
 
-def _row(before: Measurement, after: Measurement) -> tuple[str | Cell, ...]:
+def _row(before: Measurement, after: Measurement) -> Row:
     reference = "" if after.reference is None else number(after.reference, limits=after.range)
     value = Cell(_value(after), tone="strong")
     return title(before.name), _value(before), value, reference, before.better

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Table, Text
+from uncone.records.blocks import Blocks, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import numbers, section, shown
 from uncone.records.rebuild import expect
@@ -79,7 +79,7 @@ class TokenFrequencies(Record):
     word: str = ""  # what counts as a word
     notes: tuple[str, ...] = ()  # what else to know
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         kinds = self._kinds()
         size = f"{counted(self.characters, 'character')} of text, " * bool(self.characters)
         size += f"{count(self.tokens.total)} tokens; vocabulary of {self.name}, {counted(self.vocabulary, 'row')}"
@@ -149,7 +149,7 @@ def _covering(kind: RankFrequency, share: float, different: int) -> Cell | str:
 
 
 def _laws(kinds: list[RankFrequency]) -> Table:
-    def row(kind: RankFrequency) -> tuple[str | Cell, ...]:
+    def row(kind: RankFrequency) -> Row:
         gap = optional(kind.law.gap, shown=partial(percent, precise=True))
         counts = map(count, (kind.law.ranks, kind.law.least, kind.different, kind.total))
         return kind.unit, _exponent(kind.law), gap, *counts

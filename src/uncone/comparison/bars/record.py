@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from uncone.records.blocks import Block, Cell, Heading, Table, Text
+from uncone.records.blocks import Blocks, Cell, Heading, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import moved, shown
 from uncone.records.parts import DEFECTS, Level
@@ -54,7 +54,7 @@ class Check(Record):
         failing = DEFECTS[: DEFECTS.index(self.fail_on) + 1] if self.fail_on else ()
         return self.level in failing
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         beyond = "beyond the bar, as a share of the larger of the two"
         caption = "Dashed: the bar. Dot: the number; to the right of its bar it is beyond it."
         return shown(
@@ -75,7 +75,7 @@ def _beyond(bar: Bar) -> float:
     return (bar.value / largest - bar.bar / largest) * (1 if bar.kind == "max" else -1)
 
 
-def _row(bar: Bar) -> tuple[str | Cell, ...]:
+def _row(bar: Bar) -> Row:
     state = Cell("ok", tone="better") if bar.ok else Cell("BEYOND", tone="severe")
     value = number(bar.value, limits=(bar.bar, None)).replace(",", "")
     limit = f"{'at most' if bar.kind == 'max' else 'at least'} {bar.bar!r}"

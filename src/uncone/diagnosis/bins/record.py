@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import sqrt
 
-from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Folded, Mark, Table, Text
+from uncone.records.blocks import Blocks, Cell, Chart, Curve, Figure, Folded, Mark, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import numbers, section, shown
 from uncone.records.text import Limits, count, counted, number, optional, percent
@@ -81,7 +81,7 @@ class FrequencyBins:
     furthest: tuple[PlacedToken, ...]  # the rows furthest along the common direction
 
 
-def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
+def by_count_blocks(by_count: FrequencyBins | None) -> Blocks:
     if not by_count or not by_count.bins:
         return ()
     columns = ("count", "rows", *(words for _, words, *_ in _READINGS))
@@ -102,7 +102,7 @@ def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
     )
 
 
-def _row(one: FrequencyBin, name: str) -> tuple[str | Cell, ...]:
+def _row(one: FrequencyBin, name: str) -> Row:
     *readings, isotropy = (optional(getattr(one, field), limits) for field, *_, limits in _READINGS)
     drawn = one.partition_isotropy_drawn
     return name, count(one.n), *readings, Cell(isotropy, "" if drawn is None else f"of {number(drawn, limits=_SHARES)}")
@@ -132,7 +132,7 @@ def _chart(bins: Sequence[FrequencyBin], field: str, words: str, title: str, lim
 
 
 def _tokens(tokens: Sequence[PlacedToken]) -> Table:
-    def row(one: PlacedToken) -> tuple[str | Cell, ...]:
+    def row(one: PlacedToken) -> Row:
         token = "-" if one.token is None else Cell(shown_token(one.token, 24), tone="token")
         along, to_reserved = optional(one.along_common), optional(one.cosine_to_reserved, _COSINES)
         return token, count(one.id), count(one.count), number(one.norm, limits=_LENGTHS), along, to_reserved

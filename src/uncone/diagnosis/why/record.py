@@ -5,7 +5,7 @@ from uncone.diagnosis.why.gradients.record import GradientLedger
 from uncone.diagnosis.why.layers.record import LayerProfile
 from uncone.diagnosis.why.margins.record import MarginClaim
 from uncone.diagnosis.why.reach.record import SettableTokens, UnreachableTokens
-from uncone.records.blocks import Block, Bullets
+from uncone.records.blocks import Blocks, Bullets
 from uncone.records.brief import part
 from uncone.records.layout import beneath, section
 from uncone.tokens.record import TokenFrequencies
@@ -25,7 +25,7 @@ class Explanation:
     settable: SettableTokens | None = None  # sets that a state can put on top
     notes: tuple[str, ...] = ()  # why a part is missing
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         counted = beneath("Frequency of tokens", self.frequencies.blocks()) if self.frequencies else ()
         parts = (self.layers, self.direction, self.gradients, self.margins, self.unreachable, self.settable)
         of_parts = (part.blocks() for part in parts if part)

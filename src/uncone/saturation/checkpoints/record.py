@@ -3,9 +3,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from uncone.records.blocks import (
-    Block,
+    Blocks,
     Bullets,
-    Cell,
     Chart,
     Curve,
     Figure,
@@ -13,6 +12,7 @@ from uncone.records.blocks import (
     Heading,
     HeatMap,
     Mark,
+    Row,
     Table,
     Text,
 )
@@ -122,7 +122,7 @@ class CheckpointTrace(Record):
         unknown = sorted(names - NAMED.keys())[:1]
         expect(not unknown, f"series that this version knows, got {unknown}: written by another version")
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         failed = tuple(f"{one.name}: {one.failed}" for one in self.checkpoints if one.failed)
         columns = ("series", "turned at", "interval", "p", "before the loss", "order")
         few = all(turn.turned is None for turn in self.turns)
@@ -162,7 +162,7 @@ class CheckpointTrace(Record):
             return False
         return steps[-1] > 100 * steps[0] and steps[len(steps) // 2] < 0.2 * steps[-1]
 
-    def _profiles(self) -> tuple[Block, ...]:
+    def _profiles(self) -> Blocks:
         kept = [one for one in self.checkpoints if len(one.centered) > 1 and one.centered[0] > 0]
         if not kept:
             return ()
@@ -225,7 +225,7 @@ _GROUPS = (
 )
 
 
-def _turn_row(turn: SeriesTurn) -> tuple[str | Cell, ...]:
+def _turn_row(turn: SeriesTurn) -> Row:
     title, p = NAMED[turn.name].title, optional(turn.p)
     if turn.turned is None:
         return title, f"too few: {counted(turn.n, 'checkpoint')}", "", "-", "-", ""

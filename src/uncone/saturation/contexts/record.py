@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Heading, Mark, Table, Text
+from uncone.records.blocks import Blocks, Cell, Chart, Curve, Figure, Heading, Mark, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
@@ -65,7 +65,7 @@ class ContextRank(Record):
     curves: tuple[ContextCurve, ...]  # three matrices of the text and of each null
     differences: tuple[ContextDifference, ...]  # the text less each null
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         size = f"{count(self.tokens)} tokens, {count(self.vocabulary)} of them different; n-grams of {self.order}"
         columns = ("rows", "contexts", "with one follower", "half at", f"W-error at {count(self.dimensions)}")
         wide = ("rows", "null", "dimensions", "text", "null's", "difference")
@@ -89,7 +89,7 @@ class ContextRank(Record):
             for d, error in zip(curve.dimensions, curve.errors, strict=True)
         ]
 
-    def _row(self, curve: ContextCurve) -> tuple[str | Cell, ...]:
+    def _row(self, curve: ContextCurve) -> Row:
         half, last = curve.half.value, curve.dimensions[-1]
         reach = " to ".join(count(round(end)) for end in curve.half.interval or ())
         half_at = Cell(f"> {count(last)}" if half is None else count(round(half)), reach)
@@ -97,7 +97,7 @@ class ContextRank(Record):
         error = Cell(number(curve.errors[-1], limits=(0, 1)), "" if last == self.dimensions else f"at {count(last)}")
         return f"{self._kind(curve.kind)}, {curve.source}", count(curve.contexts), single, half_at, error
 
-    def _difference(self, one: ContextDifference) -> tuple[str | Cell, ...]:
+    def _difference(self, one: ContextDifference) -> Row:
         reach = " to ".join(map(signed, one.difference.interval or ()))
         difference = Cell(optional(one.difference.value, shown=signed), reach, "strong")
         errors = (number(error, limits=(0, 1)) for error in (one.text, one.null))

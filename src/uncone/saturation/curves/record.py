@@ -3,7 +3,21 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, ClassVar
 
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Mark, Table, Text
+from uncone.records.blocks import (
+    Block,
+    Blocks,
+    Bullets,
+    Cell,
+    Chart,
+    Curve,
+    Figure,
+    Folded,
+    Heading,
+    Mark,
+    Row,
+    Table,
+    Text,
+)
 from uncone.records.brief import part
 from uncone.records.layout import LARGEST_DRAWN, section, shown
 from uncone.records.rebuild import expect
@@ -103,7 +117,7 @@ class CurveVerdicts(Record):
     notes: tuple[str, ...] = ()  # what is missing or was left out
     provenance: Mapping[str, Any] = field(default_factory=dict)  # the seed and the versions
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         fell = any(family.declined for family in self.families)
         undecided = all(curve.declined is None for curve in self.curves)
         titles, own = self._titles(), list[str]()
@@ -181,7 +195,7 @@ def _family(one: CurveVerdict | CurveFamily) -> tuple[str, str, str, str]:
 
 def _families(chosen: list[CurveFamily]) -> Table:
     columns = ("family", "better", "curves", "declined", "undecided", "jitter correlation", "deviation / se")
-    rows = list[tuple[str | Cell, ...]]()
+    rows = list[Row]()
     for one in chosen[:_MOST_ROWS]:
         declined = Cell(count(one.declined), tone="worse" if one.declined else "")
         ratios = map(optional, (one.correlation, one.error_ratio))
@@ -190,7 +204,7 @@ def _families(chosen: list[CurveFamily]) -> Table:
     return Table(columns, tuple(rows), columns[2:])
 
 
-def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> tuple[str | Cell, ...]:
+def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> Row:
     beside = [*family, *(curve.settings.get(name, "") for name in settings)]
     if curve.declined is None:
         return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)

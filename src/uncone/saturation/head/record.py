@@ -2,7 +2,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from uncone.records.blocks import Block, Bullets, Heading
+from uncone.records.blocks import Block, Blocks, Bullets, Heading
 from uncone.records.layout import section, shown
 from uncone.records.record import Record
 from uncone.saturation.contexts.record import ContextRank
@@ -30,7 +30,7 @@ class HeadExamination(Record):
     notes: tuple[str, ...] = ()  # what was left out
     versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         return shown(
             Heading(self.verdict, 1),
             self.rank.blocks(),

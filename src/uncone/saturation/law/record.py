@@ -3,7 +3,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Bullets, Chart, Curve, Figure, Heading, Shade, Table, Text
+from uncone.records.blocks import Blocks, Bullets, Chart, Curve, Figure, Heading, Shade, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
@@ -97,7 +97,7 @@ class ScalingLaw(Record):
         names = ", ".join(constant.name for constant in self.constants)
         expect(names == "A, alpha, B, beta, E", f"the constants A, alpha, B, beta, E, got {names}: the file was edited")
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         columns = ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap")
         rows = tuple(
             (c.name, number(c.value, digits=4), "given" if c.given else ends(c.profile), ends(c.bootstrap))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from uncone.records.blocks import Block, Cell, Folded, Text
+from uncone.records.blocks import Blocks, Cell, Folded, Row, Text
 from uncone.records.brief import part
 from uncone.records.layout import numbers, section, shown
 from uncone.records.text import count, number, optional, percent
@@ -66,7 +66,7 @@ class NegativeDirection:
     def points_per_dimension(self) -> float:
         return self.n / self.dimensions
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         return section(
             "A direction that all states avoid",
             Text(self.verdict, "lead"),
@@ -96,7 +96,7 @@ class NegativeDirection:
                 yield "states that violate the norm's own", f"{count(norm.violations)} of {count(norm.states)}"
 
 
-def _row(one: AvoidedCloud) -> tuple[str | Cell, ...]:
+def _row(one: AvoidedCloud) -> Row:
     answer = {True: "yes", False: "none", None: "undecided"}[one.exists] + ", exactly" * one.exact
     margin, bound = optional(one.margin if one.exists else None), optional(one.bound)
     return Cell(one.name, one.remark), count(one.n), answer, margin, bound

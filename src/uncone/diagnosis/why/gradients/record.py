@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Folded, Table, Text
+from uncone.records.blocks import Blocks, Cell, Chart, Curve, Figure, Folded, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import numbers, section, shown
 from uncone.records.text import count, number, optional, percent
@@ -81,7 +81,7 @@ class GradientLedger:
     def group(self, name: str) -> RowGradients | None:
         return next((group for group in self.groups if group.name == name), None)
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         return section(
             "Where the push comes from",
             Text(self.verdict, "lead"),
@@ -132,7 +132,7 @@ def _norms(groups: Sequence[RowGradients]) -> Table:
 
 
 def _budgets(groups: Sequence[RowGradients]) -> Table:
-    def row(g: RowGradients) -> tuple[str | Cell, ...]:
+    def row(g: RowGradients) -> Row:
         by_rare = percent(g.pushed_by_rare / g.pushed, precise=True) if g.pushed else "-"
         low, high = g.net.interval or (None, None)
         reach = "" if low is None or high is None else f"± {_small(50 * (high - low))}"

@@ -4,7 +4,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Cloud, Curve, Figure, Folded, HeatMap, Mark, Table, Text
+from uncone.records.blocks import (
+    Blocks,
+    Bullets,
+    Cell,
+    Chart,
+    Cloud,
+    Curve,
+    Figure,
+    Folded,
+    HeatMap,
+    Mark,
+    Row,
+    Table,
+    Text,
+)
 from uncone.records.brief import part
 from uncone.records.layout import numbers, section, shown
 from uncone.records.parts import Level, Picture
@@ -90,7 +104,7 @@ class LogitSpectrum:
     values: tuple[float, ...]  # singular values, falling
     isotropic: tuple[float, ...]  # those of the isotropic pair
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         ranks = {
             "logits, between contexts": self.effective_rank,
             "logits, with what all contexts share": self.effective_rank_raw,
@@ -145,7 +159,7 @@ class LayerProfile:
         pictured, drawn = len(self.pictured), len(self.pictures)
         expect(pictured == drawn, f"a layer for each picture, got {pictured} for {drawn}")
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         clouds = (
             Cloud(f"cone of {name}", f"Contextual states, {name}", picture)
             for name, picture in zip(self.pictured, self.pictures, strict=True)
@@ -201,7 +215,7 @@ class LayerProfile:
         return HeatMap(*names, middles, tuple(with_pairs), tuple(with_pairs.values()), caption=caption)
 
 
-def _similar(layer: LayerReading) -> tuple[str | Cell, ...]:
+def _similar(layer: LayerReading) -> Row:
     ends, at_random = layer.mean_cosine.interval, layer.less("intra_random")
     own, intra = (optional(layer.less(name), _COSINES) for name in ("self_similarity", "intra_similarity"))
     return (
@@ -225,7 +239,7 @@ def _directions(layer: LayerReading) -> tuple[Cell, ...]:
     return Cell(raw, f"centred {centred}"), Cell(rogue, dimension), norm
 
 
-def _variance(layer: LayerReading) -> tuple[str | Cell, ...]:
+def _variance(layer: LayerReading) -> Row:
     most, all_, clusters = (
         optional(n, shown=count) for n in (layer.dimensions_90, layer.dimensions_99, layer.clusters)
     )

@@ -1,6 +1,6 @@
 """The part of a diagnosis on softmax margins: whether what rows have in common shrinks them."""
 
-from uncone.records.blocks import Block, Text
+from uncone.records.blocks import Blocks, Text
 from uncone.records.brief import part
 from uncone.records.layout import numbers, section
 from uncone.records.text import count, number, percent
@@ -25,7 +25,7 @@ class MarginClaim:
     holds: bool  # that no margin changes without the mean row
     heads: tuple[HeadMargin, ...]  # as stored, then without what rows share
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         about = (
             f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)} targets. "
             "Largest change: of any margin, over the mean absolute margin as stored. Over rows' norm: the mean margin "

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from uncone.records.blocks import Block, Cell, Folded, Table, Text
+from uncone.records.blocks import Blocks, Cell, Folded, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import numbers, section, shown
 from uncone.records.text import count, number, percent
@@ -54,7 +54,7 @@ class UnreachableTokens:
     seen: int = 0  # tokens on top for one of them
     definition: str = ""  # the question in words
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         counts = {
             "can be the most likely": self.reachable,
             "can never be the most likely": self.unreachable,
@@ -74,7 +74,7 @@ class UnreachableTokens:
         )
 
 
-def _row(token: UnreachableToken) -> tuple[str | Cell, ...]:
+def _row(token: UnreachableToken) -> Row:
     named = sorted(zip(token.weights, token.others, strict=True), reverse=True)[:_MOST_NAMED]
     texts, more = token.other_tokens or (None,) * len(named), len(token.others) - len(named)
     parts = (f"{_name(text, place)} {percent(weight)}" for (weight, place), text in zip(named, texts, strict=False))
@@ -117,7 +117,7 @@ class SettableTokens:
     sizes: tuple[SettableSets, ...]  # what was asked of each size
     definition: str = ""  # the question in words
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         kinds = {"random": "random tokens", "top": "most likely tokens of a state"}
 
         def row(one: SettableSets) -> tuple[str, ...]:

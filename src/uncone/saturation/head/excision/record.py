@@ -1,6 +1,6 @@
 from typing import Literal
 
-from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Mark, Table, Text
+from uncone.records.blocks import Blocks, Cell, Chart, Curve, Figure, Mark, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section
 from uncone.records.text import count, number, percent, signed
@@ -34,7 +34,7 @@ class Excision:
     leading: int  # directions that the overlap compares
     rows: tuple[Excised, ...]
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         columns = ("directions", "taken out", "energy", "change of loss", "alignment", "overlap")
         drawn = tuple(curve for curve in map(self._curve, _DIRECTIONS) if len(curve.x) > 1)
         words, mark = ("excision", "Change of loss", "directions taken out", "nats a token"), (Mark(0.0, "y"),)
@@ -61,7 +61,7 @@ class Excision:
         return Curve(_DIRECTIONS[kind], tuple(float(row.k) for row in rows), losses, _STYLES[kind], dots=True)
 
 
-def _row(row: Excised) -> tuple[str | Cell, ...]:
+def _row(row: Excised) -> Row:
     change = Cell(signed(row.change.value or 0.0), " to ".join(map(signed, row.change.interval or ())))
     aligned = ((row.alignment, row.chance), (row.overlap, row.overlap_chance))
     cells = (Cell(number(value, limits=(0, 1)), f"chance {number(chance)}") for value, chance in aligned)

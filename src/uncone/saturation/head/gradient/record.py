@@ -1,4 +1,4 @@
-from uncone.records.blocks import Block, Cell, Figure, Intervals, Table, Text
+from uncone.records.blocks import Blocks, Cell, Figure, Intervals, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section
 from uncone.records.text import count, optional, percent
@@ -34,14 +34,14 @@ class GradientShare:
         value = self.groups[0].sum_squares.value if self.groups else None
         return None if value is None else value / self.chance_squares
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         if not self.groups:
             return ()
         numbers = ("tokens", "squares, batch", "times chance", "squares, tokens", "norms, batch", "norms, tokens")
         chance, norms = (percent(value, precise=True) for value in (self.chance_squares, self.chance_norms))
         random = (Cell("A random subspace"), "", chance, "1", chance, norms, norms)
         space = "centred head" if self.centred else "head as stored, as its logits are capped"
-        rows, drawn = list[tuple[str | Cell, ...]](), list[tuple[str, float, float, float]]()
+        rows, drawn = list[Row](), list[tuple[str, float, float, float]]()
         for group in self.groups:
             value, ends, by = group.sum_squares.value, group.sum_squares.interval, self.chance_squares
             times = None if value is None or not by else value / by

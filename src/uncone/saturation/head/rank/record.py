@@ -2,7 +2,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Mark, Table, Text
+from uncone.records.blocks import Blocks, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Mark, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
@@ -132,7 +132,7 @@ class RankCurve:
         """The share of the head's parameters that a factored head saves; below 0 it has more."""
         return 1 - rank * (self.v + self.d) / (self.v * self.d)
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         read = f"losses are read on {counted(self.held_out, 'held-out token')} of {count(self.tokens)}"
         full = f"The full head, {count(self.v)} x {self.d}, has a loss of {number(self.full_loss)} nats a token"
         about = f"{full}; {read}."
@@ -169,11 +169,11 @@ class RankCurve:
         return Curve(NAMES[line.method], tuple(map(float, self.ranks)), line.losses, _STYLES[line.method], True, tips)
 
     def _answers(self) -> Table:
-        rows = list[tuple[str | Cell, ...]]()
+        rows = list[Row]()
         for line in self.lines:
             rank, low, high = line.smallest.rank, line.smallest.low, line.smallest.high
             interval = "" if low == high else " to ".join(count(end) if end else "none" for end in (low, high))
-            answer: tuple[str | Cell, ...] = (Cell("none", interval), "", "")
+            answer: Row = (Cell("none", interval), "", "")
             if rank is not None:
                 excess = signed(line.excess[self.ranks.index(rank)])
                 answer = (Cell(count(rank), interval, "strong"), self._saved(rank), excess)
@@ -187,7 +187,7 @@ class RankCurve:
 
     def _losses(self) -> Table:
         columns = ("rank", *(NAMES[line.method] for line in self.lines), "parameters saved")
-        rows = list[tuple[str | Cell, ...]]()
+        rows = list[Row]()
         for i, rank in enumerate(self.ranks):
             losses = (Cell(signed(line.excess[i]), f"± {number(line.errors[i])}") for line in self.lines)
             rows.append((count(rank), *losses, self._saved(rank)))
@@ -216,7 +216,7 @@ class RankCurve:
             f"{number(one.objective)}, and a head of zeros ends {number(one.gap)} higher.",
         )
 
-    def _remedies(self) -> tuple[Block, ...]:
+    def _remedies(self) -> Blocks:
         if (one := self.remedy) is None:
             return ()
         side = "is better than" if one.high < 0 else "is worse than" if one.low > 0 else "cannot be told from"
