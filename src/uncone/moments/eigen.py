@@ -12,6 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 from uncone.memory import uninitialised, zeros
 from uncone.rows import Array
+from uncone.statistics.leading import ritz_pairs
 from uncone.threads import interruptible, on_one_thread, share
 
 _WHOLE = 512  # columns, up to which NumPy's function is as fast
@@ -27,35 +28,16 @@ def leading_pairs(matrix: Array, k: int) -> tuple[Array, Array]:
     Block Lanczos with full orthogonalisation, to residuals |A v - l v| of 1e-9 of the largest eigenvalue; a whole
     decomposition, which takes the memory of the matrix, where it is small or the iteration takes long.
     """
-    d = len(matrix)
+    d, scale = len(matrix), float(matrix.diagonal().max()) or 1.0  # no square of a quotient leaves float64
     width = -(-(k + 11) // 16) * 16
-    most = d // 4 // width  # blocks, beyond which a whole decomposition is as cheap
-    if most >= 4:
-        start = np.random.default_rng(0).standard_normal((d, width))
-        pairs = _iterate(matrix, np.linalg.qr(start)[0], k, most)
-        if pairs is not None:
-            return pairs
+    if d // 4 >= 4 * width:  # a basis of more rows is as dear as a whole decomposition
+        of_rows = ritz_pairs(lambda x: (np.ascontiguousarray(x.T) @ matrix / scale).T, d, k, most=d // 4, block=width)
+        for values, residuals, rows, turned in of_rows:
+            if float(residuals.max()) <= 1e-9 * float(values[0]):
+                vectors = rows.T @ turned
+                return np.maximum(values, 0.0) * scale, vectors / np.linalg.norm(vectors, axis=0)
     values, vectors = consume_to_eigen(matrix)
     return values[:k].copy(), vectors[:, :k].copy()
-
-
-def _iterate(matrix: Array, block: Array, k: int, most: int) -> tuple[Array, Array] | None:
-    basis = np.ascontiguousarray(block.T)  # vectors are rows here, which BLAS multiplies twice as fast
-    image = basis @ matrix
-    for turn in range(1, most):
-        new = image[-block.shape[1] :]  # the basis is longer by what the matrix makes of its last rows
-        for _ in range(3):  # twice is enough, but for noise where nothing is left
-            new = np.linalg.qr((new - (new @ basis.T) @ basis).T)[0].T
-        new = np.ascontiguousarray(new)
-        basis, image = np.concatenate([basis, new]), np.concatenate([image, new @ matrix])
-        if turn % 3 == 0 or turn == most - 1:
-            values, turned = np.linalg.eigh(basis @ image.T)
-            values, turned = values[::-1][:k], np.ascontiguousarray(turned[:, ::-1][:, :k])
-            vectors = basis.T @ turned
-            left = (image.T @ turned - vectors * values) / (values[0] or 1.0)  # no square of it leaves float64
-            if float(np.linalg.norm(left, axis=0).max()) <= 1e-9:
-                return np.maximum(values, 0.0), vectors / np.linalg.norm(vectors, axis=0)
-    return None
 
 
 @on_one_thread

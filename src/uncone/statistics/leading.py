@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,34 +18,44 @@ def leading_pairs(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Array, Array]:
-    """The k largest eigenvalues, descending, (k,) and their vectors (n, k) of a positive semidefinite matrix (n, n), by
-    block Lanczos.
-
-    Golub and Underwood (1977). The whole basis is kept, and every block is made orthogonal to it, so that no eigenvalue
-    is found twice. `product` multiplies the matrix and a float64 array (n, b).
-    """
-    basis, wanted = _Basis(n, seed), min(n, k + 2 * BLOCK)
-    while True:
-        basis.reserve(wanted)
-        while basis.m < wanted:
-            basis.extend(product)
-        values, vectors, residuals = basis.pairs(k)
+    """The k largest eigenvalues, descending, (k,) and their vectors (n, k) of a positive semidefinite matrix (n, n)."""
+    for values, residuals, rows, turned in ritz_pairs(product, n, k, most=n, seed=seed):  # noqa: B007
         floor = 1e-9 * max(float(values[0]), 0.0)  # below it all is rounding
         settled = int(np.sum(residuals <= RESIDUAL * np.maximum(values, floor)))
         if progress is not None:
             progress(settled, k)
-        if basis.m >= n or settled == k:
-            return np.maximum(values, 0.0), basis.rows[: basis.m].T @ vectors
-        wanted = min(n, int(1.2 * basis.m) + BLOCK)
+        if settled == k:
+            break
+    return np.maximum(values, 0.0), rows.T @ turned
+
+
+def ritz_pairs(
+    product: Callable[[Array], Array], n: int, k: int, *, most: int, block: int = BLOCK, seed: int = 0
+) -> Iterator[tuple[Array, Array, Array, Array]]:
+    """Ever better approximations to the first k eigenpairs of a symmetric matrix (n, n), by block Lanczos (Golub and
+    Underwood 1977): values (k,), norms of their residuals (k,), an orthonormal basis (m, n), and vectors in it (m, k).
+
+    The whole basis, of `most` rows in the end, is kept, and every block is made orthogonal to it, so that no eigenvalue
+    is found twice. `product` multiplies the matrix and a float64 array (n, b).
+    """
+    most = most if most == n else most // block * block
+    basis, wanted = _Basis(n, block, seed), min(most, k + 2 * block)
+    while basis.m < most:
+        basis.reserve(wanted)
+        while basis.m < wanted:
+            basis.extend(product)
+        values, vectors, residuals = basis.pairs(k)
+        yield values, residuals, basis.rows[: basis.m], vectors
+        wanted = min(most, int(1.2 * basis.m) + block)
 
 
 class _Basis:
     """Orthonormal rows (m, n), and the matrix within them, which is block tridiagonal."""
 
-    def __init__(self, n: int, seed: int) -> None:
-        self.n, self.m, self.largest = n, 0, 0.0
+    def __init__(self, n: int, block: int, seed: int) -> None:
+        self.n, self.block, self.m, self.largest = n, block, 0, 0.0
         self.rows, self.within = np.zeros((0, n)), np.zeros((0, 0))
-        self.next = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, min(BLOCK, n))))[0]
+        self.next = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, min(block, n))))[0]
         self.coupling = np.zeros((self.next.shape[1], 0))
 
     def extend(self, product: Callable[[Array], Array]) -> None:
@@ -84,7 +94,7 @@ class _Basis:
 
     def reserve(self, m: int) -> None:
         """Room for `m` rows and a block more."""
-        most = min(self.n, m + BLOCK)
+        most = min(self.n, m + self.block)
         check_memory(8 * most * self.n, f"{most} vectors of {self.n} numbers", "ask for fewer dimensions")
         rows, within = uninitialised((most, self.n), np.float64), np.zeros((most, most))
         rows[: self.m], within[: self.m, : self.m] = self.rows[: self.m], self.within[: self.m, : self.m]
