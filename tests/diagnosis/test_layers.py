@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 from uncone.diagnosis.findings import LOW_RANK, VERY_LOW_RANK
 from uncone.diagnosis.why.layers.cluster_cosine import cluster_cosine, silhouettes, within_clusters
 from uncone.diagnosis.why.layers.contexts import context_readings, explained, intra_similarity, self_similarity
-from uncone.diagnosis.why.layers.layers import (
-    EDGES,
-    cosine_histogram,
-    describe,
-    dimensions_for,
-    is_rogue,
-    profile_layers,
-)
+from uncone.diagnosis.why.layers.layers import EDGES, cosine_histogram, describe, dimensions_for, is_rogue
 from uncone.diagnosis.why.layers.logits import isotropic_logits, judge, spectrum_of_logits
 from uncone.diagnosis.why.layers.record import LayerProfile
 from uncone.diagnosis.why.layers.state_picture import frequency_groups, picture_of
@@ -295,11 +288,12 @@ def test_the_isotropic_reference_is_that_of_random_head_and_states(v: int, n: in
 @pytest.mark.slow
 def test_stories260k_layer_by_layer(stories: Path, tmp_path: Path) -> None:
     """A trained decoder: its head is judged by its logits, and what stands first is a sink."""
+    from uncone.model.hidden_states import hidden_states_of
     from uncone.model.text_sources import open_texts
 
     text = "Once upon a time there was a little girl. She liked to play with her red ball in the park.\n"
     (tmp_path / "t.txt").write_text(200 * text)
-    found = profile_layers(stories, open_texts(tmp_path / "t.txt"), most=2000)
+    found = describe(hidden_states_of(stories, open_texts(tmp_path / "t.txt"), most=2000))
     assert found.layers[-1].name == "final norm"
     assert found.logits.most == min(512 - 1, 64)
 

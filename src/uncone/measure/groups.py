@@ -107,7 +107,7 @@ def by_group(
     """Every measure for every group of rows.
 
     Args:
-        measures: functions of `Moments`, for instance `measure.mean_cosine`.
+        measures: functions of `Moments`.
         groups: the group of each row from 0 up, -1 for none, (N,); by default bins of `bin_size` consecutive ids.
         row_measures: functions of a group's Rows and Moments, such as `measure.partition_isotropy`: they read it again.
         second, unit_second: as for `Moments`. With bins one group's sums are held at a time, with given groups all.

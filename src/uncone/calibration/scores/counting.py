@@ -139,8 +139,8 @@ def curve_of(counts: Counts) -> Curve:
 
     The share is a two-sample U-statistic (Hoeffding 1948; Lee 1990, section 2.2):
         Var = z_q / m + z_x / n + a term of single pairs; within one set 4 z / n.
-    Each z / n is estimated by the spread of the shares of random groups of rows, less the term of single pairs, which
-    it holds once too often; the variance is at least that of independent pairs. The interval is Wilson's for as many
+    Each z / n is the spread of the shares of random groups of rows, less the term of single pairs, which it holds once
+    too often; the variance is at least that of independent pairs. The interval is Wilson's for as many
     independent pairs as would have this variance (Korn & Graubard 1998), with Student's t for the groups.
     """
     pairs = float((total := counts.total()).sum())

@@ -29,15 +29,9 @@ def descend(
 ) -> tuple[Array, Array]:
     """Where each of S descents ends, (S, 5), and the sums of Huber's losses there, (S,).
 
-    Args:
-        theta: where they start, (S, 5): a = ln A, alpha, b = ln B, beta, e = ln E.
-        free: which of the five move, (5,) or of each descent (S, 5).
-        x: ln N and ln T of the runs, (2, R).
-        y: ln L, (R,) or of each descent (S, R).
-        box: the least and the greatest value of each constant that moves, (2, 5).
-        delta: where Huber's loss turns from squares to sizes.
-        done: a descent ends once a step lowers the sum by no more than this share.
-        dtype: of the sums over the runs. float32 is for a first choice among many starts.
+    They start at `theta` (S, 5): a = ln A, alpha, b = ln B, beta, e = ln E, of which those `free` (5,) or (S, 5) move
+    within `box` (2, 5). `x` (2, R) holds ln N and ln T of the runs, `y` (R,) or (S, R) ln L. A descent ends once a step
+    lowers the sum by no more than the share `done`. float32 is for a first choice among many starts.
     """
     runs = x.shape[1]
     size = max(1, _AT_ONCE // runs)

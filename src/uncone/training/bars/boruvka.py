@@ -120,8 +120,7 @@ def _centre(x: Tensor, inside: Tensor | None) -> Tensor:
 def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
     """Edges (B, n - 1, 2) int64 of the minimum spanning trees of clouds of n points, smaller row first.
 
-    The tree is unique in the order (distance, smaller row, larger row). In each of floor(log2 n) rounds every component
-    takes its first edge outward; of edges between two of them the first is kept. Takes up to 25 B n^2 bytes beside a
+    The tree is unique in the order (distance, smaller row, larger row). Takes up to 25 B n^2 bytes beside a
     float32 input.
 
     `distances` (B, n, n) or their squares, for n to 32,768: of (i, j) and (j, i) the smaller counts, and below 0 is 0.

@@ -59,14 +59,8 @@ def gradient_parts(
     These are the parts of Yu et al. (2022) for a rare row, here for all rows. The memory is a chunk of logits and six
     matrices (V, D); the work is two products of N x V x D.
 
-    Args:
-        states: float64 states are computed in float64.
-        rare: (V,) bool.
-        members: (V, K), 1 where a row is in a bin whose `masses` are wanted.
-        micro_batches: runs of targets, in their order, that `squares` is over.
-
-    Raises:
-        InputError: no target, a target outside of the head, or states or a head that are not finite.
+    `rare` is (V,) bool; `members` (V, K) is 1 where a row is in a bin whose `masses` are wanted; `squares` is over so
+    many `micro_batches`, in the order of the targets. float64 states are computed in float64.
     """
     return _Sweep(states, rare, members, micro_batches).run(progress)
 

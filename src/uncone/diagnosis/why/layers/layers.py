@@ -19,39 +19,15 @@ from uncone.errors import UndefinedMeasure
 from uncone.measure.reading import read
 from uncone.measure.spectrum import fit_alpha
 from uncone.model.layer_states import LayerStates
-from uncone.model.text_sources import TextSource
 from uncone.moments import Moments, inverse, row_norms
 from uncone.records.text import number, percent
 from uncone.records.tokens import Estimate
-from uncone.roles import Path_, Progress
+from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
 EDGES = tuple(round(-1 + 0.05 * i, 2) for i in range(41))  # of the bins of cosine
 _NEIGHBOURS, _CLUSTERED, _PAIRED = 2048, 2000, 1024  # states for TwoNN, clusters, and the histogram of cosines
-
-
-def profile_layers(
-    model: Path_,
-    sources: Sequence[TextSource],
-    *,
-    counts: Any = None,
-    most: int = 100_000,
-    width: float | None = 0.005,
-    resume: Path_ | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-    pictured: Sequence[int] = (-1,),
-    progress: Progress | None = None,
-) -> LayerProfile:
-    """`describe` of `hidden_states_of`, whose arguments and errors these are. `counts` (V,) of ids are by default those
-    of what was read. `pictured` layers are drawn, from 0 for the embeddings, or from -1 for the last one."""
-    from uncone.model.hidden_states import hidden_states_of
-
-    states = hidden_states_of(
-        model, sources, most=most, width=width, resume=resume, device=device, dtype=dtype, progress=progress
-    )
-    return describe(states, counts=counts, pictured=pictured, progress=progress)
 
 
 @on_one_thread
@@ -63,7 +39,8 @@ def describe(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> LayerProfile:
-    """`pictured` layers that the model does not have are left out."""
+    """`counts` (V,) of ids are by default those of what was read. `pictured` layers are drawn, from 0 for the embeddings,
+    or from -1 for the last one; those that the model does not have are left out."""
     layers, notes = list[LayerReading](), list(states.notes)
     for i in range(len(states.layers)):
         if progress:
