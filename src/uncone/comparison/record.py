@@ -8,7 +8,7 @@ from uncone.comparison.figures.record import compared_figures
 from uncone.diagnosis.record import LABELS, LEVELS, WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, Subject
 from uncone.records.blocks import Blocks, Bullets, Cell, Folded, Heading, Row, Table, Text, Tone
 from uncone.records.brief import part
-from uncone.records.layout import named, section, shown
+from uncone.records.layout import named, numbers, section, shown
 from uncone.records.parts import Level, Measurement
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
@@ -279,7 +279,7 @@ def _wide_table(subject: ComparedSubject, lines: _Lines) -> Table:
             for cell, change in zip(_values(m, readings), m.changes, strict=True)
         )
         rows.append((words, optional(reference), *values))
-    return Table(columns, tuple(rows), columns[1:])
+    return numbers(columns, rows)
 
 
 def _values(measure: ComparedMeasure, readings: _Readings) -> list[Cell]:

@@ -18,8 +18,7 @@ def rounding_errors(
     """The error of the logits' differences for each kind of rounding of a head, and of the same head centred.
 
     An error is a root mean square about the mean over the vocabulary, as a share of the logits' standard deviation.
-    int8 is symmetric, 127 for the largest absolute value of the whole matrix or of each row. Float types no narrower
-    than the stored one are left out.
+    int8 is symmetric, 127 for the largest absolute value of the whole matrix or of each row.
 
     `sides` are the head's rows (V, D), original and edited by -`mean`, and `largest` their largest absolute values; of
     the head's inputs `hidden` (T, D) 128 are used.

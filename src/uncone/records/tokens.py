@@ -6,7 +6,7 @@ from typing import Literal
 from uncone.errors import expect
 from uncone.records.blocks import Blocks, Cell, Folded, Row, Table, Text
 from uncone.records.brief import part
-from uncone.records.layout import folded, section, shown
+from uncone.records.layout import folded, numbers, section, shown
 from uncone.records.parts import Measurement
 from uncone.records.text import Limits, count, counted, number, optional, plural, title
 from uncone.records.token_text import shown_token
@@ -146,7 +146,7 @@ def frequency_blocks(groups: FrequencyGroups | None) -> Blocks:
     return section(
         "Frequent and rare tokens",
         Text(lead, "lead"),
-        Table(columns, tuple(map(_group, groups.groups)), columns[1:]),
+        numbers(columns, map(_group, groups.groups)),
         Folded("What the columns say", shown(Text(_CHANCE), occurrences)),
         Folded("Differences between groups, with their intervals", shown(compared)),
     )
@@ -207,4 +207,4 @@ def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Tab
         read = (optional(t.p, _SHARES), optional(t.q, _SHARES), optional(t.norm, _LENGTHS))
         cosines = (optional(t.cosine_to_unused, _COSINES), optional(t.cosine_to_mean, _COSINES))
         cells.append((name, count(t.id), *apart, *read, *cosines, *(optional(t.count, shown=count) for _ in often)))
-    return Table(columns, tuple(cells), columns[1:])
+    return numbers(columns, cells)

@@ -17,7 +17,7 @@ from uncone.records.blocks import (
     Text,
 )
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
 from uncone.records.text import count, counted, number, optional
@@ -207,7 +207,7 @@ class CheckpointTrace(Record):
             for one in self.checkpoints
             if not one.failed
         )
-        return Table(columns, rows, columns[1:])
+        return numbers(columns, rows)
 
 
 # name, title (that of the series, where there is one) and series

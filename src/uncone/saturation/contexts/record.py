@@ -3,7 +3,7 @@ from typing import Any, ClassVar, Literal
 
 from uncone.records.blocks import Blocks, Cell, Chart, Curve, Figure, Heading, Mark, Row, Table, Text
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, number, optional, percent, signed
@@ -79,7 +79,7 @@ class ContextRank(Record):
                 Text("The last line of a cell reaches over the 95% interval over blocks of the stream.", "quiet"),
             ),
             Figure("W-error by dimensions", charts, legend=tuple((style, name) for name, style in _STYLES.items())),
-            section("Matrices", Table(columns, tuple(map(self._row, self.curves)), columns[1:])),
+            section("Matrices", numbers(columns, map(self._row, self.curves))),
         )
 
     def to_rows(self) -> list[dict[str, Any]]:

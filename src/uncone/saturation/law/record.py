@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from uncone.records.blocks import Blocks, Bullets, Chart, Curve, Figure, Heading, Shade, Table, Text
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
 from uncone.records.text import counted, number, percent, signed
@@ -107,7 +107,7 @@ class ScalingLaw(Record):
             Heading(self.verdict, 1),
             Text(f"L = A / N^alpha + B / T^beta + E. {COUNTED[self.parameters]}; T counts tokens.", "quiet"),
             Text(self._noise(), "quiet"),
-            Table(columns, rows, columns[1:]),
+            numbers(columns, rows),
             self._figure(),
             Bullets(self.notes),
             section("Runs", self._runs(), level=2),

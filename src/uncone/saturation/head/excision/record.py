@@ -1,8 +1,8 @@
 from typing import Literal
 
-from uncone.records.blocks import Blocks, Cell, Chart, Curve, Figure, Mark, Row, Table, Text
+from uncone.records.blocks import Blocks, Cell, Chart, Curve, Figure, Mark, Row, Text
 from uncone.records.brief import part
-from uncone.records.layout import section
+from uncone.records.layout import numbers, section
 from uncone.records.text import count, number, percent, signed
 from uncone.records.tokens import Estimate
 
@@ -42,7 +42,7 @@ class Excision:
         return section(
             "States without their dominant directions",
             Text(self.verdict, "lead"),
-            Table(columns, tuple(map(_row, self.rows)), columns[1:]),
+            numbers(columns, map(_row, self.rows)),
             Figure("Change of loss by directions taken out", (chart,) if drawn else ()),
             Text(
                 f"Loss {number(self.loss)} nats a token on {count(self.tokens)} tokens. Alignment: the cosine of the "

@@ -4,7 +4,7 @@ from typing import Literal
 
 from uncone.records.blocks import Blocks, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Mark, Row, Table, Text
 from uncone.records.brief import part
-from uncone.records.layout import section, shown
+from uncone.records.layout import numbers, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.text import count, counted, listing, number, percent, signed
 
@@ -180,7 +180,7 @@ class RankCurve:
             rows.append((NAMES[line.method], *answer))
         smallest = f"smallest rank within {number(self.margin_nats)} nats"
         columns = ("method", smallest, "parameters saved", "loss over the full head's")
-        return Table(columns, tuple(rows), columns[1:])
+        return numbers(columns, rows)
 
     def _saved(self, rank: int) -> str:
         return percent(saved) if (saved := self.saved(rank)) > 0 else "none"
