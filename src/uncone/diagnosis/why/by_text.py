@@ -24,7 +24,7 @@ from uncone.rows import Array
 from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
-MOST_TOKENS, MOST_TARGETS = 100_000, 10_000  # of a run of the model, and of the gradients, which cost more a token
+MOST_TOKENS, MOST_TARGETS = 100_000, 8192  # of a run of the model, and of the gradients, which cost more a token
 _CHARACTERS = 16  # of a token, as a rule at most: so much of a text is kept for the run of the model
 NEEDS = "hidden states and gradients need torch and transformers (pip install 'uncone[hf]')"
 

@@ -15,7 +15,7 @@ from uncone.roles import Progress
 Tensor = torch.Tensor
 NO_CHANGE = 1e-3  # of the mean absolute margin: smaller changes are rounding of float32 logits
 _ROUNDING = 0.05
-TARGETS, _AT_ONCE = 1024, 128  # in all, and in one product
+TARGETS, _AT_ONCE = 1024, 512  # in all, and in one product
 REMOVED = (1, 3, 10)  # first directions of the centred rows
 
 
