@@ -150,7 +150,7 @@ def test_rooms_and_names_of_the_first_page_resolve_in_a_fresh_interpreter() -> N
 def test_every_name_of_every_document_resolves_in_a_fresh_interpreter() -> None:
     names = set().union(*map(names_of, [*DOCUMENTS, *sorted((ROOT / "src").rglob("*.py"))]))
     assert {("attribute", "uncone.paired_bootstrap"), ("import", "uncone.place_value")} <= names
-    assert len(names) > 100
+    assert len(names) > 90
     assert unresolved(_longest(names)) == {}
 
 

@@ -132,7 +132,7 @@ def test_bad_states_are_refused_and_progress_is_told() -> None:
     said: list[str] = []
     found = uniformly_negative_direction(_cloud(100, 4, 3), progress=lambda step, *_: said.append(step))
     assert "seeking a direction" in said
-    assert "states per dimension" in str(found.blocks())
+    assert "states per dimension" in str([*map(vars, found.blocks())])
 
 
 def test_lengths_of_states_change_the_margin_and_not_the_answer() -> None:

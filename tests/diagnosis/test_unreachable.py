@@ -169,7 +169,8 @@ def test_the_certificate_names_tokens_alone_and_says_how_much_higher_their_bias_
     assert sorted(one.other_tokens, key=str) == ["a", "b", "c"]
     assert one.higher_bias == pytest.approx(0.25)
     assert dict(zip(one.others, one.weights, strict=True)) == pytest.approx({0: 0.5, 1: 0.25, 2: 0.25})
-    shown = str(unreachable_tokens(head, np.array([0, 0, 0, -0.25]), labels=list("abcd")).blocks())
+    found = unreachable_tokens(head, np.array([0, 0, 0, -0.25]), labels=list("abcd"))
+    shown = str([*map(vars, found.blocks())])
     assert "with a bias higher by 0.25" in shown
     assert "a lower bias" not in shown
     (same,) = unreachable_tokens(head, labels=list("abcd")).tokens
@@ -264,7 +265,8 @@ def test_heads_that_are_none_are_refused(head: Array, bias: Array | None, match:
 
 
 def test_a_record_shows_hostile_tokens_as_text() -> None:
-    shown = str(unreachable_tokens(np.array([[1.0], [-1], [0.5]]), labels=["a", "b", "\x1b[31m"]).blocks())
+    found = unreachable_tokens(np.array([[1.0], [-1], [0.5]]), labels=["a", "b", "\x1b[31m"])
+    shown = str([*map(vars, found.blocks())])
     assert "\x1b" not in shown
     assert "below a mixture of" in shown
 

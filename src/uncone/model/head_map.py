@@ -93,7 +93,7 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
     residual = float(((logits - expected).abs() / (1 + expected.abs())).max())
     if not residual <= RESIDUAL:
         raise UnsupportedModel(
-            f"expected logits cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
+            f"expected logits of the form cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
             f"(scale {scale:.4g}, cap {cap}): train this model with its own loss"
         )
     return replace(measured, scale=_rounded(scale), cap=None if cap is None else _rounded(cap))
