@@ -34,8 +34,8 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     "low_effective_rank": {
         "vectors": f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
         "table": _SIMILAR,
-        "head": "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: train on, "
-        "or with another width.",
+        "head": "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: "
+        "train on, or with another width.",
     },
     "low_logit_rank": {
         "head": "No edit of the head's rows brings back directions that head and states together do not use: train on, "

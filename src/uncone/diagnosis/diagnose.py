@@ -49,8 +49,8 @@ def diagnose(
         progress: called with (the step, rows done, rows in all); the last is 0 for a step without rows.
 
     Returns:
-        A `Diagnosis`: the verdict in one sentence, each matrix's measurements, findings and picture, and with a text its
-        `explanation`.
+        A `Diagnosis`: the verdict in one sentence, each matrix's measurements, findings and picture, and with a text
+        its `explanation`.
 
     Raises:
         InputError: the source cannot be opened or holds rows that are not finite, counts do not fit it, or the text is

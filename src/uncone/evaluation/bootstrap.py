@@ -229,9 +229,9 @@ def pearson(scores: Array, gold: Array) -> Resampled:
 
 
 def spearman(scores: Array, gold: Array) -> Resampled:
-    """Spearman's correlations, with the ranks of every resample, from one sort of each score. A resample keeps the order
-    of items: the rank of an item is the number of draws before its group of equal scores, plus half of (one more than)
-    the draws in it."""
+    """Spearman's correlations, with the ranks of every resample, from one sort of each score. A resample keeps the
+    order of items: the rank of an item is the number of draws before its group of equal scores, plus half of (one more
+    than) the draws in it."""
     ranks_of_scores, ranks_of_gold = [_ranks(row) for row in scores], _ranks(gold)
     sums = partial(np.einsum, "ib,ib->b")  # of products, over the items
 

@@ -79,8 +79,8 @@ class Repairs:
 
 
 def fit_repairs(names: Sequence[str], x: Texts, *, fitted_on: str, tick: Progress, of_words: bool = False) -> Repairs:
-    """Fit each of `names` on `x`, arrays or `Rows` (N, D). A repair that refuses them (too few, a missing extra) is left
-    out with a note, as is one that is not affine for means of word vectors."""
+    """Fit each of `names` on `x`, arrays or `Rows` (N, D). A repair that refuses them (too few, a missing extra) is
+    left out with a note, as is one that is not affine for means of word vectors."""
     usable = [name for name in names if not of_words or is_affine(name)]
     cosine, notes = _fitted(usable, x.cosine, of_words, tick)
     inner = cosine if x.inner is x.cosine else _fitted(usable, x.inner, of_words, tick)[0]

@@ -115,8 +115,8 @@ def varies(scores: Array) -> bool:
 
 
 def verdict(name: str, task: str, measure: str, changes: Differences, items: str = "", *, is_full: bool = False) -> str:
-    """The repair with the highest mean difference over the sets, among those that rise on a set beyond chance if any do.
-    It was chosen by looking: its intervals are no proof. `items` counts those of a single set ("300 queries").
+    """The repair with the highest mean difference over the sets, among those that rise on a set beyond chance if any
+    do. It was chosen by looking: its intervals are no proof. `items` counts those of a single set ("300 queries").
     `is_full`: no value can be higher than the original's."""
     per_repair = dict[str, dict[str, Interval]]()
     for set_name, repairs in changes.items():

@@ -156,8 +156,8 @@ def _floats(x: Array) -> Any:
 
 
 def _best(scores: Any, ids: Any, block: Any, start: int, k: int) -> tuple[Any, Any]:
-    """The `k` best of `scores` (Q, K) of documents `ids` and of the block (Q, n) from document `start` on, by number. Of
-    equal scores the first are kept, where topk takes any."""
+    """The `k` best of `scores` (Q, K) of documents `ids` and of the block (Q, n) from document `start` on, by number.
+    Of equal scores the first are kept, where topk takes any."""
     import torch
 
     known, both = scores.shape[1], torch.cat([scores, block], 1)

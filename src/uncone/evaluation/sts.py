@@ -56,8 +56,8 @@ def fitted_on_set(encoding: Encoding, one: PairSet, settings: Settings) -> Repai
 def scored(
     encoding: Encoding, one: PairSet, repairs: Repairs, settings: Settings
 ) -> tuple[PairSet, dict[str, PairScores]]:
-    """The pairs, and their scores under every repair, without sentences of which the word vectors hold no word: they are
-    zero."""
+    """The pairs, and their scores under every repair, without sentences of which the word vectors hold no word: they
+    are zero."""
     place = {sentence: at for at, sentence in enumerate(one.texts())}
     texts = encoding.texts(tuple(place), tick=settings.tick(f"{one.name}: encoding"))
     directed = (texts.cosine != 0).any(1)

@@ -77,8 +77,8 @@ def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) 
 
 
 def judgement_columns(file: Path) -> Sequence[str | int]:
-    """Of query, document and relevance: by known names, else the first three; of four the second is skipped (TREC's `qid
-    0 docid relevance`)."""
+    """Of query, document and relevance: by known names, else the first three; of four the second is skipped (TREC's
+    `qid 0 docid relevance`)."""
     _, first = next(_rows(file, _delimiter(file)), ("", []))
     names = [name for known in _JUDGEMENTS for name in [name for name in known if name in first][:1]]
     return names if len(names) == 3 else (1, 3, 4) if len(first) == 4 else (1, 2, 3)

@@ -53,9 +53,9 @@ def hidden_states_of(
     cut into windows of at most 512 ids, or of the positions that the model has. Special tokens, the first position of a
     decoder and giant states (sinks) are in no sum: they are counted apart.
 
-    At most `most` tokens are summed, `sample` of them kept, and `batch` ids with padding run at once. The run stops once
-    the 95% interval of each layer's mean cosine is narrower than `width`. The sums are kept in the file `resume`. With
-    `last` what the head of a causal model reads is kept too, as `states_of` does.
+    At most `most` tokens are summed, `sample` of them kept, and `batch` ids with padding run at once. The run stops
+    once the 95% interval of each layer's mean cosine is narrower than `width`. The sums are kept in the file `resume`.
+    With `last` what the head of a causal model reads is kept too, as `states_of` does.
     """
     opened = open_whole(model)
     if most < 2:

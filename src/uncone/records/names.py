@@ -13,8 +13,8 @@ LONGEST = 60  # characters of a key or of a value in a message
 
 
 def find(named: Mapping[str, Measurement], name: str, prefixes: Sequence[str]) -> tuple[str, Measurement, str]:
-    """The full name of the measurement that `name` begins with, the measurement, and the rest of `name`. The only prefix
-    may be left out."""
+    """The full name of the measurement that `name` begins with, the measurement, and the rest of `name`. The only
+    prefix may be left out."""
     only = [f"{prefixes[0]}.{name}"] if len(prefixes) == 1 else []
     for candidate in (name, *only):
         full = max((known for known in named if f"{candidate}.".startswith(f"{known}.")), key=len, default=None)

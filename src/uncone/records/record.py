@@ -108,8 +108,8 @@ class Record:
     def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw a chart with matplotlib (extra `[plot]`) on `ax`, by default the first on new axes; the figure and axes.
 
-        `name` is "spectrum", "norms", "bins", "cone", of a head "head spectrum" and so on. InputError: no chart has this
-        name; the message lists all."""
+        `name` is "spectrum", "norms", "bins", "cone", of a head "head spectrum" and so on. InputError: no chart has
+        this name; the message lists all."""
         from uncone.report.plot import charts_of, draw
 
         charts = charts_of(self.blocks())

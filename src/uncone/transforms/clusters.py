@@ -127,8 +127,8 @@ def _centers(rows: Rows, w: Array | None, n_clusters: int, seed: int) -> Array:
 
 
 def _distinct(x: Array, weights: Array | None) -> tuple[Array, Array]:
-    """The different rows of `x` (n, D) in the order of their bytes, and the number or the weight of each. So neither the
-    order of rows, nor whether one is repeated or weighted, moves a centre."""
+    """The different rows of `x` (n, D) in the order of their bytes, and the number or the weight of each. So neither
+    the order of rows, nor whether one is repeated or weighted, moves a centre."""
     if weights is not None:
         x, weights = x[weights > 0], weights[weights > 0]
     x = np.ascontiguousarray(x + 0)  # -0 becomes 0

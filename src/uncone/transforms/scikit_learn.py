@@ -36,8 +36,8 @@ def _is_table(x: Any) -> bool:
 
 
 def as_table(x: Any) -> Any:
-    """A table as an array of floats, where integers become float64; anything else as it is. InputError: a sparse matrix,
-    complex numbers, rows without a feature, or what is not a number."""
+    """A table as an array of floats, where integers become float64; anything else as it is. InputError: a sparse
+    matrix, complex numbers, rows without a feature, or what is not a number."""
     expect(not hasattr(x, "toarray"), "dense rows, got a sparse matrix: pass x.toarray()")
     if not _is_table(x):
         return x
@@ -188,8 +188,8 @@ class Estimator:
         return given
 
     def _framed(self, y: Any, x: Any) -> Any:
-        """`y` (N, K), made of `x`, as the DataFrame of `set_output` or of scikit-learn's `set_config`, with the index of a
-        DataFrame `x` of pandas. What is not made of a table stays."""
+        """`y` (N, K), made of `x`, as the DataFrame of `set_output` or of scikit-learn's `set_config`, with the index
+        of a DataFrame `x` of pandas. What is not made of a table stays."""
         if not _is_table(x) or y.ndim != 2:
             return y
         kind: str = getattr(self, "_sklearn_output_config", {}).get("transform", "")

@@ -130,7 +130,8 @@ class TextReading:
 def begin(
     spec: Any, text: Path_ | Sequence[Path_], *, counts: Any, tokens: int, progress: Progress | None, reach: bool
 ) -> TextReading:
-    """Count the tokens of texts. InputError: no whole model with a tokenizer, no text, an empty one or none in UTF-8."""
+    """Count the tokens of texts. InputError: no whole model with a tokenizer, no text, an empty one or none in
+    UTF-8."""
     if not isinstance(spec, Opened) or spec.part is not None or not spec.is_model:
         raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)

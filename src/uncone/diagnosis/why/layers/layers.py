@@ -39,8 +39,8 @@ def describe(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> LayerProfile:
-    """`counts` (V,) of ids are by default those of what was read. `pictured` layers are drawn, from 0 for the embeddings,
-    or from -1 for the last one; those that the model does not have are left out."""
+    """`counts` (V,) of ids are by default those of what was read. `pictured` layers are drawn, from 0 for the
+    embeddings, or from -1 for the last one; those that the model does not have are left out."""
     layers, notes = list[LayerReading](), list(states.notes)
     for i in range(len(states.layers)):
         if progress:
