@@ -49,8 +49,8 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
 
     Args:
         x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers; with a mask also (B, T, D).
-        mask: (B, T), or (N,), bool or 0 and 1: True = keep. Three axes without a mask are refused: no number tells padding
-            from a state.
+        mask: (B, T), or (N,), bool or 0 and 1: True = keep. Three axes without a mask are refused: no number tells
+            padding from a state.
         sums: as for `Moments.of`.
     Raises InputError: anything else, rows that are not finite, or a mask beside moments.
     >>> states = np.array([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
