@@ -89,6 +89,12 @@ def test_rows_that_do_not_fit_are_read_in_stripes(monkeypatch: pytest.MonkeyPatc
     assert float(measure.uniformity_exact(x, sample=100)) == pytest.approx(some, rel=1e-9)
 
 
+def test_the_interval_closes_as_the_sample_becomes_all_rows() -> None:
+    x = gaussian(300, 5)
+    half, most = (measure.uniformity_exact(x, sample=n).interval for n in (150, 299))
+    assert most[1] - most[0] < 0.1 * (half[1] - half[0])
+
+
 def test_a_sample_is_near_the_whole_and_says_so() -> None:
     x = gaussian(1500, 12) + 0.4
     whole, readings = measure.uniformity_exact(x), [measure.uniformity_exact(x, sample=150, seed=s) for s in range(20)]
