@@ -110,6 +110,11 @@ def test_bad_input(tokenizer: Path, tmp_path: Path) -> None:
         (tokenizer, tmp_path / "short.npy", "expected 200 counts"),
         (tokenizer, [], "expected a text, got none"),
         (tmp_path, tmp_path / "blank.txt", "expected a tokenizer in .*, got none"),
+        (
+            tmp_path / "blank.txt",
+            tmp_path / "blank.txt",
+            "expected a tokenizer in .*: give a model with tokenizer.json",
+        ),
     ):
         with pytest.raises(InputError, match=message):
             count_tokens(model, texts)

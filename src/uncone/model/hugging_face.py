@@ -96,7 +96,7 @@ def tokenizer_class() -> Any:
 
 
 def open_tokenizer(path: Path) -> Any:
-    """The `tokenizers.Tokenizer` of a directory, or in a JSON file, which neither cuts nor pads; None without one."""
+    """The tokenizer of a directory or JSON file, which neither cuts nor pads; None without one."""
     file = next((file for file in (path, *(path / name for name in TOKENIZER_FILES)) if file.is_file()), None)
     if file is None:
         return None
@@ -115,7 +115,8 @@ def open_tokenizer(path: Path) -> Any:
             tokenizer.no_padding()
     except UnsupportedModel as error:
         why = first_line(error.__cause__ or error)
-        raise InputError(f"expected a tokenizer in {file}, got none ({why}): save it as tokenizer.json") from error
+        how = "give a model with tokenizer.json, or that file" if file == path else "save it as tokenizer.json"
+        raise InputError(f"expected a tokenizer in {file}, got none ({why}): {how}") from error
     return tokenizer
 
 
