@@ -96,7 +96,7 @@ def tokenizer_class() -> Any:
 
 
 def open_tokenizer(path: Path) -> Any:
-    """The tokenizer of a directory or JSON file, which neither cuts nor pads; None without one."""
+    """The tokenizer of a directory or JSON file, without cuts and padding; None without one."""
     file = next((file for file in (path, *(path / name for name in TOKENIZER_FILES)) if file.is_file()), None)
     if file is None:
         return None
@@ -121,7 +121,7 @@ def open_tokenizer(path: Path) -> Any:
 
 
 def encoded(tokenizer: Any, texts: list[str], where: str) -> Any:
-    """The encodings of texts, without special tokens."""
+    """Encodings of texts, without special tokens."""
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
     read, error = attempt(lambda: encode(texts, add_special_tokens=False))
     if read is None:

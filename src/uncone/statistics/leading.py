@@ -35,7 +35,7 @@ def ritz_pairs(
     """Ever better approximations to the first k eigenpairs of a symmetric matrix (n, n), by block Lanczos (Golub and
     Underwood 1977): values (k,), norms of their residuals (k,), an orthonormal basis (m, n), and vectors in it (m, k).
 
-    The whole basis, of `most` rows in the end, is kept, and every block is made orthogonal to it, so that no eigenvalue
+    The basis, of `most` rows in the end, is kept, and every block is made orthogonal to it, so that no eigenvalue
     is found twice. `product` multiplies the matrix and a float64 array (n, b).
     """
     most = most if most == n else most // block * block
