@@ -63,21 +63,21 @@ class Subject:
     n: int  # rows
     d: int  # columns
     dtype: str  # as stored
-    measurements: tuple[Measurement, ...]  # also undefined ones
+    measurements: tuple[Measurement, ...]  # every measure, undefined ones too
     findings: tuple[Finding, ...]  # most severe first
     groups: Groups | None  # readings by bin of ids
     spectrum: Spectrum | None  # eigenvalues
     norms: Norms | None  # the distribution of row lengths
-    picture: Picture | None  # for the cone picture
-    without_effect: tuple[Measurement, ...] = ()  # a head's raw readings that change no probability
-    left_out: int = 0  # rows that are not finite, left out on request
-    notes: tuple[str, ...] = ()  # about this matrix
-    # frequent, medium, rare and reserved rows; of a collection only with counts
+    picture: Picture | None  # coordinates for the cone picture
+    without_effect: tuple[Measurement, ...] = ()  # of a head: raw readings that no probability depends on
+    left_out: int = 0  # rows that are not finite and were left out on request
+    notes: tuple[str, ...] = ()  # what is to be said about this matrix
+    # frequent, medium, rare and reserved rows compared; of a collection only with counts
     frequency_groups: FrequencyGroups | None = None
     under_trained: UnderTrained | None = None  # rows that look untrained; `null` for a collection
     odd_rows: tuple[OddRows, ...] = ()  # zero, equal and giant rows
-    placed: tuple[Placed, ...] = ()  # among readings of known models
-    # rows by measured frequency, with counts: see [its records](explain_records.md)
+    placed: tuple[Placed, ...] = ()  # readings among those of known models
+    # rows by measured frequency, where there are counts: see [its records](explain_records.md)
     by_count: FrequencyBins | None = None
 
     def measurement(self, name: str) -> Measurement:
@@ -187,12 +187,12 @@ class Diagnosis(Record):
         "columns. Numbers are never rounded onto a limit they did not reach."
     )
 
-    name: str  # what was diagnosed; of a path, its last two parts
+    name: str  # what was diagnosed, as it was named; of a path, its last two parts
     verdict: str  # one sentence
     subjects: tuple[Subject, ...]  # the matrices
-    notes: tuple[str, ...] = ()  # about the whole, such as a tied or missing head
+    notes: tuple[str, ...] = ()  # what is to be said about the whole, such as a tied or missing head
     versions: Mapping[str, str] = field(default_factory=dict)  # what made it
-    # what texts say: see [its records](explain_records.md)
+    # what texts say, where they were given: see [its records](explain_records.md)
     explanation: Explanation | None = None
 
     def blocks(self) -> Blocks:

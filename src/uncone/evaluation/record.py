@@ -88,7 +88,8 @@ class Evaluation(Record):
     prices: Mapping[str, Mapping[str, Price]] = field(default_factory=dict)  # `prices[set][repair]`: a `Price`
     notes: tuple[str, ...] = ()  # what was left out, what repairs were fitted on
     intervals: str = ""  # how the intervals were made
-    # versions, the encoder and its digest (of rows theirs), digests of the data, the seed, the verdict's `measure`
+    # versions, the encoder and its digest (of rows theirs), digests of the data, the seed, and the `measure` of the
+    # verdict
     provenance: Mapping[str, Any] = field(default_factory=dict)
     caution: str = ""  # why the scores may say little: of own vectors one side alone seems repaired
 

@@ -19,7 +19,7 @@ class Heading:
     level: Literal[1, 2, 3, 4] = 3
     label: str = ""  # a word before the text (`SEVERE`), in the colour of `tone`
     tone: Tone = ""
-    about: str = ""
+    about: str = ""  # describes the part
 
 
 @part
@@ -52,7 +52,7 @@ class Table:
     rows: tuple[Row, ...]
     numbers: tuple[str, ...] = ()  # the columns that are set to the right
     title: str = ""
-    groups: tuple[tuple[str, int], ...] = ()  # runs of rows: the title and length of each
+    groups: tuple[tuple[str, int], ...] = ()  # runs of rows: the title of each, and how many they are
     grouped_by: str = ""  # what the titles are
 
     def runs(self) -> list[tuple[str, tuple[Row, ...]]]:
@@ -75,10 +75,10 @@ class Curve:
     x: tuple[float, ...]
     y: tuple[float | None, ...]
     style: str = "raw"  # names its colour and dashes
-    dots: bool = False
-    tips: tuple[str, ...] = ()  # of each point
+    dots: bool = False  # whether every point is marked
+    tips: tuple[str, ...] = ()  # what each point is
     marked: tuple[int, ...] = ()  # the places of points that are marked in another way
-    line: bool = True
+    line: bool = True  # without it there are dots alone
 
 
 @part
@@ -114,7 +114,7 @@ class Chart:
     shades: tuple[Shade, ...] = ()
     log_x: bool = False
     log_y: bool = False
-    x_limits: tuple[float, float] | None = None  # by default the ends of the drawing
+    x_limits: tuple[float, float] | None = None  # the ends of the horizontal axis, by default those of the drawing
     caption: str = ""
     spark: str = ""  # labels the line of bars in a terminal, which leaves out charts without one
 
@@ -177,7 +177,7 @@ class Gauge:
     limits: tuple[float | None, float | None] = (None, None)
     better: str = ""
     about: str = ""  # what it was read from
-    judged: str = ""  # the finding that rests on it
+    judged: str = ""  # the finding that rests on it, in the colour of `tone`
     tone: Tone = ""
 
 

@@ -47,15 +47,15 @@ def _measure(reading: str) -> str:
 class MeasureDescription:
     name: str
     says: str
-    definition: str  # in records, with `{name}` for an option
+    definition: str  # the sentence in every record, with `{name}` for what was asked
     formula: str
     range: tuple[End, End]
     better: Literal["higher", "lower", "neither"]
     isotropic: str  # the reference in words
     reads_badly: str
     source: str
-    centered: bool | None = None  # whether the mean row is subtracted by default; None does not matter
-    variants: tuple[tuple[str, str], ...] = ()  # names that options give a reading, with what each is
+    centered: bool | None = None  # whether the mean row is subtracted unless asked otherwise; None does not matter
+    variants: tuple[tuple[str, str], ...] = ()  # the names that its options give a reading, with what each is
 
     def measured(
         self,

@@ -31,7 +31,7 @@ class Measurement:
     interval: tuple[float, float] | None = None  # an interval around the value, where a measure has one
     n: int = 0  # rows it was read from
     d: int = 0  # columns
-    centered: bool | None = None  # whether the mean row was subtracted; `null` where it does not matter
+    centered: bool | None = None  # whether the mean row was subtracted; `null` where the question does not arise
     details: Mapping[str, Any] = field(default_factory=dict)  # whatever else the measure tells
     warnings: tuple[str, ...] = ()  # why the value may mislead here
     definition: str = ""  # the meaning of the number in one sentence
@@ -70,10 +70,10 @@ class Finding:
     summary: str  # the cause in words
     evidence: tuple[str, ...] = ()  # the numbers it rests on
     repair: str = ""  # what to do; empty where there is nothing to do
-    # the same as a line for a shell, or for Python where rows are in memory; empty where there is none
+    # the same as a line to paste into a shell, or into Python for rows in memory; empty where there is none
     command: str = ""
     measures: tuple[str, ...] = ()  # the readings it rests on
-    # of a defect, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions
+    # how far a defect goes, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions
     extent: float | None = None
 
     @property
@@ -91,7 +91,7 @@ class OddRows:
     ids: tuple[int, ...] = ()  # the first few; of giant rows the longest
     labels: tuple[str | None, ...] = ()  # their tokens
     length: float | None = None  # of the longest, in medians
-    sampled: int = 1  # above 1, `n` is an estimate from one row in so many, as a note of the subject says
+    sampled: int = 1  # above 1, `n` is an estimate from one row in so many, and a note of the subject says so
 
 
 @part
@@ -155,12 +155,13 @@ class Norms:
 class Fitted:
     """The rows that something was fitted on. The same numbers have the same digest in any file format."""
 
-    name: str  # of the rows, as they were given
+    name: str  # the rows that something was fitted on, as they were named
     n: int  # rows
     d: int  # columns
-    # of the rows as little-endian float32, or float64 as theirs; `null` where only their sums were seen
+    # of the rows as little-endian float32 (float64 where they are); `null` where only their sums were seen
     sha256: str | None = None
-    # the same of their weights; `null` where every row counted once, `in the moments` where only sums were seen
+    # the same of their weights; `null` where every row counted once, `in the moments` where only weighted sums were
+    # seen
     weights: str | None = None
 
 
@@ -173,11 +174,11 @@ class Picture:
     labels: tuple[str | None, ...]  # the token of each, likewise
     groups: tuple[int, ...]  # the group of each, a place in `group_names`
     group_names: tuple[str, ...]  # for people
-    raw: str  # base64 of little-endian int16, three a row: coordinates along three singular directions
+    raw: str  # base64 of little-endian int16, three a row: coordinates along the first three singular directions
     raw_scale: float  # multiply by it
-    centered: str  # the same without the mean row, along its own directions
+    centered: str  # the same with the mean row subtracted, along directions of its own
     centered_scale: float  # multiply by it
-    norms: str | None = None  # base64 of little-endian uint16, one a row: the Euclidean length as stored
+    norms: str | None = None  # base64 of little-endian uint16, one a row: the Euclidean length of the row as stored
     norm_scale: float = 1.0  # multiply by it
     counts: tuple[int, ...] | None = None  # how often the token of each row occurs in the text that was counted
 

@@ -50,7 +50,7 @@ class FrequencyGroup:
     mean_norm: Estimate  # mean row length
     cosine_to_reserved: Estimate  # mean cosine to the reserved rows
     cosine_to_common: Estimate  # mean cosine to the sum of all unit rows
-    # standard deviations by which `mean_cosine` is above that of random groups of this size
+    # standard deviations by which `mean_cosine` lies above that of random groups of this size
     excess: float | None = None
     chance: float | None = None  # at most the probability that a random group has as much (Cantelli)
 
@@ -75,14 +75,15 @@ class FrequencyGroups:
 @part
 class UnderTrainedToken:
     id: int  # the row
-    # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, and bytes that are no text as `\xe2\x80`
+    # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, with bytes that are no text alone as
+    # `\xe2\x80`
     token: str | None
     indicator: float  # cosine distance, or norm
     p: float  # one-sided p-value
     q: float  # the least false-discovery rate at which it is found
     norm: float  # its length
     cosine_to_unused: float | None  # to the mean of the known-unused rows, as the definition says
-    cosine_to_mean: float | None  # of the raw row, to the mean row; `null` for a head, whose mean is subtracted
+    cosine_to_mean: float | None  # of the row as it is, to the mean row; `null` for a head, whose mean is subtracted
     count: int | None = None  # how often it occurs, where counts were given
     expected: bool = False  # whether it was known to be unused
 
@@ -96,7 +97,7 @@ class UnderTrained:
     definition: str = ""  # what the indicator is
     rate: float = 0.0  # the false-discovery rate
     tested: int = 0  # rows that were tested
-    reference: str = ""  # which rows the others are compared with, and why; empty where there are none
+    reference: str = ""  # which rows the others are compared with, and why these; empty where there are none
     known: int = 0  # rows known to be unused
     known_found: int = 0  # of which found by the same test
     center: float | None = None  # of the null of the indicator

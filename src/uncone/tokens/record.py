@@ -19,10 +19,10 @@ _STYLES = {"tokens": "raw", "words": "centred"}
 
 @part
 class ZipfLaw:
-    exponent: Estimate  # s in p(r) ~ r^-s, with an interval over stretches of text
-    ranks: int  # of the most frequent that were fitted
+    exponent: Estimate  # s in p(r) ~ r^-s; the interval is over stretches of the text
+    ranks: int  # how many of the most frequent were fitted
     least: int  # the least count that may be fitted
-    gap: float | None  # the largest of the cumulative share to the law's
+    gap: float | None  # the largest difference of the cumulative share from the law's
     reason: str = ""  # why there is no exponent, or no interval
 
 
@@ -71,13 +71,13 @@ class TokenFrequencies(Record):
     characters: int  # of the texts; 0 of counts made before
     vocabulary: int  # rows of the model's table
     never_seen: int  # tokens that do not occur
-    reserved: int  # of those the ones reserved by name or special, or without a token
+    reserved: int  # of those the ones that are reserved by name or special, or that have no token
     tokens: RankFrequency  # tokens by rank
-    words: RankFrequency | None  # where they were counted
+    words: RankFrequency | None  # words by rank, where they were counted
     frequent: tuple[CountedToken, ...]  # the most frequent ones
-    unseen: tuple[CountedToken, ...]  # the first by id, without reserved ones
+    unseen: tuple[CountedToken, ...]  # the first by id that never occur and are not reserved
     word: str = ""  # what counts as a word
-    notes: tuple[str, ...] = ()  # what else to know
+    notes: tuple[str, ...] = ()  # what else is to be said
 
     def blocks(self) -> Blocks:
         kinds = self._kinds()

@@ -34,10 +34,10 @@ class FrequencyBin:
     occurrences: int  # the sum of their counts
     mean_norm: float
     mean_cosine: float | None  # between rows of the bin
-    cosine_to_reserved: float | None  # mean, of its rows and the reserved rows
+    cosine_to_reserved: float | None  # mean cosine of its rows and the reserved rows
     along_common: float | None  # mean of w . c over the mean norm of all rows
-    partition_isotropy: float | None  # I(W), along the eigenvectors of all rows
-    # of as many rows drawn from all: fewer rows have a lower one
+    partition_isotropy: float | None  # I(W) of the bin's rows, along the eigenvectors of all rows
+    # the same of as many rows drawn from all: fewer rows have a lower one
     partition_isotropy_drawn: float | None = None
 
     @property
@@ -73,11 +73,11 @@ class FrequencyBins:
     confidence: float  # of the intervals
     bins: tuple[FrequencyBin, ...]  # from never seen to the most frequent
     reserved: FrequencyBin | None  # the rows known to be unused
-    compared: str  # the rows that stand for reserved rows
+    compared: str  # which rows cosines to the reserved rows are to
     common: str  # what the common direction is
     correlations: tuple[CountCorrelation, ...]  # of the count with each reading
-    never_seen: int  # tokens, without reserved ones
-    unseen: tuple[PlacedToken, ...]  # the first, the nearest to the reserved rows first
+    never_seen: int  # tokens that do not occur and are not reserved
+    unseen: tuple[PlacedToken, ...]  # the first of them, the nearest to the reserved rows first
     furthest: tuple[PlacedToken, ...]  # the rows furthest along the common direction
 
 

@@ -11,20 +11,20 @@ _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 class Placed:
     """The known readings below a reading, above it, and too near to tell apart at the digits published."""
 
-    measure: str  # as the table of known readings names it
+    measure: str  # the measure, as the table of known readings names it
     whom: str  # one of the matrices compared with: `untied head`
     how: str = ""  # how they were read, where not as stored
     below: int = 0  # known readings below this one
-    equal: int = 0  # known readings with digits that do not tell them apart
+    equal: int = 0  # known readings that their digits do not tell apart from it
     above: int = 0  # known readings above it
-    smallest: int | None = None  # parameters of the smallest model; none where a source does not say
-    largest: int | None = None  # of the largest
-    left_out: int = 0  # known readings of diverged runs
+    smallest: int | None = None  # parameters of the smallest model compared with; none where a source does not say
+    largest: int | None = None  # parameters of the largest
+    left_out: int = 0  # known readings of diverged runs, not compared with
     note: str = ""  # what makes the comparison doubtful
     sources: tuple[str, ...] = ()  # where the readings are from
-    # the lowest and highest value of the reading; missing in older files
+    # the reading itself, from its lowest to its highest; missing in older files
     ends: tuple[float, float] | None = None
-    itself: bool = False  # this very matrix is known, and was left out
+    itself: bool = False  # whether this very matrix is among the known ones, and was left out
 
     def __str__(self) -> str:
         return self.sentence

@@ -15,14 +15,14 @@ from uncone.tokens.record import TokenFrequencies
 class Explanation:
     """What texts say of a model: a part for each question. A part that is None has its reason in `notes`."""
 
-    clauses: tuple[str, ...]  # the answers in short
+    clauses: tuple[str, ...]  # what texts say, the answers in short
     frequencies: TokenFrequencies | None = None  # how often tokens occur
     layers: LayerProfile | None = None  # the states of every layer
     direction: NegativeDirection | None = None  # the direction that all states avoid
     gradients: GradientLedger | None = None  # the parts of the head's gradient
-    margins: MarginClaim | None = None  # with and without what rows share
+    margins: MarginClaim | None = None  # softmax margins with and without what rows share
     unreachable: UnreachableTokens | None = None  # tokens that can never be predicted
-    settable: SettableTokens | None = None  # sets that a state can put on top
+    settable: SettableTokens | None = None  # sets of tokens that a state can put on top
     notes: tuple[str, ...] = ()  # why a part is missing
 
     def blocks(self) -> Blocks:

@@ -59,14 +59,14 @@ NAMED = {series.name: series for series in SERIES}
 class Checkpoint:
     name: str  # its directory, the last two parts
     step: int  # of the training
-    # by the name of the series, where it is defined
+    # by the name of the series; one that is undefined is left out
     values: Mapping[str, float] = field(default_factory=dict)
     singular_values: tuple[float, ...] = ()  # of the head as stored, the first hundred
     centered: tuple[float, ...] = ()  # of the head less its mean row
-    logits: tuple[float, ...] = ()  # of the centred logits over a text's states, root mean square
-    shape: tuple[int, ...] = ()  # of the head: tokens and columns
+    logits: tuple[float, ...] = ()  # of the centred logits over the states of a text, root mean square
+    shape: tuple[int, ...] = ()  # of the head, tokens and columns; empty without a head
     notes: tuple[str, ...] = ()  # such as a missing head
-    failed: str = ""  # why it could not be read
+    failed: str = ""  # why it could not be read; empty where it was
 
 
 @part
@@ -79,11 +79,11 @@ class SeriesTurn:
     at: float | None = None  # the step where it turned, or would have
     low: float | None = None  # lower end of its 95 % interval
     high: float | None = None  # upper end
-    p: float | None = None  # of a series that never turns, corrected by Holm
+    p: float | None = None  # how often a series that never turns would look so, corrected by Holm
     correlation: float | None = None  # of the noise of neighbouring points
-    start: int | None = None  # the first step that was used: before, the series went the other way
+    start: int | None = None  # the first step that was used: before it the series went the other way
     before_loss: float | None = None  # how likely it turned before the loss
-    order: Order = ""  # `before`, `after`, `not apart`, or empty where one shows no turn
+    order: Order = ""  # `before`, `after`, `not apart`, or empty where one of both shows no turn
 
     @property
     def ends(self) -> tuple[float, float, float] | None:
@@ -110,7 +110,7 @@ class CheckpointTrace(Record):
     checkpoints: tuple[Checkpoint, ...]  # by step
     turns: tuple[SeriesTurn, ...] = ()  # one for each series that is known
     losses: tuple[tuple[float, float], ...] = ()  # step and loss, as given
-    # of RankMe (Li et al. 2025) whose ends a test shows; empty where there are too few checkpoints
+    # of RankMe (Li et al. 2025) whose ends a test shows, with intervals; empty where there are too few checkpoints
     phases: str = ""
     notes: tuple[str, ...] = ()  # heads that change shape, gaps, losses left out
     versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions

@@ -23,7 +23,7 @@ class ContextCurve:
     single: int  # of them with one follower
     dimensions: tuple[int, ...]  # from 0 on, at most 121 of them
     errors: tuple[float, ...]  # W-error at each
-    half: Estimate  # the least dimension with a W-error of at most one half; no value beyond those computed
+    half: Estimate  # the least dimension with a W-error of at most one half; no value where it is beyond those computed
 
     def __post_init__(self) -> None:
         came = f"{len(self.errors)} for {len(self.dimensions)}: the file was cut"
@@ -60,7 +60,7 @@ class ContextRank(Record):
     vocabulary: int  # different tokens in it
     order: int  # tokens of context and the one after them
     dimensions: int  # singular values asked for
-    seen: int  # occurrences of a context that is seen often
+    seen: int  # occurrences from which on a context counts as seen often
     seed: int  # of the nulls
     curves: tuple[ContextCurve, ...]  # three matrices of the text and of each null
     differences: tuple[ContextDifference, ...]  # the text less each null

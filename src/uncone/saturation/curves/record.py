@@ -32,15 +32,15 @@ _COLUMNS = ("peak", "final", "decline", "late - middle", "P", "bends at")
 
 @part
 class CurveVerdict:
-    model: str  # with further columns that tell curves apart
+    model: str  # the model, with further columns that tell curves apart
     task: str
     metric: str
     declined: bool | None  # `null` where it is undecided
     suite: str = ""
     shots: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)  # batch size and weight decay
+    settings: Mapping[str, str] = field(default_factory=dict)  # batch size and weight decay, where the source has them
     lower: bool = False  # less is better
-    logarithm: bool = False  # `decline`, `contrast`, their errors and `jitter` are of ln(value)
+    logarithm: bool = False  # ln(value) was judged: `decline`, `contrast`, their errors and `jitter` are of it
     reason: str = ""  # why it is undecided
     checkpoints: int = 0  # how many were judged
     peak: float | None = None  # the best value
@@ -51,10 +51,10 @@ class CurveVerdict:
     decline_error: float | None = None  # from the standard errors of the two
     decline_z: float | None = None  # their ratio
     contrast: float | None = None  # the late mean less the middle mean
-    contrast_error: float | None = None  # its error: of jitter, or the mean standard error where that is larger
+    contrast_error: float | None = None  # its standard error: jitter, or the mean standard error where that is larger
     contrast_z: float | None = None  # their ratio
-    p_contrast: float | None = None  # chance of a contrast as bad without a decline
-    p_peak: float | None = None  # chance to end so far below the peak without a decline
+    p_contrast: float | None = None  # chance of a contrast as bad without a decline, over all correlations
+    p_peak: float | None = None  # chance that a curve that never declines ends so far below its peak
     p_holm: float | None = None  # the same after Holm
     jitter: float | None = None  # deviation between checkpoints, from second differences
     noise: str = ""  # `standard errors` or `jitter`: what `p_peak` rests on
@@ -84,8 +84,8 @@ class CurveFamily:
     curves: int  # how many
     declined: int  # how many declined
     undecided: int  # how many could not be judged
-    correlation: float | None = None  # of the jitter of neighbouring checkpoints
-    # deviation about the trend over the standard errors, at least 1: the median over its curves
+    correlation: float | None = None  # of the jitter of neighbouring checkpoints, from all its curves
+    # the deviation about the trend over the standard errors: the median over its curves, at least 1
     error_ratio: float | None = None
 
     @property
@@ -113,7 +113,7 @@ class CurveVerdicts(Record):
     alpha: float  # the level within each family
     curves: tuple[CurveVerdict, ...]  # every curve
     families: tuple[CurveFamily, ...]  # every family
-    told_apart_by: tuple[str, ...] = ()  # columns
+    told_apart_by: tuple[str, ...] = ()  # the columns that make one curve different from another
     notes: tuple[str, ...] = ()  # what is missing or was left out
     provenance: Mapping[str, Any] = field(default_factory=dict)  # the seed and the versions
 

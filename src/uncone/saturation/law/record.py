@@ -22,11 +22,11 @@ class LawConstant:
     where there were fewer than three runs for each fitted constant."""
 
     name: str  # `A`, `alpha`, `B`, `beta` or `E`
-    value: float  # 0 for A, B or E where the best fit has no such term
+    value: float  # fitted or given; 0 for A, B or E where the best fit has no such term
     given: bool = False  # it was not fitted
-    # ends of the profile interval; `null` where the runs do not bound it
+    # ends of the profile interval; `null` for an end that the runs do not bound
     profile: tuple[float | None, float | None] | None = None
-    # ends of the bootstrap interval; none where the fit ended at a limit, such as E = 0
+    # ends of the bootstrap interval, `null` for an open end; none where the fit ended at a limit, such as E = 0
     bootstrap: tuple[float | None, float | None] | None = None
 
 
@@ -84,7 +84,7 @@ class ScalingLaw(Record):
     runs: tuple[LawRun, ...]  # in the order of the table
     objective: float  # sum of Huber's losses of ln L at the fit
     delta: float  # where Huber's loss turns from squares to sizes
-    # standard deviation of ln L about the law; none where there are no more runs than constants
+    # standard deviation of ln L about the law; none where no run is left beyond the constants
     noise: float | None = None
     gap: Gap | None = None  # mean over the runs held out
     line: LawLine | None = None  # the law over N, for the charts

@@ -42,15 +42,15 @@ class NegativeDirection:
     """
 
     verdict: str  # one sentence
-    exists: bool | None  # `null` where undecided
+    exists: bool | None  # whether all states avoid a direction; `null` where undecided
     epsilon: float  # the margin that counts, of the mean norm
-    n: int  # searched states
+    n: int  # states that were searched
     dimensions: int  # columns
     mean_norm: float  # mean norm of the states
     margin: float | None = None  # proven, of the mean norm
     bound: float | None = None  # no direction has more, of the mean norm
     exact: bool = False  # false is proven with no margin at all
-    held_out: int = 0  # held-out states
+    held_out: int = 0  # states that were held out
     violations: int = 0  # of those, on the wrong side
     held_out_margin: float | None = None  # margin on held-out states
     effective_rank: float | None = None  # of the states
@@ -60,7 +60,7 @@ class NegativeDirection:
     clouds: tuple[AvoidedCloud, ...] = ()  # the same question on other clouds
     norm: NormDirection | None = None  # of the last LayerNorm, in closed form
     direction: tuple[float, ...] = ()  # (D,), of unit length, where D is modest
-    definition: str = ""  # the question in words
+    definition: str = ""  # what was asked, in words
 
     @property
     def points_per_dimension(self) -> float:

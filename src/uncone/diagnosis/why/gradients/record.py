@@ -29,10 +29,10 @@ class RowGradients:
     pulled: float  # sum of 1 - p at own targets, a target
     pushed_by_frequent: float  # sum of p at other frequent targets, a target
     pushed_by_rare: float  # sum of p at other rare targets, a target
-    net: Estimate  # pulled less pushed; the interval is chance in targets that the model draws
-    cosine: float | None  # of gradients, mean over pairs of rows; null below two
+    net: Estimate  # pulled less pushed; its interval is as wide as chance in targets that the model draws
+    cosine: float | None  # mean over pairs of rows, of gradients; null below two rows
     push_cosine: float | None  # the same of pushes alone
-    along: float | None  # share of the squared norm along the mean state
+    along: float | None  # share of the squared norm in the direction of the mean state
     toward: float | None  # mean cosine of a row's gradient with the mean state
     sgd: float  # mean step along the mean state, at a learning rate of 1
     adam: float  # the same under Adam
@@ -49,7 +49,7 @@ class MeanDrift:
 
     optimiser: str  # its name
     share: float  # norm of the mean step over the mean norm of a step
-    to_mean_state: float | None  # cosine of the mean step and state; null where the mean step is rounding
+    to_mean_state: float | None  # cosine of the mean step and the mean state; null where the mean step is rounding
     to_mean_row: float | None  # cosine of the mean step and the mean row
 
 
@@ -57,26 +57,26 @@ class MeanDrift:
 class GradientLedger:
     """Split by whose targets the gradient of an output row comes from."""
 
-    # the largest part on rare rows, their balance, and whether pushes have one direction
+    # which part is largest on rare rows, whether they are in balance, and whether pushes have one direction
     verdict: str
     tokens: int  # targets that were read
     vocabulary: int  # rows of the head
     dimensions: int  # its columns
-    micro_batches: int  # runs of targets, for an optimiser's steps
+    micro_batches: int  # runs of targets that stand for an optimiser's steps
     definition: str  # how rows were cut by count
     nats: float  # mean cross-entropy
     rare_targets: int  # targets that are rare
-    # `all`, then those of `frequent`, `medium`, `rare` and `never` with rows
+    # `all`, then `frequent`, `medium`, `rare` and `never`, as far as there are such rows
     groups: tuple[RowGradients, ...]
     bins: tuple[RowGradients, ...]  # by powers of ten of the count
     drifts: tuple[MeanDrift, ...]  # under SGD, Adam and coupled Adam
-    zero_sum: float  # norm of the sum of all gradients over the sum of the norms of their parts
+    zero_sum: float  # norm of the sum of all rows' gradients, over the sum of the norms of their parts
     is_zero_sum: bool  # that this is rounding; false where logits are capped
     mean_state_share: float  # norm of the mean state over the mean norm of states
     mean_row_share: float  # norm of the mean row over the mean norm of rows
     state_to_minus_row: float | None  # cosine of the mean state and minus the mean row; null where one is 0
-    logit_of_mean_row: float  # mean absolute product with a state, scaled as logits are
-    notes: tuple[str, ...] = ()  # about the counts
+    logit_of_mean_row: float  # mean absolute product of a state and the mean row, scaled as logits are
+    notes: tuple[str, ...] = ()  # what is to be said about the counts
 
     def group(self, name: str) -> RowGradients | None:
         return next((group for group in self.groups if group.name == name), None)

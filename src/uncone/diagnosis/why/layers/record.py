@@ -50,14 +50,14 @@ class LayerReading:
     name: str  # `embeddings`, `layer 1`, ..., `final norm` or `before the head`
     n: int  # states
     d: int  # columns
-    mean_cosine: Estimate  # of two states, with a 95% interval over stretches of text
+    mean_cosine: Estimate  # of two states, with its 95% interval over stretches of the text
     anisotropy_raw: float | None  # share of the first direction in the sum of squares
     anisotropy: float | None  # share of the first direction in the variance
     effective_rank: float | None  # of the centred states
     effective_rank_isotropic: float | None  # of as many isotropic rows
-    rogue_share: float | None  # largest share of the mean cosine in one dimension
+    rogue_share: float | None  # largest share of the mean cosine that one dimension has
     rogue_dimensions: tuple[int, ...]  # the leading three
-    outlier_dimensions: tuple[int, ...]  # their mean stands out; eight at most
+    outlier_dimensions: tuple[int, ...]  # dimensions whose mean stands out, eight at most
     mean_norm: float  # of a state
     largest_norm: float  # of a state
     special_norm: float | None  # mean norm of special tokens
@@ -74,8 +74,8 @@ class LayerReading:
     mev_random: float | None  # the same of as many random states
     two_nn: Estimate  # TwoNN dimension of the sample
     clusters: int | None  # clusters that k-means finds
-    cluster_inter: float | None  # mean cosine of different tokens in a centred cluster
-    cluster_intra: float | None  # mean cosine of states of one token there
+    cluster_inter: float | None  # mean cosine of different tokens within a centred cluster
+    cluster_intra: float | None  # mean cosine of states of one token within a centred cluster
     histogram: tuple[float, ...]  # share of pairs of states in each bin of cosine
 
     def less(self, name: str, baseline: str = "mean_cosine") -> float | None:
@@ -99,8 +99,8 @@ class LogitSpectrum:
     head_rank: float  # of the head alone, its mean row subtracted
     most: int  # the smaller of V - 1 and D
     reference: float  # of an isotropic head and isotropic states
-    mean_share: float  # of squared logits, the same in every context
-    capped: bool  # the logits are capped: the head was read as stored
+    mean_share: float  # share of squared logits that are the same in every context
+    capped: bool  # the model caps its logits: its head was read as stored
     values: tuple[float, ...]  # singular values, falling
     isotropic: tuple[float, ...]  # those of the isotropic pair
 
@@ -141,10 +141,10 @@ class LayerProfile:
     verdict: str  # where in the layers a common direction arises
     name: str  # the model
     tokens: int  # states in the sums, of each layer
-    sequences: int  # lines, documents or windows
+    sequences: int  # lines, documents or windows that were read
     special: int  # special tokens, which stand apart
-    sinks: int  # first positions of a decoder and giant states, apart too
-    stopped: bool  # early, as the intervals were narrow
+    sinks: int  # first positions of a decoder and giant states, which stand apart
+    stopped: bool  # the run ended early, as the intervals were narrow
     layers: tuple[LayerReading, ...]  # from the embeddings on
     edges: tuple[float, ...]  # of the bins of cosine
     logits: LogitSpectrum | None = None  # of head and states together

@@ -9,11 +9,11 @@ from uncone.records.text import count, number, percent
 @part
 class HeadMargin:
     name: str  # what was taken out
-    margin: float  # mean of the target's logit less the largest other
+    margin: float  # mean of the target's logit less the largest other one
     by_norm: float  # that over the mean norm of rows
     positive: float  # share of targets with a margin above 0
     nats: float  # mean cross-entropy
-    change: float  # largest change of a margin, over the mean absolute one as stored
+    change: float  # largest change of a margin, over the mean absolute margin as stored
 
 
 @part

@@ -23,10 +23,10 @@ class UnreachableToken:
     token: str | None  # its text
     exact: bool  # no direction has any margin
     bound: float  # no direction has more
-    others: tuple[int, ...]  # rows whose mixture is the token's row
+    others: tuple[int, ...]  # rows whose mixture is the row of the token
     weights: tuple[float, ...]  # their mixture
     other_tokens: tuple[str | None, ...] = ()  # tokens of the heaviest
-    higher_bias: float = 0.0  # by which the mixture's bias exceeds the token's; 0 without biases
+    higher_bias: float = 0.0  # how much higher the mixture's bias is than the token's; 0 without biases
 
 
 @part
@@ -49,10 +49,10 @@ class UnreachableTokens:
     epsilon: float  # a smaller margin counts as none, of the typical row
     tokens: tuple[UnreachableToken, ...] = ()  # the first ones, with certificates
     tied_ids: tuple[int, ...] = ()  # ids of the first ties
-    undecided_ids: tuple[int, ...] = ()  # ids of the first
+    undecided_ids: tuple[int, ...] = ()  # ids of the first that are undecided
     states: int = 0  # of a text
-    seen: int = 0  # tokens on top for one of them
-    definition: str = ""  # the question in words
+    seen: int = 0  # tokens that were on top for one of them
+    definition: str = ""  # what was asked, in words
 
     def blocks(self) -> Blocks:
         counts = {
@@ -111,11 +111,11 @@ class SettableTokens:
     verdict: str  # one sentence
     vocabulary: int  # rows of the head
     dimensions: int  # columns
-    random: int  # largest size with half of the random sets settable
-    top: int | None  # the same of the likeliest tokens of states
+    random: int  # largest size of which half of the random sets can be set
+    top: int | None  # largest size of which half of the likeliest tokens of states can be set
     gaussian: int  # the same of a head of normal rows
     sizes: tuple[SettableSets, ...]  # what was asked of each size
-    definition: str = ""  # the question in words
+    definition: str = ""  # what was asked, in words
 
     def blocks(self) -> Blocks:
         kinds = {"random": "random tokens", "top": "most likely tokens of a state"}

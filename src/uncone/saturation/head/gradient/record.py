@@ -13,7 +13,7 @@ class KeptShare:
     mean_norms: Estimate  # mean over tokens of the ratio of norms
     sum_norms: Estimate  # sum of kept norms over the sum of norms
     mean_squares: Estimate  # mean over tokens of the ratio of squared norms
-    sum_squares: Estimate  # ratio of squared Frobenius norms of the whole batch
+    sum_squares: Estimate  # of the whole batch: the ratio of squared Frobenius norms
 
 
 @part

@@ -27,7 +27,7 @@ _ABOUT = (
 class SmallestRank:
     """The margin is over the full head's loss; of a refit over that of its own full rank, where that is lower."""
 
-    rank: int | None  # from which on no loss is above the margin; `null`: none
+    rank: int | None  # from which on no loss is above the margin; `null`: not even the full rank
     low: int | None  # lower end of its 95% interval
     high: int | None  # upper end
 
@@ -42,7 +42,7 @@ class Kink:
     low: float | None = None  # lower end of its 95% interval
     high: float | None = None  # upper end
     turn: float | None = None  # by how much the slope changes there
-    smooth: float | None = None  # residual of the best smooth curve, root mean square of log excess
+    smooth: float | None = None  # root mean square residual of the best smooth curve, in log excess
     broken: float | None = None  # of the broken one
 
 
@@ -54,9 +54,9 @@ class CutBounds:
     x||, which is ||(W - W') S^(1/2)||_F with the second moment S.
     """
 
-    spectral: float  # nats a token that the cut can cost, by its spectral norm
+    spectral: float  # nats a token that the cut can cost on the held-out tokens, by its spectral norm
     frobenius: float  # by its Frobenius norm
-    on_states: float  # by the root mean square of its logits
+    on_states: float  # by the root mean square of its logits over the held-out states
 
 
 @part
@@ -81,7 +81,7 @@ class RankLine:
 @part
 class Refitting:
     tokens: int  # trained on
-    teacher: float  # share of the target that is the full head's probability
+    teacher: float  # share of the target that is the full head's own probability
     evaluations: int  # gradients that each start may take
     objective: float  # of the refit of full rank
     gradient: float  # norm of its gradient
