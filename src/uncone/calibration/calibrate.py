@@ -47,9 +47,9 @@ def calibrate(
     """Say what a similarity score of these vectors means: how often random pairs reach it.
 
     A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are exact
-    over all pairs. Shares are counted in bins, over all pairs up to `most_pairs`; of more, over all pairs of rows drawn
-    without replacement. Intervals (95%) say where a share would lie for other rows drawn alike; pairs that share a row
-    do not count as independent.
+    over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all pairs up to
+    `most_pairs`; of more, over all pairs of rows drawn without replacement. Intervals (95%) say where a share would lie
+    for other rows drawn alike; pairs that share a row do not count as independent.
 
     Args:
         vectors: the documents (N, D), in any form that uncone reads; with `texts` their encoder.
@@ -72,10 +72,12 @@ def calibrate(
         progress: called with (the step, how much is done, of how much).
 
     Returns:
-        A `Calibration`.
+        `Calibration`, whose `false_match_rate(score)`, `percentile(score)` and `threshold(rate)` need nothing but the
+        record.
 
     Raises:
-        InputError: vectors, queries or a table that cannot be read or compared; a rate or score out of its range.
+        InputError: vectors, queries or a table that cannot be opened; queries of another width; fewer than two rows
+            with a direction; a rate or score out of its range; labelled pairs that name no row.
 
     Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of other texts
     than those that will be compared.

@@ -29,6 +29,8 @@ _WAYS = "Cosine: vectors are divided by their norm after the repair. Inner produ
 
 @dataclass(frozen=True)
 class OwnVectors:
+    """Vectors of queries and documents, judgements, and the ids of both where the vectors do not have them."""
+
     queries: Any
     documents: Any
     qrels: Qrels

@@ -84,13 +84,20 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
     """Open a matrix to be read block by block; nothing is loaded and nothing touches the network.
 
     Args:
-        spec: a tensor, NumPy array, list or DataFrame (N, D); `file.npy`; `file.npz#key`; `file.parquet#column` or a
-            folder of such files; word vectors as text (`.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`) or word2vec
-            binary (`.bin`); `file.safetensors#tensor`; `file.pt#tensor`, also `.pth`, `.ckpt` or `.bin` as `torch.save`
-            writes them; `MODEL#input` or `MODEL#head`: the token table or output head of a model, or `MODEL#tensor`.
-            What follows the `#` may be left out where a file holds one matrix. A model is a directory of transformers
-            or Sentence Transformers, the name of a cached one (NAME or NAME@REVISION), or a GGUF file.
+        spec: one of - a tensor, NumPy array, list or DataFrame (N, D); - `file.npy`; `file.npz`, or `file.npz#key`
+            when it holds several matrices; - `file.parquet` or a folder of such files, with `#column` when
+            several columns hold lists of floats; - word vectors: text (`.vec`, `.txt`, `.glove`, `.vec.gz`,
+            `.txt.gz`), or word2vec binary (`.bin`); - `file.safetensors`, or `file.safetensors#tensor` when
+            it holds several matrices; - `file.pt`, `.pth`, `.ckpt` or `.bin` as `torch.save` writes them,
+            with `#tensor` where there are several; - `MODEL#input` or `MODEL#head`: the token table or output
+            head of a model, or `MODEL#tensor` for any other of its tensors. A model is a directory of
+            transformers or Sentence Transformers, the name of a cached one (NAME or NAME@REVISION), or a GGUF
+            file.
         skip_nonfinite: leave out rows with NaN or inf (`left_out` of the result names them); costs one pass.
+
+    Returns:
+        `Rows` with `shape`, `dtype`, `name`, `labels` (token strings or words, where there are) and
+            `blocks()`.
 
     Raises:
         InputError: the source is missing, cut, pickled, not a matrix of floats, empty, or lacks the tensor.

@@ -22,6 +22,8 @@ _LARGEST_INTEGER = 2**53  # beyond, JavaScript reads another number
 
 @part
 class Measurement:
+    """One number with its meaning."""
+
     name: str  # see [measures](measures.md)
     value: float | None  # `null` exactly when the measure is undefined here
     reason: str = ""  # why it is undefined, else empty
@@ -65,6 +67,8 @@ class Measurement:
 
 @part
 class Finding:
+    """A cause in the user's words, the evidence for it, and what to do about it."""
+
     cause: str  # one of the causes above, `no_defect`, or `not_measured`; `healthy` in older files
     level: Level  # `severe`, `warning`, `note`, `healthy`, `structure` or `no_effect`
     summary: str  # the cause in words
