@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from uncone.errors import InputError
-from uncone.saturation.head.rank import answers as rank_answers
 from uncone.saturation.head.rank.answers import kink, resampled, smallest, standard_errors
 from uncone.statistics.blocks import block_means
 
