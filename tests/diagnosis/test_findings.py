@@ -148,6 +148,14 @@ def test_near_copies_are_a_defect_of_a_vocabulary_and_a_note_of_vectors() -> Non
         assert words in finding.summary
 
 
+def test_rows_that_share_a_direction_are_no_near_copies() -> None:
+    """1,000 rows with a mean cosine of 0.61 lie 52 degrees apart; a bin at 0.9 is told beside them."""
+    found = named(*healthy(), groups=alike(0.0, 0.61, 0.9), advice=TOKENS)
+    assert (found["near_copies"].extent, found["similar_rows"].extent) == (1 / 3, 1 / 3)
+    assert (found["near_copies"].level, found["similar_rows"].level) == ("warning", "note")
+    assert "1,000 rows of ids 1,000 to 1,999 share a direction of their own" in found["similar_rows"].summary
+
+
 def test_rows_too_short_for_a_partition_have_none_as_evidence() -> None:
     for warnings in ((), ("tiny norms",)):
         partition = Measurement("partition_isotropy", 0.4, reference=0.9, n=N, d=D, warnings=warnings)
@@ -402,16 +410,27 @@ def told(zero: int, table: UnderTrained) -> dict[str, object]:
     return {"found": table, "odd": odd("zero", zero) if zero else (), "advice": TOKENS}
 
 
-COPIES, DIRECTION, EVEN, UNTRAINED = "near_copies", "dominant_direction", "less_even_than_noise", "under_trained_tokens"
+COPIES, SIMILAR, DIRECTION, EVEN, UNTRAINED = (
+    "near_copies",
+    "similar_rows",
+    "dominant_direction",
+    "less_even_than_noise",
+    "under_trained_tokens",
+)
 
 
 @pytest.mark.parametrize(
     ("cause", "changed", "more", "expected"),
     [
-        (COPIES, {}, {"groups": alike(0.1, 0.499)}, False),
-        (COPIES, {}, {"groups": alike(0.1, 0.501)}, True),
-        (COPIES, {"mean_cosine": 0.4}, {"groups": alike(0.1, 0.599)}, False),
-        (COPIES, {"mean_cosine": 0.4}, {"groups": alike(0.1, 0.601)}, True),
+        (SIMILAR, {}, {"groups": alike(0.1, 0.499)}, False),
+        (SIMILAR, {}, {"groups": alike(0.1, 0.501)}, True),
+        (SIMILAR, {"mean_cosine": 0.4}, {"groups": alike(0.1, 0.599)}, False),
+        (SIMILAR, {"mean_cosine": 0.4}, {"groups": alike(0.1, 0.601)}, True),
+        (SIMILAR, {}, {"groups": alike(0.1, 0.9)}, False),
+        (COPIES, {}, {"groups": alike(0.1, 0.899)}, False),
+        (COPIES, {}, {"groups": alike(0.1, 0.9)}, True),
+        (COPIES, {"mean_cosine": 0.75}, {"groups": alike(0.8, 0.949)}, False),
+        (COPIES, {"mean_cosine": 0.75}, {"groups": alike(0.8, 0.951)}, True),
         (COPIES, {}, {"groups": alike(0.9, toward=0.9)}, False),  # a tail, which is told of
         (COPIES, {}, {"groups": alike(0.9, reserved=499)}, True),
         (COPIES, {}, {"groups": alike(0.9, reserved=500)}, False),

@@ -50,6 +50,10 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
         "vectors": "Look at some of these rows: one topic, or one text many times?",
         "tokens": "Try some of these tokens in a prompt before use; do not trust their similarities.",
     },
+    "similar_rows": {
+        "vectors": "Look at some of these rows: one topic?",
+        "tokens": "Do not trust similarities of these rows to one another.",
+    },
     "under_trained_tokens": {
         "vectors": "Leave these rows out, or make them from more texts.",
         "tokens": f"Try them in a prompt before use. {_NEW_ROWS}",
@@ -61,7 +65,8 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     },
     "equal_rows": {
         "vectors": "One text twice, or a fallback for texts that failed: look at the first.",
-        "tokens": "Rows of added tokens were set to one value: give them their own.",
+        "tokens": "Nothing told these rows apart: added tokens were set to one value, or no text trained them. Give "
+        "them rows of their own before use.",
     },
     "giant_rows": {"vectors": _GIANT, "tokens": _GIANT},
     "nonfinite_rows": {

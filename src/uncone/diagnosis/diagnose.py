@@ -36,7 +36,9 @@ def diagnose(
         text: files of text that say why: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also packed
             (.gz, .xz, .zst). Their tokens are counted and the model is run over them (extra [hf]): see `Explanation`.
         counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`),
-            or a tensor or array (N,). By default those of `text`, else tokens are ranked by their ids.
+            or a tensor or array (N,). They are taken for counts of the text that trained the model: a token that never
+            occurs there is untrained. By default those of `text`, which need not be that text and show no token to be
+            untrained; else tokens are ranked by their ids.
         neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
             `uniformity_exact`): about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
@@ -65,7 +67,7 @@ def diagnose(
     if progress:
         progress("opening", 0, 0)
     opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
-    reading = None
+    reading, of_training = None, counts is not None
     if text is not None:
         reading = begin(opened.spec, text, counts=counts, tokens=tokens, reach=reach, progress=progress)
         counts = reading.counts
@@ -81,6 +83,7 @@ def diagnose(
             logits=reading.logits if reading and name == "head" else None,
             advice=advice_for(opened.spec, name, opened.editable),
             capped=opened.cap is not None,
+            of_training=of_training,
         ).run()
         for name, rows in opened.rows
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,6 +34,10 @@ OF_A_HEAD = tuple(one for one in MEASURES if one[0] not in _OF_A_MEAN)
 _GAUGE = {"mean_cosine", "mean_shift", "stable_rank", "anisotropy_1_raw", "outlier_dimensions", "gaussian_isotropy"}
 OF_THE_GAUGE = tuple(one for one in MEASURES if one[0] in _GAUGE)
 """A vector subtracted from all rows of a head changes these, and no probability."""
+OF_A_TEXT = (
+    "Counts are of the text given, which need not be what the model was trained on: a token that it leaves out is not "
+    "called untrained for that. Counts of the training text (--counts, counts=) can show it."
+)
 
 
 @dataclass
@@ -47,12 +51,15 @@ class Examination:
     logits: LogitSpectrum | None = None
     advice: Advice = Advice()  # noqa: RUF009  # frozen
     capped: bool = False
+    of_training: bool = True  # whether counts are of the text that trained the model
 
     def __post_init__(self) -> None:
         self._head, rows = self.name == "head" and not self.capped, self.rows
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
         self.counts, self._notes = counts_of(self.counts, rows)
-        self._tokens = TokenReader(rows, self.role, self.counts)
+        if self.counts is not None and not self.of_training and self.role != "collection":
+            self._notes += (OF_A_TEXT,)
+        self._tokens = TokenReader(rows, self.role, self.counts, of_training=self.of_training)
         self._tell: Progress = self.progress or (lambda *_: None)
 
     @on_one_thread
@@ -185,7 +192,8 @@ class Examination:
             if m.n:
                 groups.append(_group(f"ids {first:,} to {end - 1:,}", first, end, m, of_reserved, *shared))
         own = _group(reserved.description, 0, 0, of_reserved, None, len(reserved.indices))
-        by_id = Groups(bin_size, reserved.description, own, tuple(groups), reserved.by_name)
+        kind: Literal["reserved", "special"] = "special" if reserved.kind == "special" else "reserved"
+        by_id = Groups(bin_size, reserved.description, own, tuple(groups), reserved.by_name, kind)
         return moments, profile, by_id, odd_rows.find(rows, profile)
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:

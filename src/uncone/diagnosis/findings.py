@@ -204,7 +204,7 @@ def _are_zero(under_trained: UnderTrained | None, odd: Sequence[OddRows]) -> boo
     zero = sum(one.n for one in odd if one.kind == "zero")
     if not under_trained or not zero:
         return zero > 0
-    are_listed = all(one.norm == 0 for one in under_trained.tokens if not one.expected)
+    are_listed = all(one.norm == 0 for one in under_trained.listed("found"))
     return are_listed and (under_trained.found or 0) <= zero
 
 
@@ -215,7 +215,9 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
     n, share = under_trained.found, under_trained.found / under_trained.tested
     look = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
     level: Level = "warning" if n > MANY * under_trained.tested and not tail_is_named else "note"
-    summary, evidence = f"{look}, though not reserved.", under_trained_evidence(under_trained)
+    special = under_trained.special_found
+    which = f"{special:,} of them special tokens" if special else "though not reserved"
+    summary, evidence = f"{look}, {which}.", under_trained_evidence(under_trained)
     of = ("under_trained_share",)
     return [Finding("under_trained_tokens", level, summary, evidence, measures=of, extent=share)]
 

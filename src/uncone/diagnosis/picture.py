@@ -111,5 +111,5 @@ def _groups(indices: Array, n: int, reserved: Reserved | None) -> tuple[tuple[st
     if not reserved:
         return names, groups
     groups[np.isin(indices, reserved.indices)] = 3
-    last = "reserved tokens" if reserved.by_name else f"last {counted(len(reserved.indices), 'id')}"
+    last = f"{reserved.kind} tokens" if reserved.by_name else f"last {counted(len(reserved.indices), 'id')}"
     return (*names, last), groups

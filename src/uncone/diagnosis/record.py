@@ -131,7 +131,7 @@ class Subject:
         for f in (f for f in findings if f.is_defect):
             if f.cause == "degenerate_tail" and (nearest := nearest_bin(self.groups)):
                 label = f"Cosine of ids {_ids(nearest)} to "
-                label += "reserved rows" if self.groups and self.groups.reserved_by_name else "the last ids"
+                label += self.groups.called if self.groups else ""
                 cosine = (label, nearest.cosine_to_reserved, "", 0.0, (-1.0, 1.0))
                 chosen[f.cause] = Gauge(*cosine, "lower", whose, *_judged(f))
             elif f.extent is not None and not taken.keys() & set(f.measures):
@@ -170,7 +170,7 @@ class Subject:
             rows = tuple(_farthest(*group) for group in self.picture.outermost(_OUTERMOST))
             columns = ("group", "rows, the farthest first", *[""] * (_OUTERMOST - 1))
             yield Folded("Farthest from the centre, by group", shown(Table(columns, rows)))
-        if groups and (charts := tuple(bin_charts([("bins", "bins", groups.bins)], by_name=groups.reserved_by_name))):
+        if groups and (charts := tuple(bin_charts([("bins", "bins", groups.bins)], called=groups.called))):
             yield _by_id(groups, charts)
             yield Folded("The numbers behind this figure", (_bin_table(groups),))
         norms = norms_chart(self.norms) if self.norms else None
@@ -308,20 +308,25 @@ def _farthest(name: str, labels: Sequence[str]) -> Row:
 
 def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
     size, reserved = count(groups.bin_size), groups.reserved_group
-    shaded = "reserved rows" if groups.reserved_by_name else "the last ids, in place of reserved rows"
+    shaded = groups.called
     caption = f"Dashed: what an isotropic cloud gives. Shaded: bins that hold {shaded}."
     if reserved:
         cosine = reserved.mean_cosine
         among = "" if cosine is None else f"; their mean cosine among themselves: {number(cosine, limits=(-1, 1))}"
-        caption += f" Reserved: {groups.reserved}, {counted(reserved.n, 'row')}{among}."
+        caption += f" {_of_whom(groups).capitalize()}: {groups.reserved}, {counted(reserved.n, 'row')}{among}."
     spark = f"By row id, {_ids(groups.bins[0], groups.bins[-1])}, bins of {size}:"
     return Figure("By row id", charts, caption, (("bins", f"a bin of {size} ids"),), spark)
 
 
+def _of_whom(groups: Groups) -> str:
+    return groups.called.removesuffix(" rows").removeprefix("the ")
+
+
 def _bin_table(groups: Groups) -> Table:
-    columns = ("ids", "rows", "zero rows", "reserved", "norm", "cosine within", "cosine to reserved")
+    of = _of_whom(groups)
+    columns = ("ids", "rows", "zero rows", of, "norm", "cosine within", f"cosine to {of}")
     rows = [_bin_row(group, _ids(group)) for group in groups.bins]
-    rows += [_bin_row(groups.reserved_group, "all reserved")] if groups.reserved_group else []
+    rows += [_bin_row(groups.reserved_group, f"all {of}")] if groups.reserved_group else []
     return numbers(columns, rows)
 
 

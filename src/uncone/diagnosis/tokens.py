@@ -10,6 +10,7 @@ from uncone.diagnosis.bins.frequency import BinReader
 from uncone.errors import UndefinedMeasure
 from uncone.measure.cosine import mean_cosine
 from uncone.measure.group_comparison import NAMES, PairSums, compare_projected, frequency_membership, group_axes
+from uncone.measure.groups import FEWEST_RESERVED, special_rows
 from uncone.measure.norms import LengthFloor, length_floor
 from uncone.measure.projections import UnitSums, project, project_about
 from uncone.measure.reading import read
@@ -59,13 +60,15 @@ class DecayedRows:
 class TokenReader:
     """Where a matrix's role gives tokens a meaning: `update` in a first pass, then `read`."""
 
-    def __init__(self, rows: Rows, role: Role, counts: Array | None) -> None:
-        self._role, self._counts, self._unit = role, counts, None
+    def __init__(self, rows: Rows, role: Role, counts: Array | None, *, of_training: bool = True) -> None:
+        self._role, self._counts, self._unit, self._of_training = role, counts, None, of_training
         self.bins: BinReader | None = None  # where counts were given
         if role == "collection" and counts is None:
             return
         self._known = known_unused(rows.labels, rows.shape[0])
         unused = np.flatnonzero(self._known[0])
+        if not len(unused) and rows.labels is not None and len(special := special_rows(rows.labels)) >= FEWEST_RESERVED:
+            unused = np.array(special)
         self._membership = frequency_membership(rows.shape[0], unused if len(unused) else None, counts)
         self._unit = UnitSums(self._membership.groups, len(NAMES), rows.shape[1])
         if counts is not None:
@@ -89,7 +92,7 @@ class TokenReader:
         if self._role in ("collection", "tied table"):
             groups = self._compared(unit, project(rows, axes, progress), axes, pairs)
             return groups, UnderTrained(None, TIED) if self._role == "tied table" else None
-        untrained = untrained_axes(rows, moments, self._known, self._counts)
+        untrained = untrained_axes(rows, moments, self._known, self._counts, of_training=self._of_training)
         all_axes, about = np.concatenate([axes, untrained.axes], axis=1), untrained.axes[:, 0]
         products, squares = project_about(rows, all_axes, about, progress)
         products, others = np.split(products, [-untrained.axes.shape[1]], axis=1)
@@ -136,9 +139,15 @@ def _decayed(floor: LengthFloor, rows: Rows, unused: Array, counts: Array | None
 def under_trained_evidence(u: UnderTrained) -> tuple[str, ...]:
     found = f"{u.found or 0:,} of {u.tested:,} rows"
     evidence = [f"{found}, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
+    if u.reference and not u.known:
+        evidence.append(f"compared with {u.reference}")
+    if u.leaning:
+        evidence.append(
+            f"{counted(u.leaning, 'more row leans', 'more rows lean')} that way by direction alone: hardly trained"
+        )
     if u.known:
         known, looks = counted(u.known, "row"), counted(u.known_found, "looks", "look")
         evidence.append(f"of the {known} known to be unused, {looks} it by the same measure")
-    if tokens := [repr(one.token) for one in u.tokens if not one.expected and one.token is not None]:
+    if tokens := [repr(one.token) for one in u.listed("found") if one.token is not None]:
         evidence.append(f"first: {', '.join(tokens[:_TOKENS_SHOWN])}")
     return tuple(evidence)

@@ -80,8 +80,8 @@ def _told(subject: Subject, finding: Finding) -> dict[str, str]:
 def _tail_words(subject: Subject) -> str:
     worst = nearest_leaning(subject.groups, subject.measurement("mean_cosine"))
     assert worst  # the finding came from it
-    by_name = subject.groups and subject.groups.reserved_by_name
-    whom = "reserved rows that were never trained" if by_name else "the last ids"
+    whom = subject.groups.called if subject.groups else ""
+    whom += " that were never trained" * (whom == "reserved rows")
     return f"{worst.name} have a mean cosine of {_short(worst.cosine_to_reserved)} to {whom}"
 
 

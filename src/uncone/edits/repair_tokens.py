@@ -85,7 +85,7 @@ def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[
         report = under_trained_tokens(rows, prefer=prefer, counts=None if seen is None else seen.counts, most=n)
     except UndefinedMeasure as error:
         raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {HOW}") from error
-    ids = [token.id for token in report.tokens if not token.expected]
+    ids = [token.id for token in report.listed("found")]
     if not ids:
         why = report.reason or "none stands out at a false-discovery rate of 1%"
         raise InputError(f"expected a token that looks untrained, got none ({why}): leave the rows, or {HOW}")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,31 +22,47 @@ _RESERVED = re.compile(
     r"\[unused_?\d+\]|<unused_?\d+>|<\|?reserved[a-z_]*_?\d+\|?>|<\|dummy_\d+\|>|<\|extra_\d+\|>|madeupword\d+|\[PAD\d+\]",
     re.IGNORECASE,
 )
+_SPECIAL = re.compile(
+    r"</?s>|<(?:unk|pad|mask|bos|eos|cls|sep)>|\[(?:UNK|PAD|CLS|SEP|MASK)\]|<extra_id_\d+>|<\|[^|<>]{1,60}\|>",
+    re.IGNORECASE,
+)
 _FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")  # spares most tokens the expression
 
 
 @dataclass(frozen=True)
 class Reserved:
-    """The rows that no text ever used, or others in their place."""
+    """The rows of reserved tokens, which no text ever used, or others in their place."""
 
     indices: Array  # row numbers, ascending
     description: str
-    by_name: bool
+    kind: Literal["reserved", "special", "last"]
+
+    @property
+    def by_name(self) -> bool:
+        """Whether the tokenizer names them."""
+        return self.kind != "last"
 
 
 def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
-    """The rows whose token, in `labels`, is reserved (`[unused12]`, `<|reserved_3|>`, ...); else the last 1,000 of n
-    ids."""
+    """The rows whose token, in `labels`, is reserved (`[unused12]`, `<|reserved_3|>`, ...); else those of special tokens
+    (`special_rows`), some of which may be trained; where either are fewer than 10 the last 1,000 of n ids, which are
+    not reserved but stand in for rare ones."""
     whole_number(n, "n", 0)
     if labels is not None and not are_labels(labels):
         raise InputError(f"expected a text or None for each row, got {shown(labels)}: pass a list of tokens")
     if labels is not None and len(named := named_reserved(labels)) >= FEWEST_RESERVED:
-        ends = f"{cut_label(labels[named[0]])} to {cut_label(labels[named[-1]])}"
-        return Reserved(np.array(named), f"{len(named)} reserved tokens found in the tokenizer ({ends})", True)
+        return _named(labels, named, "reserved")
+    if labels is not None and len(named := special_rows(labels)) >= FEWEST_RESERVED:
+        return _named(labels, named, "special")
     count = min(1000, max(1, n // 10))  # most vocabularies are sorted by frequency
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
     last = f"the last {plural(count, 'id', f'{count} ids')}, because {why}"
-    return Reserved(np.arange(n - count, n), last, False)
+    return Reserved(np.arange(n - count, n), last, "last")
+
+
+def _named(labels: Sequence[str | None], rows: list[int], kind: Literal["reserved", "special"]) -> Reserved:
+    ends = f"{cut_label(labels[rows[0]])} to {cut_label(labels[rows[-1]])}"
+    return Reserved(np.array(rows), f"{len(rows)} {kind} tokens found in the tokenizer ({ends})", kind)
 
 
 def are_labels(labels: Any, least: int = 0) -> bool:
@@ -63,6 +79,15 @@ def named_reserved(labels: Sequence[str | None]) -> list[int]:
     """The rows whose token is reserved by its name, however few."""
     begun = ((i, label) for i, label in enumerate(labels) if label is not None and label.startswith(_FIRST))
     return [i for i, label in begun if _RESERVED.fullmatch(label)]
+
+
+def special_rows(labels: Sequence[str | None]) -> list[int]:
+    """The rows of special tokens, trained or not: those the tokenizer marks (`Tokens.special`), and `<pad>`, `[CLS]`,
+    `<|im_start|>` and the like by name."""
+    marked = getattr(labels, "special", frozenset[int]())
+    begun = (i for i, label in enumerate(labels) if label is not None and label.startswith(_FIRST))
+    named = {i for i in begun if _SPECIAL.fullmatch(labels[i] or "")}
+    return sorted((named | marked) - set(named_reserved(labels)))
 
 
 class GroupMoments:

@@ -9,10 +9,10 @@ import numpy as np
 
 from uncone.arguments import finite_number, one_of, whole_number
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.groups import FEWEST_RESERVED, named_reserved
+from uncone.measure.groups import FEWEST_RESERVED, named_reserved, special_rows
 from uncone.measure.projections import project_about
 from uncone.measure.reading import counts_for, with_moments
-from uncone.moments import Moments, cuts, row_norms
+from uncone.moments import Moments, inverse, row_norms
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import UnderTrained, UnderTrainedToken
@@ -24,12 +24,17 @@ from uncone.threads import on_one_thread
 Indicator = Literal["cosine", "norm"]
 RATE = 0.01  # The expected share of false finds among the finds
 CONTROL = 0.5  # the share of the known-unused rows that must be found: else the indicator says nothing
+FEWEST_TOGETHER = 3  # special tokens, which may be trained, show an untrained point where as many lie together
+TOGETHER = 0.8  # by this mean cosine to one another, the mean row subtracted
+_MOST_CANDIDATES = 4096
+_MOST_COSINE = 1 - 1e-12
 MOST_LISTED = 200
 NO_CONTROL = (
     "No row is known to be unused: short rows are taken for untrained, and no control says whether that holds here."
 )
 DEFINITIONS = {
-    "cosine": "cosine distance of a row to the mean of the known-unused rows, the mean row subtracted{removed} (Land & Bartolo 2024)",
+    "cosine": "cosine distance of a row to the mean of the known-unused rows, the mean row subtracted{removed} (Land & Bartolo 2024), "
+    "and its distance to that mean",
     "norm": "Euclidean norm of a row, where short is suspect (Land & Bartolo 2024)",
 }
 FEWEST_FOR_A_NULL = 100  # quantiles of fewer rows say too little
@@ -50,18 +55,26 @@ def under_trained_tokens(
 ) -> UnderTrained:
     """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
 
-    The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the mean row,
-    and less the first principal component where the known-unused rows then stand out more: an untrained row of a head
-    is only ever pushed away, along with all others like it. The indicator `norm` is the length: an untrained row of an
-    input table of its own gets no gradient. Readings are tested one-sided by `robust_null` and `benjamini_hochberg`; a
-    row must also lie nearer to the known-unused rows than to the ordinary ones, and half of the known-unused rows must
-    be found.
+    An untrained row of a head is only ever pushed away, along with all others like it, to one point. The indicator
+    `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the mean row, and less the
+    first principal component where the known-unused rows then stand out more. Two readings are tested one-sided by
+    `robust_null`, each against its own bulk: atanh of that cosine, and the cube root of the squared distance |y_i - u|^2
+    (near normal for a chi-squared variable: Wilson & Hilferty 1931). A row looks untrained by both: p is the larger
+    p-value, and `benjamini_hochberg` joins the rows; those found by the direction alone are told apart, as rows that
+    lean to the unused ones and were hardly trained. The indicator `norm` is the length: an untrained row of an input table of its
+    own gets no gradient. A row must also lie nearer to the known-unused rows than to the ordinary ones, and half of the
+    known-unused rows must be found.
+
+    Known to be unused are rows whose token is reserved by name, and those without a token: 10 or more. Else the special
+    tokens of the tokenizer stand in, some of which may be trained, where 3 or more lie together (a mean cosine of 0.8
+    among themselves, the mean row subtracted); and else rows of count 0. Of either kind those that lie apart from the
+    rest are left out.
 
     Args:
         rows: (N, D), read twice (three times without `moments`).
         moments: unweighted, with second-order sums.
         prefer: the indicator tried first: "cosine" for a head or a tied table, "norm" for an input table of its own.
-        counts: (N,). Where fewer than 10 rows are reserved by name or have no token, those of count 0 are known-unused.
+        counts: (N,), of the text that the model was trained on; those of another text say nothing of what is unused.
         rate: the false-discovery rate. It holds if the tail of ordinary rows toward the unused ones is no heavier than
             normal, and fewer than a quarter of all rows are untrained.
         most: how many found tokens are listed, beside 20 known-unused ones.
@@ -82,30 +95,71 @@ def under_trained_tokens(
 class UntrainedAxes:
     rows: Rows
     counts: Array | None
-    axes: Array  # (D, 3): the mean row, the sum of the centred known-unused rows, the first principal component (or 0)
+    axes: Array  # (D, 3): the mean row, the sum of the centred reference rows, the first principal component (or 0)
     mean_norm: float
     expected: Array  # the rows known to be unused
+    special: Array  # those of special tokens
     reference: Array  # the rows of the sum
     why: str
 
 
-def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any) -> UntrainedAxes:
-    """Reads the known-unused rows, or where there are few those of count 0."""
+def untrained_axes(
+    rows: Rows, m: Moments, known: tuple[Array, str], counts: Any, *, of_training: bool = True
+) -> UntrainedAxes:
+    """Reads rows known to be unused, or others in their place; counts `of_training` say which tokens are."""
     (n, d), counts, (expected, why) = rows.shape, counts_for(counts, rows.shape[0]), known
-    reference = expected
-    if int(expected.sum()) < FEWEST_RESERVED:
-        reference = np.zeros_like(expected) if counts is None else counts == 0
-        few = f"fewer than {FEWEST_RESERVED} are reserved by name or have no token"
-        why = f"{int(reference.sum()):,} rows of count 0, because {few}"
-        if int(reference.sum()) < FEWEST_RESERVED:
-            reference, why = np.zeros_like(expected), ""
-    axes, ids = np.zeros((d, 3)), np.flatnonzero(reference)
-    axes[:, 0] = m.mean()
-    for cut in cuts(len(ids), 4096):
-        axes[:, 1] += (rows.take(ids[cut]) - axes[:, 0]).sum(0)
-    if len(ids) and n > d > 1:
+    labels, mean, reference = rows.labels, m.mean(), np.zeros(n, np.bool_)
+    special = np.zeros(n, np.bool_)
+    special[[] if labels is None else special_rows(labels)] = True
+    few = f"because fewer than {FEWEST_RESERVED} are reserved by name or have no token"
+    never = np.zeros_like(expected) if counts is None or not of_training else counts == 0
+    tries = (
+        (expected, FEWEST_RESERVED, -1.0, why),
+        (special | expected, FEWEST_TOGETHER, TOGETHER, "rows of special tokens that lie together"),
+        (never, FEWEST_RESERVED, -1.0, "rows of count 0"),
+    )
+    total, used = np.zeros(d), ""
+    for mask, fewest, least, what in tries:
+        if np.count_nonzero(mask) >= fewest:
+            ids = _spread(np.flatnonzero(mask))
+            kept, total, together = _gathered(rows.take(ids) - mean, fewest)
+            if together >= least:
+                reference[ids[kept]] = True
+                used = what if what == why else f"{int(kept.sum()):,} {what}, {few}"
+                break
+    axes = np.zeros((d, 3))
+    axes[:, 0], axes[:, 1] = mean, total * bool(used)
+    if used and n > d > 1:
         axes[:, 2] = m.leading_directions(1, centered=True)[:, 0]
-    return UntrainedAxes(rows, counts, axes, m.mean_norm(), expected, reference, why)
+    return UntrainedAxes(rows, counts, axes, m.mean_norm(), expected, special, reference, used)
+
+
+def _spread(ids: Array) -> Array:
+    """At most 4,096 of them, evenly."""
+    return ids[np.linspace(0, len(ids) - 1, min(len(ids), _MOST_CANDIDATES)).astype(np.int64)]
+
+
+def _gathered(y: Array, fewest: int) -> tuple[Array, Array, float]:
+    """Of candidates y (K, D) less the mean row those that lie together (K,), their sum, and their mean cosine.
+
+    A candidate lies apart where its cosine to the sum of the others' directions is under half of the median's. All
+    are kept where that median is under 0.5, or fewer than `fewest` are left: a choice among rows without a common direction would make one.
+    """
+    y = np.asarray(y, np.float64)
+    unit = y * inverse(np.sqrt(np.square(y).sum(1)))[:, None]
+    kept = np.ones(len(y), np.bool_)
+    for _ in range(8):
+        total = unit[kept].sum(0)
+        own = np.where(kept, 1.0, 0.0)
+        dot, square = unit @ total, float(total @ total)
+        cosines = (dot - own) * inverse(np.sqrt(np.maximum(square - 2 * own * dot + own, 0.0)))
+        median = float(np.median(cosines[kept]))
+        now = cosines >= 0.5 * median
+        if median < 0.5 or now.sum() < fewest or (now == kept).all():
+            break
+        kept = now
+    n, total = int(kept.sum()), unit[kept].sum(0)
+    return kept, y[kept].sum(0), (float(total @ total) - n) / (n * (n - 1)) if n > 1 else 1.0
 
 
 def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Array, str]:
@@ -162,7 +216,14 @@ class _Evidence:
     norms: Array
     to_unused: Array | None
     to_mean: Array | None
+    distances: Array | None = None  # to the mean of the known-unused rows, squared
     removed: bool = False  # the first principal component, from the rows of `to_unused`
+
+    def readings(self, indicator: Indicator) -> list[Array]:
+        """What is near normal for ordinary rows, and large for untrained ones."""
+        if indicator == "norm" or self.to_unused is None or self.distances is None:
+            return [-self.norms]
+        return [np.arctanh(self.to_unused.clip(-_MOST_COSINE, _MOST_COSINE)), -np.cbrt(self.distances)]
 
 
 def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array) -> _Evidence:
@@ -183,15 +244,18 @@ def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array
         raise UndefinedMeasure(f"expected rows that differ by more than {dtype} rounds off, got {got}: {then}")
     u_square, u_first = float(unused @ unused), float(unused @ first)
     plain = _cosines(along, y_square, u_square, axes.reference)
+    distances = _distances(along, y_square, u_square, axes.reference)
     if not bool(first.any()):
-        return _Evidence(norms, plain, to_mean)
+        return _Evidence(norms, plain, to_mean, distances)
     # z is y without its part along `first`; what is left of a row along it is the rounding of the products
     z_square = y_square - np.square(along_first)
     z_square = np.where(z_square > 8 * np.finfo(axes.rows.widened).eps * y_square, z_square, 0.0)
     rest = max(0.0, u_square - u_first**2)
-    without = _cosines(along - u_first * along_first, z_square, rest, axes.reference)
-    better = _stand_out(without, axes) > _stand_out(plain, axes)
-    return _Evidence(norms, without if better else plain, to_mean, better)
+    along_rest = along - u_first * along_first
+    without = _cosines(along_rest, z_square, rest, axes.reference)
+    if _stand_out(without, axes) <= _stand_out(plain, axes):
+        return _Evidence(norms, plain, to_mean, distances)
+    return _Evidence(norms, without, to_mean, _distances(along_rest, z_square, rest, axes.reference), removed=True)
 
 
 def _stand_out(readings: Array, axes: UntrainedAxes) -> float:
@@ -210,6 +274,13 @@ def _cosines(along: Array, squares: Array, square: float, members: Array) -> Arr
     return _ratio(dot, np.sqrt(squares) * np.sqrt(rest))
 
 
+def _distances(along: Array, squares: Array, square: float, members: Array) -> Array:
+    """|y - u / K|^2 of every row, u the sum of K rows; a member of the sum is left out of its own."""
+    k, rest = int(members.sum()) - members, np.where(members, np.maximum(square - 2 * along + squares, 0.0), square)
+    k = np.maximum(k, 1)
+    return np.asarray(np.maximum(squares - 2 * (along - squares * members) / k + rest / k**2, 0.0))
+
+
 def _ratio(dot: Array, length: Array) -> Array:
     """Cosines; 0 where there is no length."""
     return np.divide(dot, length, out=np.zeros_like(dot), where=length > 0).clip(-1.0, 1.0)
@@ -218,23 +289,28 @@ def _ratio(dot: Array, length: Array) -> Array:
 def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, rate: float, most: int) -> UnderTrained:
     unused, expected, tested = evidence.to_unused, axes.expected, ~axes.expected
     values = evidence.norms if indicator == "norm" or unused is None else 1 - unused
+    readings = evidence.readings(indicator)
+    nulls = [robust_null(reading[tested]) for reading in readings]
+    of_each = [null.upper_p(reading) for null, reading in zip(nulls, readings, strict=True)]
     null = robust_null(-values[tested])
-    p = null.upper_p(-values)
     if unused is not None:
         halfway = (float(np.quantile(-values[axes.reference], 0.5, method="lower")) + null.center) / 2
-        p = np.where(-values > halfway, p, 1.0)
-    q = np.ones_like(p)
+        of_each = [np.where(-values > halfway, p, 1.0) for p in of_each]
+    p, q = np.maximum.reduce(of_each), np.ones_like(values)
     q[tested] = benjamini_hochberg(p[tested])
     q[expected] = _q_if_tested(p[expected], p[tested])
     if unused is not None:
         seen, known = np.count_nonzero(q[axes.reference] <= rate), int(axes.reference.sum())
         if seen < CONTROL * known:
-            got = f"{seen} of {known}: they look too much like the others for untrained rows to be told"
+            got = f"{seen} of {known}: they look too much like the others, in {axes.rows.shape[1]:,} columns"
             least = f"at least {CONTROL:.0%} of the rows known to be unused"
             raise UndefinedMeasure(f"expected {least} to be found by it, got {got}")
-    finds, known_finds = (q <= rate) & tested, (q <= rate) & expected
-    by_p, ids = np.argsort(p, kind="stable"), axes.rows.ids
+    finds, known_finds, leaning = (q <= rate) & tested, (q <= rate) & expected, np.zeros_like(tested)
+    leaning[tested] = benjamini_hochberg(of_each[0][tested]) <= rate
+    leaning &= ~finds
+    by_p, ids = np.lexsort((values, p)), axes.rows.ids
     listed = [*by_p[finds[by_p]][:most].tolist(), *by_p[known_finds[by_p]][:20].tolist()]
+    listed += by_p[leaning[by_p]][:most].tolist()
 
     columns: dict[str, Array | None] = {"indicator": values, "p": p, "q": q, "norm": evidence.norms}
     columns |= {"cosine_to_unused": unused, "cosine_to_mean": evidence.to_mean}
@@ -242,7 +318,8 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
     def read(i: int, text: str | None) -> UnderTrainedToken:
         row, count = i if ids is None else int(ids[i]), None if axes.counts is None else int(axes.counts[i])
         numbers: Any = {name: None if column is None else float(column[i]) for name, column in columns.items()}
-        return UnderTrainedToken(id=row, token=text, **numbers, count=count, expected=bool(expected[i]))
+        kinds = {"expected": bool(expected[i]), "special": bool(axes.special[i]), "leaning": bool(leaning[i])}
+        return UnderTrainedToken(id=row, token=text, **numbers, count=count, **kinds)
 
     tokens = tuple(map(read, listed, token_texts(axes.rows.labels, listed)))
     removed = " and the first principal component removed" * evidence.removed
@@ -255,6 +332,9 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
         reference=axes.why,
         known=int(expected.sum()),
         known_found=int(known_finds.sum()),
+        special=int((axes.special & tested).sum()),
+        special_found=int((finds & axes.special).sum()),
+        leaning=int(leaning.sum()),
         center=-null.center,
         scale=null.scale,
         threshold=float(values[finds].max()) if finds.any() else None,

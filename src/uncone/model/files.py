@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from uncone.errors import InputError, first_line
 from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, tokenizer_class
 from uncone.regular import open_regular
 from uncone.roles import Path_
-from uncone.rows import Rows
+from uncone.rows import Rows, Tokens
 from uncone.rows.bytes import LocalFile
 from uncone.rows.names import listing, named
 from uncone.rows.open import checkpoint_entries
@@ -203,38 +203,45 @@ def token_labels(path: Path, n: int) -> TokenLabels:
     return TokenLabels(None, "; ".join(notes) or f"no tokenizer.json, vocab.txt or vocab.json in {path}")
 
 
-def _labels_in(file: Path, read: Callable[[Path], dict[str, int]], n: int) -> list[str | None]:
+def _labels_in(file: Path, read: Callable[[Path], "_Read"], n: int) -> Tokens:
     if (size := file.stat().st_size) > LARGEST_TOKENIZER:
         raise ValueError(f"expected at most {LARGEST_TOKENIZER} bytes, got {size}")
-    return labels_of(read(file).items(), n)
+    ids, special = read(file)
+    labels = labels_of(ids.items(), n)
+    labels.special = frozenset(i for i, label in enumerate(labels) if label in special)
+    return labels
 
 
-def labels_of(ids: Iterable[tuple[str, Any]], n: int) -> list[str | None]:
-    labels: list[str | None] = [None] * n
+def labels_of(ids: Iterable[tuple[str, Any]], n: int) -> Tokens:
+    labels = Tokens([None] * n)
     for token, index in ids:
         if type(index) is int and 0 <= index < n:
             labels[index] = token.encode("utf-8", "replace").decode()  # JSON can spell half a surrogate pair
     return labels
 
 
-def _from_tokenizer(file: Path) -> dict[str, int]:
+_Read = tuple[dict[str, int], Set[str]]  # the id of each token, and which are special
+
+
+def _from_tokenizer(file: Path) -> _Read:
     tokenizer = tokenizer_class().from_file(str(file))
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
-    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    of_added = tokenizer.get_added_tokens_decoder().values()
+    added, special = {token.content for token in of_added}, {token.content for token in of_added if token.special}
     # Of two tokens with one id an added one stays, as in decoding. get_vocab has a random order.
-    return dict(sorted(ids.items(), key=lambda item: (item[0] in added, item[0])))
+    return dict(sorted(ids.items(), key=lambda item: (item[0] in added, item[0]))), special
 
 
-def _from_lines(file: Path) -> dict[str, int]:
+def _from_lines(file: Path) -> _Read:
     # As BERT's reader: nothing but newlines is stripped.
     with TextIOWrapper(open_regular(file), encoding="utf-8") as lines:
-        return {line.rstrip("\n"): index for index, line in enumerate(lines)}
+        return {line.rstrip("\n"): index for index, line in enumerate(lines)}, frozenset()
 
 
-def _from_json(file: Path) -> dict[str, int]:
+def _from_json(file: Path) -> _Read:
     vocabulary: dict[str, int] = read_json(file, dict)
     added = file.with_name("added_tokens.json")
-    return vocabulary | read_json(added, dict) if added.is_file() else vocabulary
+    return vocabulary | read_json(added, dict) if added.is_file() else vocabulary, frozenset()
 
 
 _READERS = {"tokenizer.json": _from_tokenizer, "vocab.txt": _from_lines, "vocab.json": _from_json}

@@ -14,14 +14,25 @@ from typing import Any
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.files import logit_cap
 from uncone.model.places import LanguageModel, Places
-from uncone.rows import Rows
+from uncone.rows import Rows, Tokens
 from uncone.rows.bytes import LocalFile
-from uncone.rows.gguf import MAGIC, GgufHeader, GgufTensor, StringArray, gguf_rows, read_gguf, strings
+from uncone.rows.gguf import (
+    MAGIC,
+    GgufHeader,
+    GgufTensor,
+    ScalarArray,
+    StringArray,
+    gguf_rows,
+    numbers,
+    read_gguf,
+    strings,
+)
 from uncone.rows.names import listing
 
 TABLE, HEAD = "token_embd.weight", "output.weight"
 _NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
 _MIXED = "the parts belong to different models, copy them again"
+_SPECIAL = {2, 3, 5}  # types of tokens in llama.cpp: unknown, control and unused
 _NUMBER, _COUNT = "split.no", "split.count"
 
 
@@ -129,12 +140,17 @@ def _places(model: _Gguf) -> Places:
 
 def _rows(model: _Gguf, tensor: str, *, with_tokens: bool = False) -> Rows:
     rows = gguf_rows(model.parts.get(tensor, model.source), model.tensors, tensor, where=f"{model.path}#{tensor}")
+    types = model.metadata.get("tokenizer.ggml.token_type")
     array, n, source = model.metadata.get("tokenizer.ggml.tokens"), rows.shape[0], model.source
     if with_tokens and isinstance(array, StringArray):
 
-        def labels() -> list[str | None]:  # `rows` would keep the file open
-            found = list[str | None](strings(source, StringArray(array.start, min(array.count, n))))
-            return found + [None] * (n - len(found))
+        def labels() -> Tokens:  # `rows` would keep the file open
+            found = Tokens(strings(source, StringArray(array.start, min(array.count, n))))
+            found += [None] * (n - len(found))
+            if isinstance(types, ScalarArray) and types.type in "iI":
+                kinds = enumerate(numbers(source, types, n))
+                found.special = frozenset(i for i, kind in kinds if kind in _SPECIAL)
+            return found
 
         rows.load_labels = labels
     return rows

@@ -142,14 +142,13 @@ def _outline(norms: Norms, unit: float, name: str, style: str) -> Curve:
 Side = tuple[str, str, Sequence[Group]]  # name, style of the line, bins
 
 
-def bin_charts(sides: Sequence[Side], *, by_name: bool = True) -> list[Chart]:
-    """A chart by id for every reading of a bin (Bis et al. 2021, Figure 3); one side alone has dots. Unless the
-    reserved rows are known `by_name`, the last ids stand in."""
+def bin_charts(sides: Sequence[Side], *, called: str = "reserved rows") -> list[Chart]:
+    """A chart by id for every reading of a bin (Bis et al. 2021, Figure 3); one side alone has dots. `called`: the rows
+    that bins are compared to."""
     charts = [chart for reading in READINGS if (chart := _bin_chart(sides, *reading)) is not None]
-    if by_name:
-        return charts
-    named = ((chart.title.replace("reserved rows", "the last ids"), chart) for chart in charts)
-    return [replace(c, title=title, spark=c.spark.replace("reserved", "last ids")) for title, c in named]
+    short = called.removesuffix(" rows").removeprefix("the ")
+    named = ((chart.title.replace("reserved rows", called), chart) for chart in charts)
+    return [replace(c, title=title, spark=c.spark.replace("reserved", short)) for title, c in named]
 
 
 def _bin_chart(

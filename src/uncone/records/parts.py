@@ -123,6 +123,17 @@ class Groups:
     reserved_group: Group | None  # their readings
     bins: tuple[Group, ...]  # bins in the order of ids, empty ones left out
     reserved_by_name: bool = True  # the tokenizer names them; else the last ids stand in
+    # what the tokenizer names: `reserved` tokens, which no text uses, or `special` ones, some of which may be trained
+    named: Literal["reserved", "special"] = "reserved"
+
+    @property
+    def called(self) -> str:
+        """The rows that bins are compared to."""
+        return (
+            {"reserved": "reserved rows", "special": "special tokens"}[self.named]
+            if self.reserved_by_name
+            else "the last ids"
+        )
 
     def __post_init__(self) -> None:
         for bin in self.bins:

@@ -86,6 +86,8 @@ class UnderTrainedToken:
     cosine_to_mean: float | None  # of the row as it is, to the mean row; `null` for a head, whose mean is subtracted
     count: int | None = None  # how often it occurs, where counts were given
     expected: bool = False  # whether it was known to be unused
+    special: bool = False  # whether it is a special token of the tokenizer, which may be trained
+    leaning: bool = False  # whether its direction alone says so: hardly trained, and not found
 
 
 @part
@@ -103,9 +105,17 @@ class UnderTrained:
     center: float | None = None  # of the null of the indicator
     scale: float | None = None  # its standard deviation
     threshold: float | None = None  # the last indicator that was found
-    # at most 200 found rows and 20 known ones, the smallest p-values of each first
+    # at most 200 found rows, 20 known ones and 200 that lean, the smallest p-values of each first
     tokens: tuple[UnderTrainedToken, ...] = ()
     notes: tuple[str, ...] = ()  # cautions
+    special: int = 0  # special tokens of the tokenizer among the rows that were tested
+    special_found: int = 0  # of which found
+    # rows whose direction alone is that of the unused ones: hardly trained, and not among those found
+    leaning: int = 0
+
+    def listed(self, which: Literal["found", "known", "leaning"]) -> list[UnderTrainedToken]:
+        kinds = {(False, False): "found", (True, False): "known", (False, True): "leaning"}
+        return [one for one in self.tokens if kinds[one.expected, one.leaning] == which]
 
 
 def token_measurements(groups: FrequencyGroups | None, rows: UnderTrained | None, d: int) -> tuple[Measurement, ...]:
@@ -168,7 +178,7 @@ def _estimate(estimate: Estimate, limits: Limits = (None, None)) -> Cell:
 def under_trained_blocks(rows: UnderTrained | None) -> Blocks:
     if rows is None:
         return ()
-    news, known = ([t for t in rows.tokens if t.expected is expected] for expected in (False, True))
+    news, known, leaning = rows.listed("found"), rows.listed("known"), rows.listed("leaning")
     first, rest, total = news[:_MOST_SHOWN], news[_MOST_SHOWN:], rows.found or 0
     more = f"{count(total - len(first))} more; the page and the record list the first {count(len(news))}."
     listed = shown(_token_table(rows, first), Text(more if total > len(first) else "", "quiet"))
@@ -179,6 +189,9 @@ def under_trained_blocks(rows: UnderTrained | None) -> Blocks:
         (Text(note, "caution") for note in rows.notes),
         Folded(f"The first {len(first)} of {count(total)}", listed, in_terminal=True),
         Folded(f"The next {len(rest)} of {count(total)}", shown(_token_table(rows, rest))),
+        Folded(
+            f"Hardly trained: the first {len(leaning)} of {count(rows.leaning)}", shown(_token_table(rows, leaning))
+        ),
         Folded(of_known, shown(_token_table(rows, known))),
     )
     return folded(blocks) if rows.found is None else blocks
@@ -191,6 +204,11 @@ def _lead(rows: UnderTrained) -> str:
     rate = f"at a false-discovery rate of {number(100 * rows.rate)}%"
     text = f"{count(rows.found)} of {counted(rows.tested, 'row')} {looks}, {rate}. "
     text += f"Indicator: {rows.definition}." + (f" Compared with {rows.reference}." if rows.reference else "")
+    if rows.special_found:
+        text += f" Among them are {count(rows.special_found)} of {counted(rows.special, 'special token')}."
+    if rows.leaning:
+        leans = plural(rows.leaning, "row has", "rows have")
+        text += f" {count(rows.leaning)} more {leans} that direction and not that place: hardly trained."
     if not rows.known:
         return f"{text} No row is known to be unused."
     looks = counted(rows.known_found, "looks", "look")

@@ -1,6 +1,7 @@
 """The cone picture: rows on the first two singular directions, with and without the mean row."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ def group_classes(picture: Picture) -> list[str]:
     named = range(len(picture.group_names))
     largest = max(named, key=picture.groups.count, default=0)
     others = [group for group in named if group != largest]
-    others.sort(key=lambda group: "reserved" not in picture.group_names[group].lower())
+    others.sort(key=lambda group: not re.search("reserved|special", picture.group_names[group], re.IGNORECASE))
     classes = {group: f"g{1 + order % (_COLOURS - 1)}" for order, group in enumerate(others)}
     return [classes.get(group, "g0") for group in named]
 

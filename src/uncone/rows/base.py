@@ -15,8 +15,15 @@ from uncone.roles import Ticks
 from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
 Labels = Sequence[str | None] | None  # what each row stands for, as token strings; None where not known
+
 GRID = 8192  # rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID)
 _LOAD = {".npy": "numpy.load", ".npz": "numpy.load", ".pt": "torch.load", ".safetensors": "safetensors.torch.load_file"}
+
+
+class Tokens(list[str | None]):
+    """The token of each row, and the rows whose token its tokenizer marks as special: control tokens and the like."""
+
+    special: frozenset[int] = frozenset()
 
 
 class Rows:
@@ -144,7 +151,12 @@ class SelectedRows(DerivedRows):
         self._kept, self.left_out, self.shape = kept, left_out, (len(kept), rows.shape[1])
 
         def chosen(names: Labels) -> Labels:
-            return None if names is None else [names[i] for i in kept.tolist()]
+            if names is None:
+                return None
+            tokens = Tokens(names[i] for i in kept.tolist())
+            special: frozenset[int] = getattr(names, "special", frozenset())
+            tokens.special = frozenset(i for i, row in enumerate(kept.tolist()) if row in special)
+            return tokens
 
         self.load_labels, self.load_keys = lambda: chosen(rows.labels), lambda: chosen(rows.keys)
 

@@ -56,6 +56,15 @@ class StringArray:
     count: int
 
 
+@dataclass(frozen=True)
+class ScalarArray:
+    """Numbers of one of `struct`'s types, read when they are wanted."""
+
+    start: int
+    count: int
+    type: str
+
+
 class GgufHeader(NamedTuple):
     metadata: Mapping[str, Any]
     tensors: Mapping[str, GgufTensor]
@@ -125,6 +134,13 @@ def strings(source: LocalFile, array: StringArray) -> Iterator[str]:
     return (cursor.text("a string", source.size) for _ in range(array.count))
 
 
+def numbers(source: LocalFile, array: ScalarArray, most: int) -> tuple[Any, ...]:
+    """The first `most`."""
+    count = min(array.count, most)
+    content = _Cursor(source, array.start).take(count * struct.calcsize(array.type))
+    return struct.unpack(f"<{count}{array.type}", content)
+
+
 class _Cursor:
     """Reads the header through a small buffer; every length is checked first."""
 
@@ -164,7 +180,7 @@ class _Cursor:
 
 
 def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
-    """A scalar, a short string or where an array of strings is; None for other arrays and long strings."""
+    """A scalar, a short string, or where an array of strings or numbers is; None for other arrays and long strings."""
     if kind in _SCALARS:
         return cursor.unpack(_SCALARS[kind])[0]
     if kind == _STRING:
@@ -176,7 +192,9 @@ def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
     if inner in _SCALARS:
         size = struct.calcsize(_SCALARS[inner])
         cursor.check_count("items in an array", count, 2**63, size)
-        return cursor.skip(count * size)
+        start = cursor.at
+        cursor.skip(count * size)
+        return ScalarArray(start, count, _SCALARS[inner])
     cursor.check_count("items in an array", count, _MOST_ITEMS, 8)
     start = cursor.at
     for _ in range(count):

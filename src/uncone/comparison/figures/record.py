@@ -13,7 +13,8 @@ def compared_figures(sides: Sequence[tuple[str, int, Subject]], names: Sequence[
     legend = tuple((f"d{place}", f"{letter} {names[place]}") for letter, place, _ in sides)
     groups = [(letter, place, side.groups) for letter, place, side in sides]
     binned = [(letter, f"d{place}", of.bins) for letter, place, of in groups if of and of.bins]
-    panels = tuple(bin_charts(binned, by_name=any(of.reserved_by_name for *_, of in groups if of)))
+    called = sorted((of for *_, of in groups if of), key=lambda of: (not of.reserved_by_name, of.named))
+    panels = tuple(bin_charts(binned, called=called[0].called)) if binned else ()
     if panels:
         first, last = min(bins[0].start for *_, bins in binned), max(bins[-1].stop for *_, bins in binned) - 1
         spark = f"By row id, from {first:,} to {last:,}, one scale a reading:" if len(binned) > 1 else ""

@@ -13,7 +13,8 @@ NOISE_SIGMAS = 4.0
 """Standard errors of an isotropic cloud, by which a reading must pass its threshold."""
 TAIL_EXCESS = 0.2  # rows so much closer to the reserved rows than to each other share their direction
 TAIL_SHARE = 0.2  # a fifth of all rows is no longer a tail, and no longer odd
-COLLAPSED = 0.5  # rows with this mean cosine among themselves are near-copies of one vector
+COLLAPSED = 0.5  # rows with this mean cosine among themselves have more in common than apart
+NEAR_COPIES = 0.9  # and with this one are near-copies: two of them lie some 26 degrees apart
 Values = Mapping[str, Measurement]
 _SHOWN = 4
 
@@ -26,13 +27,20 @@ def find_tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
     themselves = f"{'unknown' if within is None else f'{within:.3g}'} among themselves"
     evidence = [f"{groups.reserved}: mean cosine {themselves}, {everywhere:.3f} among all rows"]
     if not leaning:
-        if (within or 0) >= max(COLLAPSED, everywhere + TAIL_EXCESS):
-            summary = "The reserved rows are near-copies of one vector, but no other rows follow them."
+        is_alike = (within or 0) >= max(COLLAPSED, everywhere + TAIL_EXCESS)
+        if is_alike and groups.named != "special":  # of these the test of untrained rows says which lie there
+            are = "are near-copies of one vector" if (within or 0) >= NEAR_COPIES else "share a direction of their own"
+            whom = (
+                "The reserved rows" if groups.reserved_by_name else f"The rows of {groups.reserved.partition(',')[0]}"
+            )
+            summary = f"{whom} {are}, but no other rows follow them."
             yield Finding("degenerate_tail", "note", summary, tuple(evidence))
         return
     whom, other = "the reserved rows, which no text ever trained", "the reserved rows"
     if not groups.reserved_by_name:
         whom, other = "one common point", groups.reserved.partition(",")[0]
+    elif groups.named == "special":
+        whom = other = "the special tokens"
     affected = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning)
     share, closest = affected / sum(g.n for g in groups.bins), sorted(leaning, key=_nearness, reverse=True)[:_SHOWN]
     evidence += [f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest]
@@ -65,7 +73,7 @@ def _nearness(group: Group) -> float:
 
 
 def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> Iterator[Finding]:
-    """Bins that collapsed onto a vector of their own: no tail leans to it, no row equals another."""
+    """Bins of near-copies of a vector of their own, or of rows alike: no tail leans to it, no row equals another."""
     cosine = values.get("mean_cosine")
     if not groups or not cosine:
         return
@@ -78,15 +86,23 @@ def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], a
     n, named = sum(g.n for g in alike), sum(one.n for one in odd if one.kind == "equal")
     if not alike or 2 * named >= n:
         return
-    of_tokens = advice.is_of_tokens
+    of_tokens, total = advice.is_of_tokens, sum(g.n for g in groups.bins)
+    copies = [g for g in alike if (g.mean_cosine or 0) >= NEAR_COPIES]
     as_ = "as rows that no text trained are" if of_tokens else "or sorted by what they are about"
-    summary = f"The {counted(n, 'row')} of {_spans(alike)} are near-copies of one vector, {as_}."
-    evidence = (
-        f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
-        for g in alike[:_SHOWN]
+    others = [g for g in alike if g not in copies]
+    kinds: tuple[tuple[str, list[Group], str, Level], ...] = (
+        ("near_copies", copies, f"are near-copies of one vector, {as_}", "warning" if of_tokens else "note"),
+        ("similar_rows", others, "share a direction of their own, and are no near-copies", "note"),
     )
-    share = n / sum(g.n for g in groups.bins)
-    yield Finding("near_copies", "warning" if of_tokens else "note", summary, tuple(evidence), extent=share)
+    for cause, bins, are, level in kinds:
+        n = sum(g.n for g in bins)
+        evidence = (
+            f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
+            for g in bins[:_SHOWN]
+        )
+        if bins:
+            summary = f"The {counted(n, 'row')} of {_spans(bins)} {are}."
+            yield Finding(cause, level, summary, tuple(evidence), extent=n / total)
 
 
 def _stands_out(last: Group, groups: Groups) -> bool:
