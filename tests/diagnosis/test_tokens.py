@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 
 import uncone
 from uncone import Diagnosis, InputError
+from uncone.diagnosis.examination import Examination
 from uncone.diagnosis.findings import find_under_trained
 from uncone.diagnosis.tokens import TIED
+from uncone.model.open import open_subjects
 from uncone.records.tokens import UnderTrained
 
 from ..matrices import gaussian
@@ -189,3 +192,91 @@ class TestOneLength:
         assert many.level == "note"
         assert "rows have one short length" in many.summary
         assert many.evidence[0].startswith("length 0.")
+
+
+class TestText:
+    """A small text is not the text of the training."""
+
+    def test_tokens_that_a_text_leaves_out_are_not_untrained(self, tmp_path: Path) -> None:
+        planted = plant(reserved=0, planted=40)
+        counts = np.where(np.arange(4000) % 3 == 0, 5, 0)
+        counts[planted.planted] = 0
+        folder = write_model(tmp_path / "m", planted.table, tokens=[f"token{i}" for i in range(4000)])
+        opened = open_subjects(folder)
+        for of_training in (False, True):
+            head = Examination("head", opened.rows[-1][1], None, "head", counts, of_training=of_training).run()
+            said = any("need not be what the model was trained on" in note for note in head.notes)
+            assert said is not of_training
+            assert "rows of count 0" not in head.under_trained.reference
+            if not of_training:
+                assert head.under_trained.indicator != "cosine"
+
+    def test_counts_of_the_training_text_show_them(self, tmp_path: Path) -> None:
+        planted = plant(reserved=0, planted=40)
+        counts = np.full(4000, 5)
+        counts[planted.planted] = 0
+        head = uncone.diagnose(
+            write_model(tmp_path / "m", planted.table, tokens=planted.labels), counts=counts
+        ).subjects[1]
+        assert head.under_trained.reference.startswith("40 rows of count 0")
+        assert _news(head.under_trained) == set(planted.planted.tolist())
+
+
+class TestNewRows:
+    @staticmethod
+    def _grown(scale: float, n: int = 12, direction: float = 0.0) -> torch.Tensor:
+        fresh = gaussian(n, 64, seed=5) / 8 + direction
+        return torch.cat([healthy(v=4000), scale * fresh])
+
+    @pytest.mark.parametrize(("scale", "named"), [(0.15, True), (0.3, True), (4.0, True), (0.8, False), (1.6, False)])
+    def test_random_rows_of_another_length_are_named(self, tmp_path: Path, scale: float, named: bool) -> None:
+        table = self._grown(scale)
+        tokens = [f"token{i}" for i in range(4012)]
+        d = uncone.diagnose(write_model(tmp_path / "m", table, healthy(v=4012), tokens=tokens))
+        found = {f.cause: f for f in d.subjects[0].findings}
+        assert ("new_rows" in found) is named
+        if named:
+            new = found["new_rows"]
+            assert (new.level, new.extent) == ("warning", 12 / 4012)
+            assert "ids 4,000 to 4,011" in new.summary
+            assert "token4000" in new.evidence[-1]
+            assert new.command.endswith("m m-set --tokens 4000-4011")
+            assert "decayed_rows" not in found
+
+    def test_one_short_vector_and_lengths_that_fall_are_none(self, tmp_path: Path) -> None:
+        tables = (self._grown(0.2, direction=1.0), healthy(v=4012) * torch.linspace(2, 0.1, 4012)[:, None])
+        for i, table in enumerate(tables):
+            d = uncone.diagnose(write_model(tmp_path / str(i), table, tokens=[f"token{i}" for i in range(4012)]))
+            assert "new_rows" not in {f.cause for f in d.subjects[0].findings}
+
+    def test_reserved_rows_and_rows_without_a_token_are_none(self, tmp_path: Path) -> None:
+        tokens = [f"token{i}" if i < 4000 else f"[unused{i}]" for i in range(4012)]
+        for i, names in enumerate((tokens, tokens[:4000])):
+            d = uncone.diagnose(write_model(tmp_path / str(i), self._grown(0.15), tokens=names))
+            assert "new_rows" not in {f.cause for f in d.subjects[0].findings}
+
+
+class TestSpecialTokens:
+    def test_of_a_tokenizer_they_are_the_group_that_bins_are_compared_to(self, tmp_path: Path) -> None:
+        folder = write_model(tmp_path / "m", healthy(v=2000), tokens=[f"token{i}" for i in range(2000)])
+        tokenizer = Tokenizer(models.WordLevel({f"token{i}": i for i in range(2000)}, unk_token="token0"))
+        tokenizer.add_special_tokens([f"token{i}" for i in range(7, 19)])
+        tokenizer.add_tokens(["token30"])
+        tokenizer.save(str(folder / "tokenizer.json"))
+        d = uncone.diagnose(folder)
+        for subject in d.subjects:
+            groups = subject.groups
+            assert groups.reserved == "12 special tokens found in the tokenizer (token7 to token18)"
+            assert (groups.named, groups.called, groups.reserved_by_name) == ("special", "special tokens", True)
+            assert sum(one.reserved_rows for one in groups.bins) == 12
+        page = uncone.report.to_html(d)
+        assert "Cosine to special tokens" in page
+        assert "reserved rows" not in page.partition("Frequent and rare tokens")[0].partition("The picture")[2]
+
+    def test_the_last_ids_are_never_called_reserved(self, tmp_path: Path) -> None:
+        d = uncone.diagnose(write_model(tmp_path / "m", rare_tail(), tokens=[f"token{i}" for i in range(8000)]))
+        groups = d.subjects[0].groups
+        assert (groups.reserved_by_name, groups.called) == (False, "the last ids")
+        page = uncone.report.to_html(d)
+        assert "Cosine to the last ids" in page
+        assert "Last ids: the last 800 ids, because the tokenizer names no reserved tokens" in page

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from uncone import InputError, UndefinedMeasure
 from uncone.measure import benjamini_hochberg, robust_null
-from uncone.measure.under_trained import Null
+from uncone.measure.discovery import Null
 
 from ..matrices import F64, gaussian
 

@@ -1,7 +1,9 @@
 """Planted untrained rows are found again at the stated rate, by cosine or norm, with few or many known-unused rows."""
 
+import math
 import statistics
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone import InputError, UndefinedMeasure
-from uncone.measure import benjamini_hochberg, under_trained, under_trained_tokens
+from uncone.measure import benjamini_hochberg, discovery, robust_null, under_trained, under_trained_tokens
+from uncone.measure.groups import special_rows
 from uncone.measure.projections import project_about
 from uncone.records.tokens import UnderTrained
-from uncone.rows import ArrayRows, CenteredRows, Rows, SelectedRows
+from uncone.rows import ArrayRows, CenteredRows, Rows, SelectedRows, Tokens
 
 from ..matrices import F64, gaussian
 from ..planted_tokens import Planted, plant, plant_short
@@ -182,6 +185,83 @@ class TestKnownUnused:
                 under_trained_tokens(rows)
 
 
+class TestSpecialTokens:
+    """Some of them are trained: those that lie together show where untrained rows are."""
+
+    @staticmethod
+    def _special(together: int, apart: int, **options: Any) -> tuple[Rows, Planted]:
+        """Of the reserved rows of `plant` so many are special tokens, beside trained ones."""
+        planted = plant(reserved=together, **options)
+        trained = [i for i in range(4000) if i not in {*planted.unused.tolist(), *planted.planted.tolist()}][:apart]
+        rows = ArrayRows(planted.table, name="special")
+        tokens = Tokens(f"token{i}" for i in range(4000))
+        tokens.special = frozenset(planted.unused.tolist() + trained)
+        rows.load_labels = lambda: tokens
+        return rows, planted
+
+    @pytest.mark.parametrize(("together", "apart"), [(3, 0), (11, 6), (4, 3)])
+    def test_those_that_lie_together_stand_in(self, together: int, apart: int) -> None:
+        rows, planted = self._special(together, apart, pull=1.2)
+        u = under_trained_tokens(rows)
+        assert u.reference.startswith(f"{together} rows of special tokens that lie together, because fewer than 10")
+        assert (u.known, u.special, u.special_found) == (0, together + apart, together)
+        true = {*planted.planted.tolist(), *planted.unused.tolist()}
+        assert len(_found(u) & true) >= 0.95 * len(true)
+        assert len(_found(u) - true) <= 1
+        assert {one.id for one in u.tokens if one.special} == set(planted.unused.tolist())
+
+    def test_trained_ones_show_nothing(self) -> None:
+        rows, _ = self._special(0, 40)
+        with pytest.raises(UndefinedMeasure, match="expected at least 10 rows known to be unused"):
+            under_trained_tokens(rows)
+
+    def test_names_show_special_tokens_without_marks(self) -> None:
+        labels = ["<pad>", "<unk>", "[CLS]", "<|im_start|>", "<extra_id_7>", "<0x0A>", "the", "[unused3]", None, "<s>"]
+        assert special_rows(labels) == [0, 1, 2, 3, 4, 9]
+
+    def test_rows_that_are_left_out_keep_the_marks_of_the_others(self) -> None:
+        rows, _ = self._special(5, 5)
+        kept = SelectedRows(rows, np.arange(100, 4000))
+        assert [kept.labels[i] for i in special_rows(kept.labels)] == [
+            f"token{i}" for i in special_rows(rows.labels) if i >= 100
+        ]
+
+
+class TestTwoReadings:
+    def test_rows_by_direction_alone_are_hardly_trained(self) -> None:
+        """Half of the planted rows were trained on: longer, along the same direction."""
+        planted = plant(reserved=40, planted=80, pull=1.2)
+        half = planted.planted[::2]
+        planted.table[half] *= 2.5
+        u = under_trained_tokens(_rows(planted))
+        leaning = {one.id for one in u.tokens if one.leaning}
+        assert len(_found(u) & set(planted.planted[1::2].tolist())) >= 38
+        assert len(_found(u) & set(half.tolist())) <= 2
+        assert u.leaning == len(leaning)
+        assert len(leaning & set(half.tolist())) >= 38
+
+    def test_distances_and_p_are_those_of_a_slow_loop(self) -> None:
+        planted = plant(n=400, reserved=12, planted=9, pull=1.2)
+        u = under_trained_tokens(_rows(planted))
+        assert "principal" not in u.definition
+        y = planted.table.double() - planted.table.double().mean(0)
+        cosines, distances = [], []
+        for i in range(400):
+            others = torch.stack([y[j] for j in planted.unused.tolist() if j != i]).mean(0)
+            cosines.append(math.atanh(float(torch.nn.functional.cosine_similarity(y[i], others, dim=0))))
+            distances.append(-(float((y[i] - others).square().sum()) ** (1 / 3)))
+        tested = [i for i in range(400) if i not in planted.unused.tolist()]
+        of = [robust_null(np.array(x)[tested]).upper_p(np.array(x)) for x in (cosines, distances)]
+        for token in u.tokens:
+            if not token.leaning:
+                assert token.p == pytest.approx(max(of[0][token.id], of[1][token.id]), rel=1e-3)
+
+    def test_where_the_cosine_has_no_power_the_reason_tells_how_many_it_found(self) -> None:
+        planted = plant(n=300, d=3, reserved=20, planted=10, pull=0.05)
+        with pytest.raises(UndefinedMeasure, match=r"got \d+ of 20: they look too much like the others, in 3 columns"):
+            under_trained_tokens(_rows(planted))
+
+
 class TestRecord:
     def test_lists_are_cut_and_counts_are_not(self) -> None:
         u = under_trained_tokens(_rows(plant(reserved=300, planted=400)))
@@ -212,7 +292,7 @@ class TestRecord:
         for extra in (0.0, 1e-4, float(p[7]), 0.3, 1.0):
             one = np.array([extra])
             expected = benjamini_hochberg(np.concatenate([one, p]))[0]
-            assert float(under_trained._q_if_tested(one, p)[0]) == pytest.approx(float(expected))
+            assert float(discovery.q_if_tested(one, p)[0]) == pytest.approx(float(expected))
 
 
 @pytest.mark.slow

@@ -58,6 +58,10 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
         "vectors": "Leave these rows out, or make them from more texts.",
         "tokens": f"Try them in a prompt before use. {_NEW_ROWS}",
     },
+    "new_rows": {
+        "tokens": "Start these rows from those of their sub-tokens, or from the mean row, and train on: small random rows "
+        "are far from all others, and large ones take every probability."
+    },
     "zero_rows": {
         "vectors": "Make these vectors anew (an empty text?), or leave them out.",
         "table": "Give rows of added tokens values before training on; a zero row of padding may stay.",
@@ -114,9 +118,15 @@ class Advice:
             return replace(finding, repair=_OF_A_NOTE[cause], command="")
         texts = _ADVICE.get(cause, {})
         text = texts.get(self.kind) or (self.is_of_tokens and texts.get("tokens")) or finding.repair
-        return replace(finding, repair=text, command=self._command(cause))
+        return replace(finding, repair=text, command=self._command(cause, finding.command))
 
-    def _command(self, cause: str) -> str:
+    def _command(self, cause: str, ids: str) -> str:
+        if cause == "new_rows":
+            if self.model is None:
+                return ""
+            name = Path(shlex.split(self.model)[0]).name or "model"
+            how = "" if self.has_tokens else " --method covariance"
+            return f"uncone repair-tokens {self.model} {shlex.quote(f'{name}-set')} --tokens {ids}{how}"
         if self.is_of_tokens and cause in ("degenerate_tail", "under_trained_tokens", "zero_rows"):
             by_name = cause == "zero_rows"
             if self.model is None or not (by_name or self.finds_untrained):

@@ -116,6 +116,7 @@ class Examination:
             left_out=len(rows.left_out),
             logits=self.logits,
             decayed=self._tokens.decayed(rows),
+            new_rows=self._tokens.new_rows(rows),
             advice=replace(advice, finds_untrained=found),
         )
         return Subject(

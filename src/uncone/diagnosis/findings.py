@@ -8,7 +8,7 @@ from dataclasses import replace
 from uncone.diagnosis.advice import FIRST, Advice
 from uncone.diagnosis.bins.bins import NOISE_SIGMAS, TAIL_SHARE, Values, find_copies, find_tail
 from uncone.diagnosis.record import LEVELS
-from uncone.diagnosis.tokens import DecayedRows, under_trained_evidence
+from uncone.diagnosis.tokens import DecayedRows, NewRows, under_trained_evidence
 from uncone.diagnosis.why.layers.record import LogitSpectrum
 from uncone.records.parts import Finding, Groups, Level, Measurement, OddRows
 from uncone.records.text import counted, percent, plural, shortened
@@ -49,6 +49,7 @@ def find(
     left_out: int = 0,
     logits: LogitSpectrum | None = None,
     decayed: DecayedRows | None = None,
+    new_rows: NewRows | None = None,
     advice: Advice = Advice(),  # noqa: B008  # frozen
 ) -> tuple[Finding, ...]:
     """What the numbers of one matrix say, defects first.
@@ -72,7 +73,7 @@ def find(
     untrained = _untrained(values, without_effect, advice)
     if not untrained and not _are_zero(under_trained, odd):
         causes += find_under_trained(under_trained, tail_is_named="degenerate_tail" in defects)
-    causes += _one_length(decayed, rows)
+    causes += _started_at_random(new_rows, rows) if new_rows else _one_length(decayed, rows)
     is_healthy = not untrained and not any(f.is_defect for f in causes)
     causes += [_no_defect(values, head=head, logits=logits)] if is_healthy else untrained
     if not untrained:
@@ -229,6 +230,15 @@ def _one_length(decayed: DecayedRows | None, rows: int) -> Iterator[Finding]:
         summary = f"{counted(decayed.n, 'row has', 'rows have')} {of}"
         level: Level = "note" if decayed.news > MANY * rows else "structure"
         yield Finding("decayed_rows", level, summary, decayed.evidence, extent=decayed.n / rows)
+
+
+def _started_at_random(new: NewRows, rows: int) -> Iterator[Finding]:
+    n, ids = new.stop - new.start, f"{new.start}-{new.stop - 1}"
+    summary = (
+        f"The last {counted(n, 'row')} (ids {new.start:,} to {new.stop - 1:,}) are of a length of their own and at random "
+        "directions, as rows that were added to a trained table and never set."
+    )
+    yield Finding("new_rows", "warning", summary, new.evidence, command=ids, extent=n / rows)
 
 
 def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> list[Finding]:

@@ -18,10 +18,13 @@ from uncone.measure.under_trained import find_projected, known_unused, untrained
 from uncone.model.counts import as_counts
 from uncone.moments import Moments
 from uncone.records.text import counted, percent
+from uncone.records.token_text import token_texts
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 from uncone.rows import Array, Rows
 
 _TOKENS_SHOWN, _MOST_COMPARED = 8, 2048
+_SHORT, _GAP = 0.5, 1.5  # of the median; and so many times apart from all but a hundredth of the other rows
+_FEWEST_NEW, _RANDOM = 3, 0.2  # rows, and the mean cosine of so many that start at random directions
 Role = Literal["head", "table", "table of its own", "tied table", "collection"]
 """`table` where no head was read, `table of its own` next to a head."""
 TIED = "the table is tied to the head: its untrained rows are those of the head"
@@ -48,6 +51,15 @@ def counts_of(counts: Any, rows: Rows) -> tuple[Array | None, tuple[str, ...]]:
         labels = placed
     all_counts = as_counts(counts, total, labels)
     return all_counts.counts if rows.ids is None else all_counts.counts[rows.ids], all_counts.notes
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """The last rows of a table, of a length of their own and without a common direction: started at random."""
+
+    start: int
+    stop: int
+    evidence: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -110,12 +122,37 @@ class TokenReader:
         floor = length_floor(self._unit.norms, rows.shape[1])
         return _decayed(floor, rows, self._known[0], self._counts) if floor else None
 
+    def new_rows(self, rows: Rows) -> NewRows | None:
+        """The last rows, all far shorter or all far longer than the others, at random directions."""
+        if not self._unit or self._role in ("collection", "head") or rows.ids is not None:
+            return None
+        return _new_rows(self._unit.norms, rows, self._known[0])
+
     def _compared(self, unit: UnitSums, products: Array, axes: Array, pairs: PairSums) -> FrequencyGroups:
         """The last two axes are those of the bins."""
         if self.bins:
             self.bins.take(products[:, -2:], axes[:, -2:])
             products = products[:, :-2]
         return compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
+
+
+def _new_rows(norms: Array, rows: Rows, unused: Array) -> NewRows | None:
+    n, median = len(norms), float(np.median(norms))
+    for odd in (norms < _SHORT * median, norms * _SHORT > median):
+        start = n - int(np.argmin(np.append(odd[::-1], False)))
+        of, others = norms[start:], norms[:start]
+        if not 0 < start <= n - _FEWEST_NEW or not of.all() or unused[start:].all():
+            continue
+        gap = np.quantile(others, 0.01) / of.max() if of[0] < median else of.min() / np.quantile(others, 0.99)
+        x = np.asarray(rows.take(np.arange(start, min(n, start + _MOST_COMPARED))), np.float64)
+        cosine = read("mean_cosine", mean_cosine, Moments.of(x, second=False)).value
+        if gap < _GAP or cosine is None or abs(cosine) > _RANDOM:
+            continue
+        first = ", ".join(repr(text) for text in token_texts(rows.labels, range(start, n)[:_TOKENS_SHOWN]) if text)
+        told = [f"length {of.mean():.3g} on average, where the median row has {median:.3g}"]
+        told += [f"mean cosine among them {cosine:.3g}"] + [f"first: {first}"] * bool(first)
+        return NewRows(start, n, tuple(told))
+    return None
 
 
 def _decayed(floor: LengthFloor, rows: Rows, unused: Array, counts: Array | None) -> DecayedRows:

@@ -14,12 +14,21 @@ _PROBLEMS = {
     "low_logit_rank": "head and states use {logit_effective_rank} of {d} dimensions",
     "near_copies": "{extent} of its rows are near-copies of one another",
     "under_trained_tokens": "{under_trained} untrained",
+    "new_rows": "its last rows were added and never set",
     "zero_rows": "{zero} zero",
     "equal_rows": "{equal} equal to others",
     "giant_rows": "{giant} far longer than usual",
     "nonfinite_rows": "{left_out} not finite",
 }
-_OF_ROWS = {"zero_rows", "equal_rows", "giant_rows", "nonfinite_rows", "under_trained_tokens", "near_copies"}
+_OF_ROWS = {
+    "zero_rows",
+    "equal_rows",
+    "giant_rows",
+    "nonfinite_rows",
+    "under_trained_tokens",
+    "near_copies",
+    "new_rows",
+}
 
 
 def give_verdict(subjects: tuple[Subject, ...]) -> str:

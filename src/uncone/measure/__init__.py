@@ -7,6 +7,7 @@ from uncone.measure import isoscore as _isoscore
 from uncone.measure import uniformity as _uniformity
 from uncone.measure.cosine import cosine_between, mean_cosine, mean_shift
 from uncone.measure.dimensions import dominant_dimension, outlier_dimensions, rogue_dimensions
+from uncone.measure.discovery import benjamini_hochberg, robust_null
 from uncone.measure.everything import all as all
 from uncone.measure.group_comparison import Membership, PairSums, compare_groups, frequency_membership
 from uncone.measure.groups import GroupMoments, Reserved, by_group, reserved_rows
@@ -28,7 +29,7 @@ from uncone.measure.spectrum import (
     singular_entropy,
     stable_rank,
 )
-from uncone.measure.under_trained import benjamini_hochberg, robust_null, under_trained_tokens
+from uncone.measure.under_trained import under_trained_tokens
 from uncone.measure.uniformity import uniformity, uniformity_exact
 from uncone.records.measures import QUESTIONS, MeasureDescription
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from uncone.arguments import finite_number, one_of, whole_number
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.discovery import benjamini_hochberg, q_if_tested, robust_null
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved, special_rows
 from uncone.measure.projections import project_about
 from uncone.measure.reading import counts_for, with_moments
@@ -17,8 +18,7 @@ from uncone.records.text import counted
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import UnderTrained, UnderTrainedToken
 from uncone.roles import Ticks
-from uncone.rows import Array, Rows, as_array
-from uncone.rows.samples import as_floats
+from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
 Indicator = Literal["cosine", "norm"]
@@ -37,8 +37,6 @@ DEFINITIONS = {
     "and its distance to that mean",
     "norm": "Euclidean norm of a row, where short is suspect (Land & Bartolo 2024)",
 }
-FEWEST_FOR_A_NULL = 100  # quantiles of fewer rows say too little
-_QUARTER, _TENTH = 0.6744897501960817, 1.2815515655446004  # of the standard normal, in standard deviations
 _ROUNDOFF = {"float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """By dtype, the share of a number that storing it rounds off; quantised rows count as float32."""
 
@@ -298,7 +296,7 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
         of_each = [np.where(-values > halfway, p, 1.0) for p in of_each]
     p, q = np.maximum.reduce(of_each), np.ones_like(values)
     q[tested] = benjamini_hochberg(p[tested])
-    q[expected] = _q_if_tested(p[expected], p[tested])
+    q[expected] = q_if_tested(p[expected], p[tested])
     if unused is not None:
         seen, known = np.count_nonzero(q[axes.reference] <= rate), int(axes.reference.sum())
         if seen < CONTROL * known:
@@ -341,67 +339,3 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
         tokens=tokens,
         notes=(NO_CONTROL,) if unused is None else (),
     )
-
-
-def _q_if_tested(p: Array, tested: Array) -> Array:
-    """The q-value of each p-value if that row alone were tested with the others."""
-    ordered, n = np.sort(tested), len(tested)
-    # At the p-value of each other row, and the least of these from there on.
-    later = ((n + 1) * ordered / np.arange(2, n + 2))[::-1]
-    least = np.append(np.minimum.accumulate(later)[::-1], 1.0)
-    own = (n + 1) * p / (np.searchsorted(ordered, p, side="right") + 1)
-    return np.minimum(own, least[np.searchsorted(ordered, p)]).clip(max=1.0)  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
-class Null:
-    """The normal distribution that readings of ordinary rows are taken to have."""
-
-    center: float
-    scale: float
-
-    def upper_p(self, values: Any) -> Array:
-        """The probability of a reading as high or higher, in (0, 1]."""
-        z = (np.asarray(as_array(values), np.float64) - self.center) / (self.scale * math.sqrt(2))
-        p = np.fromiter(map(math.erfc, z.ravel().tolist()), np.float64, z.size).reshape(z.shape)
-        return np.maximum(p / 2, np.finfo(np.float64).tiny)
-
-
-def robust_null(values: Any) -> Null:
-    """A normal null for one-sided tests of large values, fitted to the bulk of the finite readings `values` (N,).
-
-    The centre is the median; the scale is the largest of the distances from it to both quartiles and to the lowest
-    tenth, in units of the normal distribution (after Efron 2004, by quantiles). While less than a quarter of all rows
-    stand out, the null grows only wider and higher, and p-values larger; ordinary rows are taken to have no heavier
-    tail. Undefined: fewer than 100 values, or about two thirds of them the same.
-    """
-    values = as_floats(values, "values")
-    if values.ndim != 1 or not np.isfinite(values).all():
-        got = f"shape {values.shape} or some that are not finite: pass one a row"
-        raise InputError(f"expected finite readings (N,), got {got}")
-    if len(values) < FEWEST_FOR_A_NULL:
-        got = f"{len(values)}: pass more rows"
-        raise UndefinedMeasure(f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {got}")
-    tenth, lower, center, upper = np.quantile(values, (0.1, 0.25, 0.5, 0.75), method="nearest").tolist()
-    scale = max((center - lower) / _QUARTER, (upper - center) / _QUARTER, (center - tenth) / _TENTH)
-    if not scale > 1e-12 * abs(center):
-        raise UndefinedMeasure("expected rows that differ, got the same reading for most of them: pass others")
-    return Null(center, scale)
-
-
-def benjamini_hochberg(p: Any) -> Array:
-    """The q-values: the least false-discovery rate at which each is a find (Benjamini & Hochberg 1995).
-
-    q_(i) = min over j >= i of N p_(j) / j, float64 (N,), in the order of `p`, which are independent or positively
-    dependent.
-    >>> [round(q, 6) for q in benjamini_hochberg([0.01, 0.5, 0.02]).tolist()]
-    [0.03, 0.5, 0.03]
-    """
-    p = as_floats(p, "p")
-    if p.ndim != 1:
-        raise InputError(f"expected p-values of shape (N,), got shape {p.shape}: pass a flat list")
-    if not ((p >= 0) & (p <= 1)).all():
-        raise InputError(f"expected p-values from 0 to 1, got {p.min()} to {p.max()}: pass probabilities")
-    falling, q = np.argsort(p)[::-1], np.empty_like(p)
-    q[falling] = np.minimum.accumulate(len(p) * p[falling] / np.arange(len(p), 0, -1)).clip(max=1.0)
-    return q  # type: ignore[no-any-return]

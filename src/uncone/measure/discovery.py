@@ -1,0 +1,78 @@
+"""A normal null fitted to the bulk of readings, and q-values: which of many stand out at a false-discovery rate."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.rows import Array, as_array
+from uncone.rows.samples import as_floats
+
+FEWEST_FOR_A_NULL = 100  # quantiles of fewer rows say too little
+_QUARTER, _TENTH = 0.6744897501960817, 1.2815515655446004  # of the standard normal, in standard deviations
+
+
+def q_if_tested(p: Array, tested: Array) -> Array:
+    """The q-value of each p-value if that row alone were tested with the others."""
+    ordered, n = np.sort(tested), len(tested)
+    # At the p-value of each other row, and the least of these from there on.
+    later = ((n + 1) * ordered / np.arange(2, n + 2))[::-1]
+    least = np.append(np.minimum.accumulate(later)[::-1], 1.0)
+    own = (n + 1) * p / (np.searchsorted(ordered, p, side="right") + 1)
+    return np.minimum(own, least[np.searchsorted(ordered, p)]).clip(max=1.0)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Null:
+    """The normal distribution that readings of ordinary rows are taken to have."""
+
+    center: float
+    scale: float
+
+    def upper_p(self, values: Any) -> Array:
+        """The probability of a reading as high or higher, in (0, 1]."""
+        z = (np.asarray(as_array(values), np.float64) - self.center) / (self.scale * math.sqrt(2))
+        p = np.fromiter(map(math.erfc, z.ravel().tolist()), np.float64, z.size).reshape(z.shape)
+        return np.maximum(p / 2, np.finfo(np.float64).tiny)
+
+
+def robust_null(values: Any) -> Null:
+    """A normal null for one-sided tests of large values, fitted to the bulk of the finite readings `values` (N,).
+
+    The centre is the median; the scale is the largest of the distances from it to both quartiles and to the lowest
+    tenth, in units of the normal distribution (after Efron 2004, by quantiles). While less than a quarter of all rows
+    stand out, the null grows only wider and higher, and p-values larger; ordinary rows are taken to have no heavier
+    tail. Undefined: fewer than 100 values, or about two thirds of them the same.
+    """
+    values = as_floats(values, "values")
+    if values.ndim != 1 or not np.isfinite(values).all():
+        got = f"shape {values.shape} or some that are not finite: pass one a row"
+        raise InputError(f"expected finite readings (N,), got {got}")
+    if len(values) < FEWEST_FOR_A_NULL:
+        got = f"{len(values)}: pass more rows"
+        raise UndefinedMeasure(f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {got}")
+    tenth, lower, center, upper = np.quantile(values, (0.1, 0.25, 0.5, 0.75), method="nearest").tolist()
+    scale = max((center - lower) / _QUARTER, (upper - center) / _QUARTER, (center - tenth) / _TENTH)
+    if not scale > 1e-12 * abs(center):
+        raise UndefinedMeasure("expected rows that differ, got the same reading for most of them: pass others")
+    return Null(center, scale)
+
+
+def benjamini_hochberg(p: Any) -> Array:
+    """The q-values: the least false-discovery rate at which each is a find (Benjamini & Hochberg 1995).
+
+    q_(i) = min over j >= i of N p_(j) / j, float64 (N,), in the order of `p`, which are independent or positively
+    dependent.
+    >>> [round(q, 6) for q in benjamini_hochberg([0.01, 0.5, 0.02]).tolist()]
+    [0.03, 0.5, 0.03]
+    """
+    p = as_floats(p, "p")
+    if p.ndim != 1:
+        raise InputError(f"expected p-values of shape (N,), got shape {p.shape}: pass a flat list")
+    if not ((p >= 0) & (p <= 1)).all():
+        raise InputError(f"expected p-values from 0 to 1, got {p.min()} to {p.max()}: pass probabilities")
+    falling, q = np.argsort(p)[::-1], np.empty_like(p)
+    q[falling] = np.minimum.accumulate(len(p) * p[falling] / np.arange(len(p), 0, -1)).clip(max=1.0)
+    return q  # type: ignore[no-any-return]
