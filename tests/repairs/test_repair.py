@@ -504,6 +504,22 @@ def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
         repair_tokens(f"{model}#input", tmp_path / "out", tokens="1")
 
 
+def test_tokens_that_never_occur_are_set_anew_where_the_counts_of_training_say_so(tmp_path: Path) -> None:
+    tokens = [f"[unused{i}]" if i < 20 else "<pad>" if i == 20 else f"token{i}" for i in range(8000)]
+    model = write_model(tmp_path / "m", healthy(), tokens=tokens)
+    counts = np.ones(8000, np.int64)
+    counts[[3, 20, 77, 4000]] = 0  # reserved, special, and two tokens
+    np.save(tmp_path / "counts.npy", counts)
+    asked = {"tokens": "unseen", "method": "mean"}
+    edit = repair_tokens(model, tmp_path / "out", counts=tmp_path / "counts.npy", **asked)
+    assert [one.id for one in edit.tokens] == [77, 4000]
+    with refused(match="expected --counts .counts=. with unseen tokens, got none"):
+        repair_tokens(model, tmp_path / "again", **asked)
+    np.save(tmp_path / "all.npy", np.ones(8000, np.int64))
+    with refused(match=r"expected a token that never occurs in all.npy, got none: leave the rows"):
+        repair_tokens(model, tmp_path / "again", counts=tmp_path / "all.npy", **asked)
+
+
 @pytest.mark.parametrize("known_by", ["name", "count"])
 def test_all_untrained_tokens_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_by: str) -> None:
     one, asked = plant(planted=300), list[list[int]]()

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from uncone.edits.record import TokenEdit
 from uncone.errors import InputError, UndefinedMeasure, nearest, need_torch
 from uncone.measure import under_trained_tokens
+from uncone.measure.groups import special_rows
+from uncone.measure.under_trained import known_unused
 from uncone.model import open_language_model
 from uncone.model.counts import read_counts
 from uncone.records.token_text import token_texts
@@ -18,7 +20,7 @@ from uncone.regular import lines_of
 from uncone.roles import Model, Out, Path_, Progress, Read, Role
 
 MOST_IDS = 100_000
-HOW = "give ids or token strings such as 3,90-99,<|user|>, a file of them, zero or added"
+HOW = "give ids or token strings such as 3,90-99,<|user|>, a file of them, zero, added or unseen"
 _IDS = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
 _SHOWN = 60
 Labels = Sequence[str | None] | None
@@ -41,30 +43,36 @@ def repair_tokens(
         model: a directory of transformers, or the name of a cached one.
         out: a new directory.
         tokens: ids, spans such as 90-99 and token strings such as <|user|>, separated by commas; a file with one per
-            line; "zero", "added", or "auto": those that `under_trained_tokens` finds. A string is spelled as the
-            tokenizer spells it, or as text. In such a list digits are always an id. A sequence holds ids (int) and
-            token strings (str).
+            line; "zero", "added", "unseen": those of count 0 in `counts` that are neither reserved nor special, or
+            "auto": those that `under_trained_tokens` finds. A string is spelled as the tokenizer spells it, or as
+            text. In such a list digits are always an id. A sequence holds ids (int) and token strings (str).
         method: what new rows are made of, "sub_tokens", "mean" or "covariance".
-        counts: with "auto", how often each token occurs, as for `diagnose`: where few tokens are reserved by
-            name, those of count 0 are known to be unused.
+        counts: with "auto" or "unseen", how often each token occurs in the text that trained the model, as for
+            `diagnose`: "auto" takes those of count 0 for unused where few tokens are reserved by name.
         text: on which the loss is measured before and after.
         progress: called with (the step, how much is done, of how much).
 
     Raises:
-        InputError: no such ids, token strings (the nearest are given) or method, counts of other rows or without
-            "auto", or no token that looks untrained, and what `reinitialise_tokens` raises.
+        InputError: no such ids, token strings (the nearest are given) or method, counts of other rows, or beside
+            tokens that are named, "unseen" without counts, no token that looks untrained or is unseen, and what
+            `reinitialise_tokens` raises.
     """
     need_torch("uncone.repair_tokens")
     from uncone.edits.tokens import reinitialise_tokens, way_named
     from uncone.model.directory import whole_model
 
     directory, way = whole_model(model), way_named(method)
-    if counts is not None and tokens != "auto":
-        raise InputError("expected --counts (counts=) with tokens that are found (auto), got named ones: leave it out")
+    if counts is not None and tokens not in ("auto", "unseen"):
+        found = "tokens that are found (auto, unseen)"
+        raise InputError(f"expected --counts (counts=) with {found}, got named ones: leave it out")
+    if counts is None and tokens == "unseen":
+        raise InputError("expected --counts (counts=) with unseen tokens, got none: give counts of the training text")
     ids: str | Sequence[int]
     notes: tuple[str, ...] = ()
     if tokens == "auto":
         ids, notes = _untrained(directory, counts)
+    elif tokens == "unseen" and counts is not None:
+        ids, notes = _unseen(directory, counts)
     elif tokens in ("zero", "added"):
         ids = str(tokens)
     else:
@@ -90,6 +98,21 @@ def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[
         why = report.reason or "none stands out at a false-discovery rate of 1%"
         raise InputError(f"expected a token that looks untrained, got none ({why}): leave the rows, or {HOW}")
     return ids, () if seen is None else seen.notes
+
+
+def _unseen(directory: Path, counts: Path_) -> tuple[list[int], tuple[str, ...]]:
+    """The ids of count 0 that have a token and are neither reserved nor special; and notes on the counts."""
+    model = open_language_model(directory)
+    rows = model.rows(model.places().input, with_tokens=True)
+    seen, labels = read_counts(counts, n := rows.shape[0], rows.labels), rows.labels or [""] * rows.shape[0]
+    left = known_unused(labels, n)[0]
+    left[special_rows(labels)] = True
+    ids = [i for i, often in enumerate(seen.counts.tolist()) if not (often or left[i])]
+    if not ids:
+        raise InputError(
+            f"expected a token that never occurs in {Path(counts).name}, got none: leave the rows, or {HOW}"
+        )
+    return ids, seen.notes
 
 
 def _labels(directory: Path) -> Labels:
