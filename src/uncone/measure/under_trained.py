@@ -242,27 +242,27 @@ def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array
         raise UndefinedMeasure(f"expected rows that differ by more than {dtype} rounds off, got {got}: {then}")
     u_square, u_first = float(unused @ unused), float(unused @ first)
     plain = _cosines(along, y_square, u_square, axes.reference)
-    distances = _distances(along, y_square, u_square, axes.reference)
+    whole = _Evidence(norms, plain, to_mean, _distances(along, y_square, u_square, axes.reference))
     if not bool(first.any()):
-        return _Evidence(norms, plain, to_mean, distances)
+        return whole
     # z is y without its part along `first`; what is left of a row along it is the rounding of the products
     z_square = y_square - np.square(along_first)
     z_square = np.where(z_square > 8 * np.finfo(axes.rows.widened).eps * y_square, z_square, 0.0)
     rest = max(0.0, u_square - u_first**2)
     along_rest = along - u_first * along_first
     without = _cosines(along_rest, z_square, rest, axes.reference)
-    if _stand_out(without, axes) <= _stand_out(plain, axes):
-        return _Evidence(norms, plain, to_mean, distances)
-    return _Evidence(norms, without, to_mean, _distances(along_rest, z_square, rest, axes.reference), removed=True)
+    distances = _distances(along_rest, z_square, rest, axes.reference)
+    removed = _Evidence(norms, without, to_mean, distances, removed=True)
+    return removed if _stand_out(removed, axes) > _stand_out(whole, axes) else whole
 
 
-def _stand_out(readings: Array, axes: UntrainedAxes) -> float:
-    """How far the median of the known-unused rows lies above the ordinary ones, in deviations."""
+def _stand_out(evidence: _Evidence, axes: UntrainedAxes) -> float:
+    """How far the median of the known-unused rows lies above the ordinary ones, in deviations, by the weaker reading."""
     try:
-        null = robust_null(readings[~axes.expected])
+        of = [(reading, robust_null(reading[~axes.expected])) for reading in evidence.readings("cosine")]
     except UndefinedMeasure:
         return -math.inf
-    return (float(np.quantile(readings[axes.reference], 0.5, method="lower")) - null.center) / null.scale
+    return min((float(np.median(reading[axes.reference])) - null.center) / null.scale for reading, null in of)
 
 
 def _cosines(along: Array, squares: Array, square: float, members: Array) -> Array:
