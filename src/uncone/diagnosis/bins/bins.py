@@ -13,6 +13,7 @@ NOISE_SIGMAS = 4.0
 """Standard errors of an isotropic cloud, by which a reading must pass its threshold."""
 TAIL_EXCESS = 0.2  # rows so much closer to the reserved rows than to each other share their direction
 TAIL_SHARE = 0.2  # a fifth of all rows is no longer a tail, and no longer odd
+SAME = 0.95  # of the way from the mean cosine of all rows to 1: then rows of a collection are near-copies
 COLLAPSED = 0.5  # rows with this mean cosine among themselves are near-copies of one vector
 Values = Mapping[str, Measurement]
 _SHOWN = 4
@@ -78,15 +79,21 @@ def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], a
     n, named = sum(g.n for g in alike), sum(one.n for one in odd if one.kind == "equal")
     if not alike or 2 * named >= n:
         return
-    of_tokens = advice.is_of_tokens
-    as_ = "as rows that no text trained are" if of_tokens else "or sorted by what they are about"
-    summary = f"The {counted(n, 'row')} of {_spans(alike)} are near-copies of one vector, {as_}."
-    evidence = (
-        f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
-        for g in alike[:_SHOWN]
-    )
-    share = n / sum(g.n for g in groups.bins)
-    yield Finding("near_copies", "warning" if of_tokens else "note", summary, tuple(evidence), extent=share)
+    same = [g for g in alike if advice.is_of_tokens or (g.mean_cosine or 0) >= 1 - (1 - SAME) * (1 - float(cosine))]
+    as_ = "as rows that no text trained are" if advice.is_of_tokens else "or sorted by what they are about"
+    level: Level = "warning" if advice.is_of_tokens else "note"
+    more = "more alike than others, as where rows are sorted by topic."
+    kinds = [("near_copies", level, f"near-copies of one vector, {as_}.", same)]
+    kinds += [("alike_rows", "note", more, [g for g in alike if g not in same])]
+    for cause, level, words, bins in kinds:
+        n = sum(g.n for g in bins)
+        evidence = (
+            f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
+            for g in bins[:_SHOWN]
+        )
+        if bins:
+            summary, share = f"The {counted(n, 'row')} of {_spans(bins)} are {words}", n / sum(g.n for g in groups.bins)
+            yield Finding(cause, level, summary, tuple(evidence), extent=share)
 
 
 def _stands_out(last: Group, groups: Groups) -> bool:
