@@ -527,7 +527,7 @@ def test_each_of_several_is_told_against_the_first(twin: Diagnosis) -> None:
     faulty = (uncone.diagnose(fault()) for fault in (drifted, rogue, low_rank))
     found = uncone.compare([twin, *faulty], names=list("abcd"))
     b, c, d = re.split(r"; (?=[cd] is)", found.verdict.removeprefix("Against a: "))
-    assert b.startswith("b is worse: common direction drift new (severe, mean cosine 0.5")
+    assert b.startswith("b is worse: common direction drift new (warning, mean cosine 0.5")
     assert c.startswith("c is worse: rogue dimensions new (warning, dominant dimension 0.6")
     assert d.startswith("d is worse: low effective rank new (severe, effective rank 8.")
     assert ROUNDING < 1e-5

@@ -55,7 +55,7 @@ def level(cause: str, *measurements: Measurement, groups: Groups | None = None, 
     ("cause", "name", "threshold", "below", "at", "above"),
     [
         ("common_direction_drift", "mean_cosine", 0.1 + 4 * math.sqrt(2 / D) / N, None, "warning", "warning"),
-        ("common_direction_drift", "mean_cosine", 0.5, "warning", "severe", "severe"),
+        ("common_direction_drift", "mean_cosine", 0.5, "warning", "warning", "warning"),  # of vectors
         ("low_effective_rank", "effective_rank", 50.0, "warning", None, None),
         ("low_effective_rank", "effective_rank", 20.0, "severe", "warning", "warning"),
         ("rogue_dimensions", "dominant_dimension", 0.2, None, "warning", "warning"),
@@ -72,6 +72,11 @@ def test_a_level_changes_at_its_threshold(
 ) -> None:
     for value, expected in ((threshold - STEP, below), (threshold, at), (threshold + STEP, above)):
         assert level(cause, *healthy(**{name: value})) == expected
+
+
+def test_a_common_direction_of_half_of_each_cosine_is_severe_in_a_table() -> None:
+    for cosine, expected in ((0.499, "warning"), (0.5, "severe")):
+        assert named(*healthy(mean_cosine=cosine), advice=TOKENS)["common_direction_drift"].level == expected
 
 
 SHARES = [(0.06, 0.21, True), (0.04, 0.21, False), (0.06, 0.19, False)]
@@ -142,10 +147,29 @@ def alike(*cosines: float, toward: float = 0.0, reserved: int = 0, by_name: bool
 
 def test_near_copies_are_a_defect_of_a_vocabulary_and_a_note_of_vectors() -> None:
     for advice, level_, words in ((TOKENS, "warning", "no text trained"), (VECTORS, "note", "sorted by what")):
-        finding = named(*healthy(), groups=alike(0.0, 0.9, 0.9), advice=advice)["near_copies"]
+        finding = named(*healthy(), groups=alike(0.0, 0.96, 0.96), advice=advice)["near_copies"]
         assert (finding.level, finding.extent) == (level_, 2 / 3)
         assert finding.summary.startswith("The 2,000 rows of ids 1,000 to 2,999 are near-copies of one vector")
         assert words in finding.summary
+
+
+@pytest.mark.parametrize(("everywhere", "alike_from", "same_from"), [(0.0, 0.5, 0.95), (0.8, 0.9, 0.99)])
+def test_rows_of_a_collection_are_near_copies_on_its_own_scale(
+    everywhere: float, alike_from: float, same_from: float
+) -> None:
+    """Where two random rows score 0.8, rows with a mean cosine of 0.98 are of one topic, and no copies."""
+    for within, expected in (
+        (alike_from - 0.001, set()),
+        (alike_from + 0.001, {"alike_rows"}),
+        (same_from - 0.001, {"alike_rows"}),
+        (same_from + 0.001, {"near_copies"}),
+    ):
+        found = named(*healthy(mean_cosine=everywhere), groups=alike(everywhere, within))
+        assert found.keys() & {"alike_rows", "near_copies"} == expected
+        assert all(found[cause].level == "note" for cause in expected)
+    found = named(*healthy(), groups=alike(0.0, 0.6, 0.97))
+    assert found["near_copies"].summary.startswith("The 1,000 rows of ids 2,000 to 2,999 are near-copies")
+    assert found["alike_rows"].summary.startswith("The 1,000 rows of ids 1,000 to 1,999 are more alike than others")
 
 
 def test_rows_too_short_for_a_partition_have_none_as_evidence() -> None:
@@ -288,7 +312,7 @@ def test_an_untrained_table_with_odd_rows_has_both_findings() -> None:
 def test_odd_rows_that_make_a_cloud_come_before_its_repair(kind: str, n: int, first: str | None) -> None:
     drift = named(*healthy(mean_cosine=0.9), odd=odd(kind, n))["common_direction_drift"]
     if first is None:
-        assert drift.repair.startswith("Subtract the mean row")
+        assert drift.repair.startswith("Read scores as percentiles")
         assert drift.command
     else:
         assert drift.repair.startswith(first)
@@ -321,7 +345,7 @@ def test_a_head_is_said_to_be_looked_through_for_what_was_looked_for() -> None:
 
 def test_findings_come_worst_first() -> None:
     some = healthy(mean_cosine=0.6, isoscore=0.5, norm_id_correlation=0.6, dominant_dimension=0.4)
-    found = named(*some, odd=odd("equal", 5), raw=(measurement("mean_cosine", 0.6),))
+    found = named(*some, odd=odd("equal", 5), raw=(measurement("mean_cosine", 0.6),), advice=TOKENS)
     levels = ["severe", "warning", "note", "structure", "structure", "no_effect"]
     assert [finding.level for finding in found.values()] == levels
     assert [f.is_defect for f in found.values()] == [f.level in DEFECTS for f in found.values()]
@@ -436,4 +460,5 @@ COPIES, DIRECTION, EVEN, UNTRAINED = "near_copies", "dominant_direction", "less_
 def test_a_cause_is_told_of_once_and_where_nothing_else_explains_it(
     cause: str, changed: dict[str, float], more: dict[str, Any], expected: bool
 ) -> None:
-    assert (cause in named(*healthy(**changed), **more)) == expected
+    advice = TOKENS if cause == COPIES else VECTORS
+    assert (cause in named(*healthy(**changed), **{"advice": advice} | more)) == expected

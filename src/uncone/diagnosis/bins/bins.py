@@ -13,8 +13,8 @@ NOISE_SIGMAS = 4.0
 """Standard errors of an isotropic cloud, by which a reading must pass its threshold."""
 TAIL_EXCESS = 0.2  # rows so much closer to the reserved rows than to each other share their direction
 TAIL_SHARE = 0.2  # a fifth of all rows is no longer a tail, and no longer odd
-SAME = 0.95  # of the way from the mean cosine of all rows to 1: then rows of a collection are near-copies
-COLLAPSED = 0.5  # rows with this mean cosine among themselves are near-copies of one vector
+COLLAPSED = 0.5  # tokens with this mean cosine among themselves are near-copies of one vector
+SAME = 0.95  # of the way from the mean cosine of all rows to 1; rows of a collection are alike at `COLLAPSED` of it
 Values = Mapping[str, Measurement]
 _SHOWN = 4
 
@@ -71,6 +71,8 @@ def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], a
     if not groups or not cosine:
         return
     least, leaning = max(COLLAPSED, float(cosine) + TAIL_EXCESS), leaning_bins(groups, cosine)
+    if not advice.is_of_tokens:
+        least = 1 - (1 - COLLAPSED) * (1 - float(cosine))
     alike = [
         g
         for g in unreserved_bins(groups)
