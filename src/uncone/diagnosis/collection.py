@@ -1,4 +1,4 @@
-"""What is particular to a collection of vectors: names of its rows, scores of random pairs, hubs and near-duplicates."""
+"""What is particular to a collection of vectors: names of its rows, scores of random pairs, hubs, near-duplicates."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -126,9 +126,8 @@ def find_near_duplicates(copies: NearDuplicates | None) -> Iterator[Finding]:
 def twins_of(odd: OddRows, *, of_tokens: bool) -> tuple[str, ...]:
     """Which row each of the listed equal rows equals, and the row that occurs most often."""
     by_twin = dict[str, list[str]]()
-    for i, label, twin, other in zip(
-        odd.ids, odd.labels, odd.twins, odd.twin_labels, strict=False
-    ):  # none in old files
+    # files of an older version have no twins
+    for i, label, twin, other in zip(odd.ids, odd.labels, odd.twins, odd.twin_labels, strict=False):
         by_twin.setdefault(named(twin, other), []).append(named(i, label))
     lines = [f"{listing(again)} {plural(len(again), 'equals', 'equal')} {twin}" for twin, again in by_twin.items()]
     if odd.most and odd.most[1] >= REPEATED:
