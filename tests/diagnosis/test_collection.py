@@ -258,6 +258,19 @@ def test_own_ids_name_rows_and_the_callers_object_keeps_what_it_has(tmp_path: Pa
     assert named_rows(words) == (words, ())
 
 
+def test_a_topic_at_the_end_is_no_degenerate_tail() -> None:
+    x = cloud(1000, 64)
+    x[800:] += 0.15 * np.sign(np.random.default_rng(0).standard_normal(64)).astype(np.float32)
+    d = uncone.diagnose(x)
+    (leaning,) = (f for f in d.subjects[0].findings if f.cause == "leaning_rows")
+    assert leaning.level == "note"
+    assert leaning.summary.startswith("The 200 rows of ids 800 to 999 lean toward one common point, as where the last")
+    assert leaning.evidence[0].startswith("the last 100 ids: mean cosine 0.")
+    assert "one topic" in leaning.repair
+    assert d.verdict.startswith("The collection shows no defect (")
+    assert d.verdict.endswith("with a note on leaning rows.")
+
+
 def test_a_models_tables_keep_their_words(tmp_path: Path) -> None:
     """Neighbours of token rows are measured, and nothing is found by them."""
     d = uncone.diagnose(write_model(tmp_path / "m", drifted()[:600]), neighbours=True)

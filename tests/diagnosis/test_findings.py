@@ -374,8 +374,13 @@ def test_bins_mostly_of_reserved_rows_do_not_lean() -> None:
 def test_the_last_ids_stand_out_or_nothing_leans_to_them(within: float, expected: str | None) -> None:
     by_id = groups(0.0, 0.0, 0.0, 0.0, 0.0, 0.9, within=within)
     by_number = Groups(1000, "the last ids", by_id.reserved_group, by_id.bins, reserved_by_name=False)
-    found = named(*healthy(), groups=by_number).get("degenerate_tail")
+    found = named(*healthy(), groups=by_number, advice=TOKENS).get("degenerate_tail")
     assert (found and found.level) == expected
+    of_vectors = named(*healthy(anisotropy_1=0.5), groups=by_number)
+    leaning = of_vectors.get("leaning_rows")
+    assert (leaning and leaning.level) == (expected and "note")
+    assert "degenerate_tail" not in of_vectors
+    assert ("dominant_direction" in of_vectors) == (leaning is None)  # which these rows would explain
 
 
 @pytest.mark.parametrize("kind", ["equal", "zero"])

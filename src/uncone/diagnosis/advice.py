@@ -79,6 +79,7 @@ _OF_A_NOTE = {
     "degenerate_tail": "Nothing to do unless these rows come into use: then set them anew first.",
     "zero_rows": "Nothing to do where these rows are padding or stay out of use.",
     "alike_rows": "Nothing to do where these rows are of one topic.",
+    "leaning_rows": "Nothing to do where these rows are of one topic. Do not trust similarities of words that hardly occur.",
 }
 _REPAIRS = {
     "common_direction_drift": ("centred", "center", "center", "Center()"),

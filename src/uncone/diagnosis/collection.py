@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from uncone.errors import InputError
-from uncone.records.parts import Finding, Level, Measurement, NearDuplicates, OddRows, RandomScores
+from uncone.records.parts import Finding, Groups, Level, Measurement, NearDuplicates, OddRows, RandomScores
 from uncone.records.text import counted, listing, number, percent, plural, shortened
 from uncone.regular import table_lines
 from uncone.rows import Rows
@@ -71,6 +71,20 @@ def two_random_rows(scores: RandomScores, of: str = "") -> str:
 
 def _score(value: float, digits: int = 2) -> str:
     return number(value, digits=digits, limits=(-1.0, 1.0))
+
+
+def as_leaning(tail: Iterator[Finding], groups: Groups | None) -> Iterator[Finding]:
+    """Ids of a collection do not say how often a text trained a row: its last rows may well be of one topic. They are a
+    note, unless reserved rows have names, as in a table that was saved with its tokens."""
+    for finding in tail:
+        if not groups or groups.reserved_by_name:
+            yield finding
+        elif finding.is_defect:  # else the last ids are alike, as any bin may be
+            who = finding.summary.partition(": ")[2].removesuffix(".")
+            summary = f"{who[0].upper()}{who[1:]}, as where the last rows are of one topic, or are rare words."
+            last, *others = finding.evidence
+            last = last.replace(groups.reserved, groups.reserved.partition(",")[0])
+            yield replace(finding, cause="leaning_rows", level="note", summary=summary, evidence=(last, *others))
 
 
 def find_hubs(values: Mapping[str, Measurement]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from uncone.diagnosis.advice import FIRST, Advice
 from uncone.diagnosis.bins.bins import NOISE_SIGMAS, TAIL_SHARE, Values, find_copies, find_tail
-from uncone.diagnosis.collection import as_scores, find_hubs, find_near_duplicates, named, twins_of
+from uncone.diagnosis.collection import as_leaning, as_scores, find_hubs, find_near_duplicates, named, twins_of
 from uncone.diagnosis.record import LEVELS
 from uncone.diagnosis.tokens import DecayedRows, under_trained_evidence
 from uncone.diagnosis.why.layers.record import LogitSpectrum
@@ -68,9 +68,10 @@ def find(
     is_collection = advice.kind == "vectors"
     causes = [] if head else [as_scores(one, scores) if is_collection else one for one in _drift(values)]
     causes += [] if logits else _rogue(values)
-    causes += [*find_tail(values, groups), *find_copies(values, groups, odd, advice)]
+    causes += as_leaning(find_tail(values, groups), groups) if is_collection else find_tail(values, groups)
+    causes += find_copies(values, groups, odd, advice)
     causes += _of_logits(logits) if logits else _rank(values)
-    defects = {f.cause for f in causes if f.is_defect}
+    defects = {f.cause for f in causes if f.is_defect or f.cause == "leaning_rows"}
     causes += [] if head or logits or defects - {"common_direction_drift"} else _direction(values)
     causes += _odd(odd, rows, left_out, advice)
     causes += [*find_hubs(values), *find_near_duplicates(copies)] if is_collection else []
