@@ -55,7 +55,7 @@ def level(cause: str, *measurements: Measurement, groups: Groups | None = None, 
     ("cause", "name", "threshold", "below", "at", "above"),
     [
         ("common_direction_drift", "mean_cosine", 0.1 + 4 * math.sqrt(2 / D) / N, None, "warning", "warning"),
-        ("common_direction_drift", "mean_cosine", 0.5, "warning", "severe", "severe"),
+        ("common_direction_drift", "mean_cosine", 0.5, "warning", "warning", "warning"),  # of vectors
         ("low_effective_rank", "effective_rank", 50.0, "warning", None, None),
         ("low_effective_rank", "effective_rank", 20.0, "severe", "warning", "warning"),
         ("rogue_dimensions", "dominant_dimension", 0.2, None, "warning", "warning"),
@@ -72,6 +72,11 @@ def test_a_level_changes_at_its_threshold(
 ) -> None:
     for value, expected in ((threshold - STEP, below), (threshold, at), (threshold + STEP, above)):
         assert level(cause, *healthy(**{name: value})) == expected
+
+
+def test_a_common_direction_of_half_of_each_cosine_is_severe_in_a_table() -> None:
+    for cosine, expected in ((0.499, "warning"), (0.5, "severe")):
+        assert named(*healthy(mean_cosine=cosine), advice=TOKENS)["common_direction_drift"].level == expected
 
 
 SHARES = [(0.06, 0.21, True), (0.04, 0.21, False), (0.06, 0.19, False)]
@@ -142,7 +147,7 @@ def alike(*cosines: float, toward: float = 0.0, reserved: int = 0, by_name: bool
 
 def test_near_copies_are_a_defect_of_a_vocabulary_and_a_note_of_vectors() -> None:
     for advice, level_, words in ((TOKENS, "warning", "no text trained"), (VECTORS, "note", "sorted by what")):
-        finding = named(*healthy(), groups=alike(0.0, 0.9, 0.9), advice=advice)["near_copies"]
+        finding = named(*healthy(), groups=alike(0.0, 0.96, 0.96), advice=advice)["near_copies"]
         assert (finding.level, finding.extent) == (level_, 2 / 3)
         assert finding.summary.startswith("The 2,000 rows of ids 1,000 to 2,999 are near-copies of one vector")
         assert words in finding.summary
@@ -151,9 +156,28 @@ def test_near_copies_are_a_defect_of_a_vocabulary_and_a_note_of_vectors() -> Non
 def test_rows_that_share_a_direction_are_no_near_copies() -> None:
     """1,000 rows with a mean cosine of 0.61 lie 52 degrees apart; a bin at 0.9 is told beside them."""
     found = named(*healthy(), groups=alike(0.0, 0.61, 0.9), advice=TOKENS)
-    assert (found["near_copies"].extent, found["similar_rows"].extent) == (1 / 3, 1 / 3)
-    assert (found["near_copies"].level, found["similar_rows"].level) == ("warning", "note")
-    assert "1,000 rows of ids 1,000 to 1,999 share a direction of their own" in found["similar_rows"].summary
+    assert (found["near_copies"].extent, found["alike_rows"].extent) == (1 / 3, 1 / 3)
+    assert (found["near_copies"].level, found["alike_rows"].level) == ("warning", "note")
+    assert "1,000 rows of ids 1,000 to 1,999 share a direction of their own" in found["alike_rows"].summary
+
+
+@pytest.mark.parametrize(("everywhere", "alike_from", "same_from"), [(0.0, 0.5, 0.95), (0.8, 0.9, 0.99)])
+def test_rows_of_a_collection_are_near_copies_on_its_own_scale(
+    everywhere: float, alike_from: float, same_from: float
+) -> None:
+    """Where two random rows score 0.8, rows with a mean cosine of 0.98 are of one topic, and no copies."""
+    for within, expected in (
+        (alike_from - 0.001, set()),
+        (alike_from + 0.001, {"alike_rows"}),
+        (same_from - 0.001, {"alike_rows"}),
+        (same_from + 0.001, {"near_copies"}),
+    ):
+        found = named(*healthy(mean_cosine=everywhere), groups=alike(everywhere, within))
+        assert found.keys() & {"alike_rows", "near_copies"} == expected
+        assert all(found[cause].level == "note" for cause in expected)
+    found = named(*healthy(), groups=alike(0.0, 0.6, 0.97))
+    assert found["near_copies"].summary.startswith("The 1,000 rows of ids 2,000 to 2,999 are near-copies")
+    assert found["alike_rows"].summary.startswith("The 1,000 rows of ids 1,000 to 1,999 are more alike than others")
 
 
 def test_rows_too_short_for_a_partition_have_none_as_evidence() -> None:
@@ -296,7 +320,7 @@ def test_an_untrained_table_with_odd_rows_has_both_findings() -> None:
 def test_odd_rows_that_make_a_cloud_come_before_its_repair(kind: str, n: int, first: str | None) -> None:
     drift = named(*healthy(mean_cosine=0.9), odd=odd(kind, n))["common_direction_drift"]
     if first is None:
-        assert drift.repair.startswith("Subtract the mean row")
+        assert drift.repair.startswith("Read scores as percentiles")
         assert drift.command
     else:
         assert drift.repair.startswith(first)
@@ -329,7 +353,7 @@ def test_a_head_is_said_to_be_looked_through_for_what_was_looked_for() -> None:
 
 def test_findings_come_worst_first() -> None:
     some = healthy(mean_cosine=0.6, isoscore=0.5, norm_id_correlation=0.6, dominant_dimension=0.4)
-    found = named(*some, odd=odd("equal", 5), raw=(measurement("mean_cosine", 0.6),))
+    found = named(*some, odd=odd("equal", 5), raw=(measurement("mean_cosine", 0.6),), advice=TOKENS)
     levels = ["severe", "warning", "note", "structure", "structure", "no_effect"]
     assert [finding.level for finding in found.values()] == levels
     assert [f.is_defect for f in found.values()] == [f.level in DEFECTS for f in found.values()]
@@ -358,8 +382,13 @@ def test_bins_mostly_of_reserved_rows_do_not_lean() -> None:
 def test_the_last_ids_stand_out_or_nothing_leans_to_them(within: float, expected: str | None) -> None:
     by_id = groups(0.0, 0.0, 0.0, 0.0, 0.0, 0.9, within=within)
     by_number = Groups(1000, "the last ids", by_id.reserved_group, by_id.bins, reserved_by_name=False)
-    found = named(*healthy(), groups=by_number).get("degenerate_tail")
+    found = named(*healthy(), groups=by_number, advice=TOKENS).get("degenerate_tail")
     assert (found and found.level) == expected
+    of_vectors = named(*healthy(anisotropy_1=0.5), groups=by_number)
+    leaning = of_vectors.get("leaning_rows")
+    assert (leaning and leaning.level) == (expected and "note")
+    assert "degenerate_tail" not in of_vectors
+    assert ("dominant_direction" in of_vectors) == (leaning is None)  # which these rows would explain
 
 
 @pytest.mark.parametrize("kind", ["equal", "zero"])
@@ -410,9 +439,9 @@ def told(zero: int, table: UnderTrained) -> dict[str, object]:
     return {"found": table, "odd": odd("zero", zero) if zero else (), "advice": TOKENS}
 
 
-COPIES, SIMILAR, DIRECTION, EVEN, UNTRAINED = (
+COPIES, ALIKE, DIRECTION, EVEN, UNTRAINED = (
     "near_copies",
-    "similar_rows",
+    "alike_rows",
     "dominant_direction",
     "less_even_than_noise",
     "under_trained_tokens",
@@ -422,11 +451,11 @@ COPIES, SIMILAR, DIRECTION, EVEN, UNTRAINED = (
 @pytest.mark.parametrize(
     ("cause", "changed", "more", "expected"),
     [
-        (SIMILAR, {}, {"groups": alike(0.1, 0.499)}, False),
-        (SIMILAR, {}, {"groups": alike(0.1, 0.501)}, True),
-        (SIMILAR, {"mean_cosine": 0.4}, {"groups": alike(0.1, 0.599)}, False),
-        (SIMILAR, {"mean_cosine": 0.4}, {"groups": alike(0.1, 0.601)}, True),
-        (SIMILAR, {}, {"groups": alike(0.1, 0.9)}, False),
+        (ALIKE, {}, {"groups": alike(0.1, 0.499)}, False),
+        (ALIKE, {}, {"groups": alike(0.1, 0.501)}, True),
+        (ALIKE, {"mean_cosine": 0.4}, {"groups": alike(0.1, 0.599)}, False),
+        (ALIKE, {"mean_cosine": 0.4}, {"groups": alike(0.1, 0.601)}, True),
+        (ALIKE, {}, {"groups": alike(0.1, 0.9)}, False),
         (COPIES, {}, {"groups": alike(0.1, 0.899)}, False),
         (COPIES, {}, {"groups": alike(0.1, 0.9)}, True),
         (COPIES, {"mean_cosine": 0.75}, {"groups": alike(0.8, 0.949)}, False),
@@ -455,4 +484,5 @@ COPIES, SIMILAR, DIRECTION, EVEN, UNTRAINED = (
 def test_a_cause_is_told_of_once_and_where_nothing_else_explains_it(
     cause: str, changed: dict[str, float], more: dict[str, Any], expected: bool
 ) -> None:
-    assert (cause in named(*healthy(**changed), **more)) == expected
+    advice = TOKENS if cause == COPIES else VECTORS
+    assert (cause in named(*healthy(**changed), **{"advice": advice} | more)) == expected

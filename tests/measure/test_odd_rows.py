@@ -169,6 +169,24 @@ def test_zero_rows_of_a_head_are_found_though_its_mean_is_removed(tmp_path: Path
         assert odd == {"zero": (2, (40, 599), ("t40", "t599")), "equal": (1, (300,), ("t300",))}, subject.name
 
 
+def test_equal_rows_name_the_row_that_each_equals_and_the_one_that_occurs_most() -> None:
+    equal = find(planted(), block=7)["equal"]
+    assert (equal.ids, equal.twins) == ((50, 210, 211, 400), (3, 3, 3, 399))
+    assert (equal.most, equal.most_label, equal.twin_labels) == ((3, 4), None, (None,) * 4)
+
+
+def test_twins_have_the_ids_and_tokens_of_the_source(tmp_path: Path) -> None:
+    x = healthy(0, 600, 16)
+    x[300] = x[299].clone()
+    folder = write_model(tmp_path / "m", x, tokens=[f"t{i}" for i in range(600)])
+    (equal,) = uncone.diagnose(folder).subjects[0].odd_rows
+    assert (equal.twins, equal.twin_labels, equal.most, equal.most_label) == ((299,), ("t299",), (299, 2), "t299")
+    x = planted()
+    x[2] = float("nan")
+    by_kind = {one.kind: one for one in uncone.diagnose(x, skip_nonfinite=True).subjects[0].odd_rows}
+    assert (by_kind["equal"].twins, by_kind["equal"].most) == ((3, 3, 3, 399), (3, 4))
+
+
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 4), st.integers(1, 70))
 def test_any_rows_are_counted_as_a_slow_loop_does(seed: int, n: int, d: int, block: int) -> None:
     """Few values, so that zero and equal rows are common."""
@@ -178,6 +196,13 @@ def test_any_rows_are_counted_as_a_slow_loop_does(seed: int, n: int, d: int, blo
     for kind in ("zero", "equal"):
         one, (count, ids) = found.get(kind, OddRows(kind, 0)), slow.get(kind, (0, []))
         assert (one.n, list(one.ids)) == (count, ids[:8])
+    if one := found.get("equal"):
+        words = [row.numpy().tobytes() for row in x]
+        kept = [i for i in range(n) if x[i].any() and not reserved[i]]
+        firsts = {i: next(j for j in kept if words[j] == words[i]) for i in kept}
+        assert list(one.twins) == [firsts[i] for i in one.ids]
+        times = Counter(firsts.values())
+        assert one.most == min(times.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
 def test_all_equal_rows_of_a_million_are_found() -> None:
@@ -200,6 +225,7 @@ def test_one_row_many_times_leaves_room_for_all_others(monkeypatch: pytest.Monke
     x[8999] = x[8998].clone()
     equal = find(x, block=256)["equal"]
     assert (equal.n, equal.sampled, equal.ids) == (8001, 1, tuple(range(500, 508)))
+    assert (equal.twins, equal.most) == ((3,) * 8, (3, 8001))
 
 
 @pytest.mark.parametrize("value", [1.0, 0.1, 0.0])
@@ -252,6 +278,9 @@ def test_of_more_rows_than_are_kept_the_number_of_equal_ones_is_estimated(monkey
         assert equal.sampled in (2, 4, 8, 16)
         assert 0.5 * true < equal.n < 1.7 * true
         assert all(counted[x[i].tobytes()] > 1 for i in equal.ids)
+        assert all((x[i] == x[twin]).all() and twin < i for i, twin in zip(equal.ids, equal.twins, strict=True))
+        assert equal.most
+        assert counted[x[equal.most[0]].tobytes()] == equal.most[1]
         off.append(equal.n - true)
     assert abs(np.mean(off)) < 3 * np.std(off) / len(off) ** 0.5
 

@@ -141,7 +141,8 @@ def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
 
 
 def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
-    """Defects of tokens that a side cannot show: its reserved tokens have no names, or it has no test of them."""
+    """Defects that a side cannot show: its reserved tokens have no names, it has no test of tokens, or its neighbours
+    were not searched."""
     unlike = set[tuple[str, int]]()
     for place, side in enumerate(sides):
         both = [one for one in (sides[0], side) if one is not None]
@@ -149,6 +150,8 @@ def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
             unlike.add(("degenerate_tail", place))
         if any(one.under_trained is None or one.under_trained.found is None for one in both):
             unlike.add(("under_trained_tokens", place))
+        if any(all(m.name != "hubness" or m.value is None for m in one.measurements) for one in both):
+            unlike |= {("hubs", place), ("near_duplicates", place)}
     return unlike
 
 

@@ -21,7 +21,8 @@ _NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: unt
 _GIANT = "Leave these rows out or make them again: each moves every mean."
 _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     "common_direction_drift": {
-        "vectors": f"Subtract the mean row, from queries and documents alike. {_SEEN}",
+        "vectors": "Read scores as percentiles. Judged queries show whether the ranking suffers: "
+        "`uncone evaluate --queries`.",
         "table": f"{_SIMILAR} {_TRAIN_ON}",
         "head": "Train on with a gate or a penalty on the mean (docs/prevention.md).",
     },
@@ -50,8 +51,8 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
         "vectors": "Look at some of these rows: one topic, or one text many times?",
         "tokens": "Try some of these tokens in a prompt before use; do not trust their similarities.",
     },
-    "similar_rows": {
-        "vectors": "Look at some of these rows: one topic?",
+    "alike_rows": {
+        "vectors": "Nothing to do where these rows are of one topic.",
         "tokens": "Do not trust similarities of these rows to one another.",
     },
     "under_trained_tokens": {
@@ -63,14 +64,18 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
         "are far from all others, and large ones take every probability."
     },
     "zero_rows": {
-        "vectors": "Make these vectors anew (an empty text?), or leave them out.",
+        "vectors": "Look at the texts: an empty one can give a zero row. Make these vectors again, or leave them out.",
         "table": "Give rows of added tokens values before training on; a zero row of padding may stay.",
         "head": "Give rows of added tokens values before training on.",
     },
     "equal_rows": {
-        "vectors": "One text twice, or a fallback for texts that failed: look at the first.",
+        "vectors": "Look at the texts: the same text twice, empty texts, or a default vector for texts that failed?",
         "tokens": "Nothing told these rows apart: added tokens were set to one value, or no text trained them. Give "
         "them rows of their own before use.",
+    },
+    "near_duplicates": {"vectors": "Look at the texts of these pairs, and keep one row where they are the same."},
+    "hubs": {
+        "vectors": "Look at the texts of these rows: are they very short, or broken? Your queries may find other rows."
     },
     "giant_rows": {"vectors": _GIANT, "tokens": _GIANT},
     "nonfinite_rows": {
@@ -82,6 +87,7 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
 _OF_A_NOTE = {
     "degenerate_tail": "Nothing to do unless these rows come into use: then set them anew first.",
     "zero_rows": "Nothing to do where these rows are padding or stay out of use.",
+    "leaning_rows": "Nothing to do where these rows are of one topic. Do not trust similarities of words that hardly occur.",
 }
 _REPAIRS = {
     "common_direction_drift": ("centred", "center", "center", "Center()"),
@@ -135,6 +141,9 @@ class Advice:
             out = shlex.quote(f"{name}-{'filled' if by_name else 'repaired'}") + " --tokens zero" * by_name
             how = " --method covariance" * (by_name or not self.has_tokens)
             return f"uncone repair-tokens {self.model} {out}{how}"
+        if cause == "common_direction_drift" and self.kind == "vectors":
+            in_a_shell = self.matrix and f"uncone calibrate {self.matrix}"
+            return "calibration = uncone.calibrate(x)" if in_a_shell is None else in_a_shell
         if cause not in _REPAIRS or self.kind not in ("vectors", "table"):
             return ""
         out, method, saved, in_python = _REPAIRS[cause]

@@ -40,7 +40,7 @@ def diagnose(
             occurs there is untrained. By default those of `text`, which need not be that text and show no token to be
             untrained; else tokens are ranked by their ids.
         neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
-            `uniformity_exact`): about 1.5 N^2 D multiply-adds.
+            `uniformity_exact`), and of vectors name hubs and near-duplicates: about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         tokens: of the text, at most, that the model is run over; all are counted.
         reach: also search which tokens the head can never predict, and which sets of tokens can be set freely: minutes

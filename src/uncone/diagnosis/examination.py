@@ -11,13 +11,16 @@ import numpy as np
 from uncone import measure
 from uncone.diagnosis.advice import Advice
 from uncone.diagnosis.bins.record import FrequencyBins
-from uncone.diagnosis.findings import find
+from uncone.diagnosis.collection import named_rows
+from uncone.diagnosis.findings import DRIFT, find
 from uncone.diagnosis.picture import draw_picture
 from uncone.diagnosis.record import Subject
 from uncone.diagnosis.tokens import Role, TokenReader, counts_of
 from uncone.diagnosis.why.layers.logits import rank_of_logits
 from uncone.diagnosis.why.layers.record import LogitSpectrum
-from uncone.measure.everything import MEASURES, Measure, of_neighbours
+from uncone.measure.cosine import random_scores
+from uncone.measure.everything import MEASURES, Measure, by_cosine, of_neighbours
+from uncone.measure.near_duplicates import near_duplicates
 from uncone.measure.reading import read
 from uncone.moments import Moments, row_norms
 from uncone.moments.sums import products_bytes
@@ -60,6 +63,9 @@ class Examination:
         if self.counts is not None and not self.of_training and self.role != "collection":
             self._notes += (OF_A_TEXT,)
         self._tokens = TokenReader(rows, self.role, self.counts, of_training=self.of_training)
+        if self.advice.kind == "vectors":  # names of rows are no tokens: only what follows uses them
+            self.rows, notes = named_rows(rows)
+            self._notes += notes
         self._tell: Progress = self.progress or (lambda *_: None)
 
     @on_one_thread
@@ -95,8 +101,15 @@ class Examination:
         coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
         readings += (self._partition(rows, m), coupling)
         by_count = self._by_count(rows, m)
+        scores = copies = None
         if self.neighbours:
-            readings += of_neighbours(rows, m, self._tick)
+            lists = by_cosine(rows, m, self._tick)
+            readings += of_neighbours(rows, m, self._tick, lists)
+        values = {one.name: one.value for one in readings if one.value is not None}
+        if self.advice.kind == "vectors":
+            copies = near_duplicates(rows, lists()) if "hubness" in values else None
+            cosine = values.get("mean_cosine", 0.0)
+            scores = random_scores(rows, cosine) if cosine >= DRIFT else None
         if self._head:
             readings = tuple(replace(one, centered=True) for one in readings)
         if self.logits:
@@ -117,6 +130,8 @@ class Examination:
             logits=self.logits,
             decayed=self._tokens.decayed(rows),
             new_rows=self._tokens.new_rows(rows),
+            scores=scores,
+            copies=copies,
             advice=replace(advice, finds_untrained=found),
         )
         return Subject(
@@ -137,6 +152,8 @@ class Examination:
             under_trained=untrained,
             odd_rows=odd,
             by_count=by_count,
+            scores=scores,
+            near_duplicates=copies,
         )
 
     def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from uncone.diagnosis.advice import FIRST, Advice
 from uncone.diagnosis.bins.bins import NOISE_SIGMAS, TAIL_SHARE, Values, find_copies, find_tail
+from uncone.diagnosis.collection import as_leaning, as_scores, find_hubs, find_near_duplicates, named, twins_of
 from uncone.diagnosis.record import LEVELS
 from uncone.diagnosis.tokens import DecayedRows, NewRows, under_trained_evidence
 from uncone.diagnosis.why.layers.record import LogitSpectrum
-from uncone.records.parts import Finding, Groups, Level, Measurement, OddRows
-from uncone.records.text import counted, percent, plural, shortened
+from uncone.records.parts import Finding, Groups, Level, Measurement, NearDuplicates, OddRows, RandomScores
+from uncone.records.text import counted, percent, plural
 from uncone.records.tokens import UnderTrained
 
 DRIFT = 0.1  # cosines of 100 to 1,000 features scatter by 0.03 to 0.1
@@ -50,6 +51,8 @@ def find(
     logits: LogitSpectrum | None = None,
     decayed: DecayedRows | None = None,
     new_rows: NewRows | None = None,
+    scores: RandomScores | None = None,
+    copies: NearDuplicates | None = None,
     advice: Advice = Advice(),  # noqa: B008  # frozen
 ) -> tuple[Finding, ...]:
     """What the numbers of one matrix say, defects first.
@@ -63,13 +66,16 @@ def find(
         evidence = f"{counted(rows, 'row')}, where at least {FEWEST_ROWS} are needed to judge"
         return (Finding("not_measured", "note", TOO_LITTLE, (evidence,), "Pass more rows."),)
     values = {m.name: m for m in measurements if m.value is not None}
-    causes = [] if head else list(_drift(values))
+    is_collection = advice.kind == "vectors"
+    causes = [] if head else [as_scores(one, scores) if is_collection else one for one in _drift(values)]
     causes += [] if logits else _rogue(values)
-    causes += [*find_tail(values, groups), *find_copies(values, groups, odd, advice)]
+    causes += as_leaning(find_tail(values, groups), groups) if is_collection else find_tail(values, groups)
+    causes += find_copies(values, groups, odd, advice)
     causes += _of_logits(logits) if logits else _rank(values)
-    defects = {f.cause for f in causes if f.is_defect}
+    defects = {f.cause for f in causes if f.is_defect or f.cause == "leaning_rows"}
     causes += [] if head or logits or defects - {"common_direction_drift"} else _direction(values)
     causes += _odd(odd, rows, left_out, advice)
+    causes += [*find_hubs(values), *find_near_duplicates(copies)] if is_collection else []
     untrained = _untrained(values, without_effect, advice)
     if not untrained and not _are_zero(under_trained, odd):
         causes += find_under_trained(under_trained, tail_is_named="degenerate_tail" in defects)
@@ -181,7 +187,7 @@ def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> It
         share, summary = left_out / (rows + left_out), f"{were} left out, as asked: nothing here is said of them."
         yield Finding("nonfinite_rows", "severe" if share > TAIL_SHARE else "warning", summary, extent=share)
     for one in odd:
-        evidence, share = _listed(one), one.n / rows
+        evidence, share = twins_of(one, of_tokens=advice.is_of_tokens) or _listed(one), one.n / rows
         if one.reserved and one.n:
             more = f"{counted(one.reserved, 'more row')} of that kind"
             evidence += (f"{more} {plural(one.reserved, 'is', 'are')} reserved",)
@@ -194,9 +200,8 @@ def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> It
 
 
 def _listed(odd: OddRows) -> tuple[str, ...]:
-    labels = ("" if label is None else f" ({shortened(label)!r})" for label in odd.labels)
-    named = ", ".join(f"{i:,}{label}" for i, label in zip(odd.ids, labels, strict=True))
-    first = (f"{'the longest first' if odd.kind == 'giant' else 'first'}: {named}",) if named else ()
+    listed = ", ".join(map(named, odd.ids, odd.labels))
+    first = (f"{'the longest first' if odd.kind == 'giant' else 'first'}: {listed}",) if listed else ()
     return first if odd.length is None else (f"the longest has {odd.length:.3g} times the median", *first)
 
 

@@ -30,7 +30,19 @@ from uncone.records.brief import part
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.layout import folded, named, numbers, section, shown
 from uncone.records.names import detail, find
-from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, OddRows, Picture, Spectrum
+from uncone.records.parts import (
+    Finding,
+    Group,
+    Groups,
+    Level,
+    Measurement,
+    NearDuplicates,
+    Norms,
+    OddRows,
+    Picture,
+    RandomScores,
+    Spectrum,
+)
 from uncone.records.readings import is_centered, readings_blocks
 from uncone.records.record import Record, made_with
 from uncone.records.text import count, counted, listing, number, optional, title
@@ -51,6 +63,7 @@ CALLED = {"input": "the input token table", "head": "the output head", "rows": "
 """Inside a sentence."""
 _USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
 _KEYS, _TILES = ("mean_cosine", "effective_rank", "isoscore"), 3
+_OF_SINGLE_ROWS = {"hubs", "near_duplicates", "equal_rows", "zero_rows", "giant_rows", "nonfinite_rows"}
 _FEWEST_KNOWN, _OUTERMOST = 5, 8  # fewer models say little about what is usual
 
 
@@ -79,6 +92,8 @@ class Subject:
     placed: tuple[Placed, ...] = ()  # readings among those of known models
     # rows by measured frequency, where there are counts: see [its records](explain_records.md)
     by_count: FrequencyBins | None = None
+    scores: RandomScores | None = None  # what random pairs score; of a collection with a common direction
+    near_duplicates: NearDuplicates | None = None  # of a collection whose nearest neighbours were searched
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called `name`; KeyError where it was not taken."""
@@ -100,7 +115,7 @@ class Subject:
         is_random = "untrained" in {f.cause for f in self.findings}
         return shown(
             Heading(self.title, 2, about=f"{size}, {self.dtype}, {self.source}"),
-            *map(_finding, self._by_level()),
+            *map(_finding, self._in_order()),
             Text("" if self.findings else "No finding was drawn from these numbers.", "quiet"),
             self._among_known(),
             self._figures(),
@@ -114,6 +129,10 @@ class Subject:
 
     def _by_level(self) -> list[Finding]:
         return sorted(self.findings, key=lambda f: LEVELS.index(f.level))
+
+    def _in_order(self) -> list[Finding]:
+        """Of a collection what concerns single rows comes first: a user can look at these rows."""
+        return sorted(self._by_level(), key=lambda f: self.name != "rows" or f.cause not in _OF_SINGLE_ROWS)
 
     def gauges(self, *, of_many: bool = False) -> Gauges:
         """Three numbers: those of defects, the worst first, then the usual; `of_many` matrices say whose."""

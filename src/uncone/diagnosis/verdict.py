@@ -1,6 +1,7 @@
 """The verdict of a diagnosis in one sentence."""
 
 from uncone.diagnosis.bins.bins import nearest_leaning
+from uncone.diagnosis.collection import two_random_rows
 from uncone.diagnosis.record import CALLED, Subject
 from uncone.records.parts import Finding
 from uncone.records.text import counted, listing, percent, plural, title
@@ -19,16 +20,14 @@ _PROBLEMS = {
     "equal_rows": "{equal} equal to others",
     "giant_rows": "{giant} far longer than usual",
     "nonfinite_rows": "{left_out} not finite",
+    "near_duplicates": "{extent} of its rows have a near-duplicate",
+    "hubs": "one row is among the ten nearest of {extent} of its rows",
 }
-_OF_ROWS = {
-    "zero_rows",
-    "equal_rows",
-    "giant_rows",
-    "nonfinite_rows",
-    "under_trained_tokens",
-    "near_copies",
-    "new_rows",
-}
+_OF_ROWS = {"zero_rows", "equal_rows", "giant_rows", "nonfinite_rows", "under_trained_tokens", "near_copies"}
+_OF_ROWS |= {"near_duplicates", "hubs", "new_rows"}
+_SCORES = "common_direction_drift"
+"""Of a collection it is put in the scores that users see."""
+_READ_AS = "read scores as percentiles (`uncone calibrate`)"
 
 
 def give_verdict(subjects: tuple[Subject, ...]) -> str:
@@ -41,21 +40,26 @@ def _clause(subject: Subject) -> str:
     defects = [f for f in subject.findings if f.is_defect]
     if "not_measured" in causes:
         return f"{name} could not be judged: its {counted(subject.n, 'row is', 'rows are')} too few"
-    problems = [_PROBLEMS[f.cause].format(**_told(subject, f)) for f in defects]
-    named = {f.cause for f in defects}
-    random = "looks untrained" if subject.name in ("input", "head") else "looks like noise"
+    notes = [title(one.cause).lower() for one in subject.findings if one.level == "note"]
+    noted = f", with a note on {listing(notes)}" if notes else ""
+    random, scored = "looks untrained" if subject.name in ("input", "head") else "looks like noise", ""
     if not defects:
-        notes = [title(one.cause).lower() for one in subject.findings if one.level == "note"]
-        noted = f", with a note on {listing(notes)}" if notes else ""
         return f"{name} {random if 'untrained' in causes else f'shows no defect{_shown(subject)}'}{noted}"
-    is_severe = any(f.level == "severe" for f in defects)
-    if named == {"degenerate_tail"} and not is_severe:
+    if subject.scores and any(f.cause == _SCORES for f in defects):
+        defects = [f for f in defects if f.cause != _SCORES]
+        scored = f"{two_random_rows(subject.scores, '' if defects else f' of {name}')}: {_READ_AS}"
+        if not defects:
+            return f"{scored}{noted}"
+    problems = [_PROBLEMS[f.cause].format(**_told(subject, f)) for f in defects]
+    named, is_severe = {f.cause for f in defects}, any(f.level == "severe" for f in defects)
+    if named == {"degenerate_tail"} and not (is_severe or scored):
         return f"{name} shows no defect as a whole{_shown(subject)}, but {problems[0]}"
     what, how = f"is {'severely ' * is_severe}degenerate", "severe " * is_severe
     if named <= _OF_ROWS:
         what = f"has {plural(len(defects), f'a {how}defect', f'{how}defects')}"
     what = f"{name} {what}: {listing(problems)}"
-    return f"{what}; otherwise it {random}" if "untrained" in causes else what
+    what = f"{what}; otherwise it {random}" if "untrained" in causes else what
+    return f"{what}; {scored}" if scored else what
 
 
 def _shown(subject: Subject) -> str:

@@ -10,7 +10,12 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, moments_of, reading
 from uncone.moments import Moments, row_norms
 from uncone.records.measures import MeasureDescription
-from uncone.records.parts import Measurement
+from uncone.records.parts import Measurement, RandomScores
+from uncone.rows import Rows
+from uncone.threads import on_one_thread
+
+REACHED = 0.01  # the share of pairs that reach a score which users meet in every search
+MOST_SCORED = 2048  # rows, whose 2,096,128 pairs take a second; of more rows so many are drawn
 
 MEAN_COSINE = MeasureDescription(
     "mean_cosine", range=("-1/(N - 1)", 1.0), better="lower", centered=False,
@@ -94,6 +99,24 @@ def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:
         raise UndefinedMeasure(f"expected rows with a direction in both groups, got {got}")
     value = (float((a.unit_sums()[0] * b.unit_sums()[0]).sum()) - shared) / pairs
     return reading(COSINE_BETWEEN, value, b, reference=0.0, warnings=cosine_warnings(b))
+
+
+@on_one_thread
+def random_scores(rows: Rows, mean: float, *, seed: int = 0) -> RandomScores | None:
+    """The cosine that `REACHED` of all pairs of rows reach; of more than `MOST_SCORED` rows, of all pairs of so many
+    rows drawn with `seed`. `mean` is that of all pairs. None where fewer than two of these rows are not zero."""
+    n = rows.shape[0]
+    drawn = n > MOST_SCORED
+    numbers = np.random.default_rng(seed).choice(n, MOST_SCORED, replace=False) if drawn else np.arange(n)
+    x = rows.take(np.sort(numbers)).astype(np.float64)
+    norms = row_norms(x)
+    x = x[norms > 0] / norms[norms > 0, None]
+    scores = (x @ x.T)[np.tri(len(x), k=-1, dtype=np.bool_)]
+    if len(scores) == 0:
+        return None
+    place = len(scores) - math.ceil(REACHED * len(scores))
+    reached = min(1.0, max(-1.0, float(np.partition(scores, place)[place])))
+    return RandomScores(mean, reached, len(scores), len(x), seed if drawn else None)
 
 
 def pair_weight(m: Moments) -> float:

@@ -48,9 +48,15 @@ MEASURES: tuple[tuple[str, Measure], ...] = (
 _OF_NEIGHBOURS = ("two_nn", "levina_bickel", "hubness", "uniformity_exact")
 
 
-def of_neighbours(rows: Rows, m: Moments, tick: Tick) -> tuple[Measurement, ...]:
-    """The measures of nearest neighbours; one search serves both intrinsic dimensions."""
-    hubs, pairs = tick("finding hubs"), tick("pairing directions")
+def by_cosine(rows: Rows, m: Moments, tick: Tick) -> Callable[[], Neighbours]:
+    """The ten nearest rows of each row, as `hubness` counts them, searched when they are first wanted."""
+    return cache(lambda: nearest_neighbours(rows, 10, m, metric="cosine", progress=tick("finding hubs")))
+
+
+def of_neighbours(rows: Rows, m: Moments, tick: Tick, lists: Callable[[], Neighbours]) -> tuple[Measurement, ...]:
+    """The measures of nearest neighbours, with the `lists` of `by_cosine`; one search serves both intrinsic
+    dimensions."""
+    pairs = tick("pairing directions")
 
     @cache
     def shared() -> Neighbours:
@@ -59,7 +65,7 @@ def of_neighbours(rows: Rows, m: Moments, tick: Tick) -> tuple[Measurement, ...]
     return (
         read("two_nn", lambda m: two_nn(rows, m, neighbours=shared()), m),
         read("levina_bickel", lambda m: levina_bickel(rows, m, neighbours=shared()), m),
-        read("hubness", partial(hubness, rows, progress=hubs), m),
+        read("hubness", lambda m: hubness(rows, m, neighbours=lists()), m),
         read("uniformity_exact", partial(uniformity_exact, rows, progress=pairs), m),
     )
 
@@ -118,8 +124,12 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
     else:
         taken.append(read("partition_isotropy", partial(partition_isotropy, rows), m))
         taken.append(read("norm_id_correlation", lambda m: profile.id_correlation(m.d), m))
-        taken += of_neighbours(rows, m, lambda step: lambda done: None) if neighbours else ()
+        taken += of_neighbours(rows, m, _quietly, by_cosine(rows, m, _quietly)) if neighbours else ()
     return Readings({one.name: one for one in taken})
+
+
+def _quietly(step: str) -> Callable[[int], None]:
+    return lambda done: None
 
 
 def _missing(name: str, m: Moments, needed: str) -> Measurement:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from uncone.arguments import whole_number
 from uncone.measure.norms import NormProfile
+from uncone.measure.points import runs
 from uncone.moments import cuts
 from uncone.records.parts import OddRows
 from uncone.records.text import cut_label
@@ -19,7 +20,7 @@ _LISTED = 8
 
 
 class OddRowFinder:
-    """Finds them in n rows that come block by block. Memory is 12 bytes a row, up to `MOST_KEYS` rows.
+    """Finds them in n rows that come block by block. Memory is 16 bytes a row, up to `MOST_KEYS` rows.
 
     Rows are equal when their hashes agree.
     """
@@ -30,8 +31,10 @@ class OddRowFinder:
         self._factors = hash_factors(d)
         self._keys = np.empty(min(n, MOST_KEYS), np.uint64)
         self._key_rows = np.empty(len(self._keys), np.uint32 if n <= 2**32 else np.int64)
+        self._times = np.empty_like(self._key_rows)  # how many rows have the hash
         self._filled = self._zeros = self._reserved_zeros = self._equal = 0
-        self._zero_rows, self._equal_rows, self._longest = list[int](), list[int](), list[tuple[float, int]]()
+        self._zero_rows, self._longest = list[int](), list[tuple[float, int]]()
+        self._equal_rows = list[tuple[int, int]]()  # with the first row that each equals
         self.every = 1  # One row in so many was compared with the others
 
     def add_rows(self, start: int, block: Array, zero: Array, reserved: Array) -> None:
@@ -55,35 +58,44 @@ class OddRowFinder:
     def _keep(self, keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> None:
         """Half of the hashes go whenever different rows are too many."""
         room = len(self._keys)
-        keys, numbers = self._chosen(keys, numbers)
+        keys, numbers, times = self._chosen(keys, numbers, np.ones_like(numbers))
         while self._filled + len(keys) > room:
             self._count_equal()
             if self._filled > room // 2 or len(keys) > room // 2:
                 self.every *= 2
-                self._fill(0, *self._chosen(self._keys[: self._filled], self._key_rows[: self._filled]))
-                keys, numbers = self._chosen(keys, numbers)
-        self._fill(self._filled, keys, numbers)
+                self._fill(0, *self._chosen(*self._kept()))
+                keys, numbers, times = self._chosen(keys, numbers, times)
+        self._fill(self._filled, keys, numbers, times)
 
-    def _fill(self, start: int, keys: Array, numbers: Array) -> None:
-        self._filled = start + len(keys)
-        self._keys[start : self._filled], self._key_rows[start : self._filled] = keys, numbers
+    def _kept(self) -> tuple[Array, Array, Array]:
+        return self._keys[: self._filled], self._key_rows[: self._filled], self._times[: self._filled]
 
-    def _chosen(self, keys: Array, numbers: Array) -> tuple[Array, Array]:
+    def _fill(self, start: int, *new: Array) -> None:
+        self._filled = start + len(new[0])
+        for kept, part in zip(self._kept(), new, strict=True):
+            kept[start:] = part
+
+    def _chosen(self, keys: Array, *of_keys: Array) -> tuple[Array, ...]:
         if self.every == 1:
-            return keys, numbers
+            return keys, *of_keys
         chosen = keys < np.uint64(2**64 // self.every)
-        return keys[chosen], numbers[chosen]
+        return tuple(one[chosen] for one in (keys, *of_keys))
 
     def _count_equal(self) -> None:
         """Of equal rows the first alone is kept."""
-        keys, numbers = self._keys[: self._filled], self._key_rows[: self._filled]
+        keys, numbers, times = self._kept()
+        if len(keys) == 0:
+            return
         order = np.argsort(keys, kind="stable")
-        again = order[1:][np.diff(keys[order]) == 0]
+        starts, run, place = runs(keys[order])
+        again, firsts = order[place > 0], order[starts]
+        pairs = np.stack([numbers[again], numbers[firsts[run[place > 0]]]], 1)
+        listed = pairs[np.argsort(pairs[:, 0])[:_LISTED]].tolist()
         self._equal += len(again) * self.every
-        self._equal_rows = sorted([*self._equal_rows, *np.sort(numbers[again])[:_LISTED].tolist()])[:_LISTED]
-        first = np.ones(len(keys), np.bool_)
-        first[again] = False
-        self._fill(0, keys[first], numbers[first])
+        self._equal_rows = sorted([*self._equal_rows, *map(tuple, listed)])[:_LISTED]
+        times[firsts] = np.add.reduceat(times[order], starts)
+        firsts = np.sort(firsts)
+        self._fill(0, keys[firsts], numbers[firsts], times[firsts])
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -95,18 +107,25 @@ class OddRowFinder:
         """`norms` are those of all rows, and `rows` knows ids and labels."""
         median, found = norms.quantile(0.5), list[OddRows]()
 
+        def ids_of(numbers: list[int]) -> tuple[int, ...]:
+            return tuple(numbers if rows.ids is None else rows.ids[numbers].tolist())
+
+        def labels_of(numbers: list[int]) -> tuple[str | None, ...]:
+            labels = rows.labels if numbers else None
+            return tuple(None if labels is None else cut_label(labels[i]) for i in numbers)
+
         def add(kind: Literal["zero", "equal", "giant"], n: int, first: list[int], **more: Any) -> None:
-            labels, ids = rows.labels if first else None, rows.ids
-            named = tuple(None if labels is None else cut_label(labels[i]) for i in first)
-            found.append(
-                OddRows(kind, n, ids=tuple(first if ids is None else ids[first].tolist()), labels=named, **more)
-            )
+            found.append(OddRows(kind, n, ids=ids_of(first), labels=labels_of(first), **more))
 
         if self._zeros or self._reserved_zeros:
             add("zero", self._zeros, self._zero_rows, reserved=self._reserved_zeros)
         self._count_equal()
         if self._equal:
-            add("equal", self._equal, self._equal_rows, sampled=self.every)
+            again, twins = map(list, zip(*self._equal_rows, strict=True))
+            most = int(self._times[: self._filled].argmax())  # the first of several
+            (first,), (label,) = (of([int(self._key_rows[most])]) for of in (ids_of, labels_of))
+            more = {"twins": ids_of(twins), "twin_labels": labels_of(twins), "most_label": label}
+            add("equal", self._equal, again, sampled=self.every, most=(first, int(self._times[most])), **more)
         giant = [row for norm, row in self._longest if norm >= GIANT * median > 0]
         if giant:
             n = max(len(giant), norms.count_from(GIANT * median)) if len(giant) == _LISTED else len(giant)

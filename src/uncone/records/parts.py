@@ -96,6 +96,39 @@ class OddRows:
     labels: tuple[str | None, ...] = ()  # their tokens
     length: float | None = None  # of the longest, in medians
     sampled: int = 1  # above 1, `n` is an estimate from one row in so many, and a note of the subject says so
+    twins: tuple[int, ...] = ()  # of equal rows: for each of `ids` the first row that it equals
+    twin_labels: tuple[str | None, ...] = ()  # the tokens of `twins`
+    most: tuple[int, int] | None = None  # of equal rows: the first of those that occur most often, and how often
+    most_label: str | None = None  # the token of that row
+
+
+@part
+class RandomScores:
+    """What two random rows of a collection score: their cosine."""
+
+    mean: float  # the mean score of all pairs of different rows, exact
+    reached: float  # the score that 1 in 100 of `pairs` reaches
+    pairs: int  # the pairs that were counted for `reached`
+    rows: int  # the rows of these pairs: all that are not zero, or those that were drawn
+    seed: int | None = None  # of the draw; `null` where no rows were drawn
+
+
+@part
+class NearDuplicates:
+    """Rows whose cosine to a row that is not equal to them is at least `bar`."""
+
+    n: int  # rows with a near-duplicate
+    asked: int  # rows whose nearest rows were searched
+    bar: float  # the cosine
+    usual: float  # the median cosine of a row to its tenth nearest row
+    share: float  # the distance at the bar, as a share of the distance at `usual`
+    ids: tuple[int, ...] = ()  # the later row of each of the closest pairs, the closest first
+    labels: tuple[str | None, ...] = ()  # the names of `ids`
+    twins: tuple[int, ...] = ()  # the earlier row of each pair
+    twin_labels: tuple[str | None, ...] = ()  # the names of `twins`
+    cosines: tuple[float, ...] = ()  # the cosine of each pair
+    largest: tuple[int, int] | None = None  # the first row of the largest group that such pairs link, and its rows
+    largest_label: str | None = None  # the name of that row
 
 
 @part

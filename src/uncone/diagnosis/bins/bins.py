@@ -14,7 +14,8 @@ NOISE_SIGMAS = 4.0
 TAIL_EXCESS = 0.2  # rows so much closer to the reserved rows than to each other share their direction
 TAIL_SHARE = 0.2  # a fifth of all rows is no longer a tail, and no longer odd
 COLLAPSED = 0.5  # rows with this mean cosine among themselves have more in common than apart
-NEAR_COPIES = 0.9  # and with this one are near-copies: two of them lie some 26 degrees apart
+NEAR_COPIES = 0.9  # and tokens with this one are near-copies: two of them lie some 26 degrees apart
+SAME = 0.95  # of the way from the mean cosine of all rows to 1; rows of a collection are alike at `COLLAPSED` of it
 Values = Mapping[str, Measurement]
 _SHOWN = 4
 
@@ -78,6 +79,8 @@ def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], a
     if not groups or not cosine:
         return
     least, leaning = max(COLLAPSED, float(cosine) + TAIL_EXCESS), leaning_bins(groups, cosine)
+    if not advice.is_of_tokens:
+        least = 1 - (1 - COLLAPSED) * (1 - float(cosine))
     alike = [
         g
         for g in unreserved_bins(groups)
@@ -87,12 +90,14 @@ def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], a
     if not alike or 2 * named >= n:
         return
     of_tokens, total = advice.is_of_tokens, sum(g.n for g in groups.bins)
-    copies = [g for g in alike if (g.mean_cosine or 0) >= NEAR_COPIES]
+    same = NEAR_COPIES if of_tokens else 1 - (1 - SAME) * (1 - float(cosine))
+    copies = [g for g in alike if (g.mean_cosine or 0) >= same]
     as_ = "as rows that no text trained are" if of_tokens else "or sorted by what they are about"
-    others = [g for g in alike if g not in copies]
+    more = "share a direction of their own, and are no near-copies"
+    more = more if of_tokens else "are more alike than others, as where rows are sorted by topic"
     kinds: tuple[tuple[str, list[Group], str, Level], ...] = (
         ("near_copies", copies, f"are near-copies of one vector, {as_}", "warning" if of_tokens else "note"),
-        ("similar_rows", others, "share a direction of their own, and are no near-copies", "note"),
+        ("alike_rows", [g for g in alike if g not in copies], more, "note"),
     )
     for cause, bins, are, level in kinds:
         n = sum(g.n for g in bins)
