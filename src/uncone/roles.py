@@ -29,3 +29,10 @@ Keep = Annotated[Path_ | None, Role.KEEP]
 Out = Annotated[Path_, Role.OUT]
 Vectors = Annotated[Any, Role.SPEC]  # own vectors, or None
 Several = Annotated[Path_ | Sequence[Path_] | None, Role.READ]
+
+RANKS = "ranks"  # in the place of counts: rows are in order of frequency, the most frequent first
+
+
+def are_ranks(counts: Any) -> bool:
+    """Whether the word was given; a file of this name is `./ranks`, or a Path."""
+    return isinstance(counts, str) and counts == RANKS
