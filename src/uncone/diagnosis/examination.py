@@ -23,7 +23,7 @@ from uncone.moments import Moments, row_norms
 from uncone.moments.sums import products_bytes
 from uncone.records.parts import Group, Groups, Measurement, OddRows, Picture, Spectrum
 from uncone.repairs.record import Lengths
-from uncone.roles import Progress
+from uncone.roles import Progress, are_ranks
 from uncone.rows import Array, CenteredRows, Rows
 from uncone.threads import on_one_thread
 
@@ -51,8 +51,9 @@ class Examination:
     def __post_init__(self) -> None:
         self._head, rows = self.name == "head" and not self.capped, self.rows
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
+        ranked = are_ranks(self.counts)
         self.counts, self._notes = counts_of(self.counts, rows)
-        self._tokens = TokenReader(rows, self.role, self.counts)
+        self._tokens = TokenReader(rows, self.role, self.counts, ranked=ranked)
         self._tell: Progress = self.progress or (lambda *_: None)
 
     @on_one_thread
