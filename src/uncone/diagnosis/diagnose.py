@@ -36,8 +36,8 @@ def diagnose(
         text: files of text that say why: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also packed
             (.gz, .xz, .zst). Their tokens are counted and the model is run over them (extra [hf]): see `Explanation`.
         counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`),
-            or a tensor or array (N,); or `ranks` where rows are in order of frequency, the most frequent first (a file
-            of this name is `./ranks`). By default those of `text`, else tokens are ranked by their ids.
+            or a tensor or array (N,); or the word "ranks" where rows are in order of frequency, the most frequent first
+            (a file of this name is ./ranks). By default those of `text`, else tokens are ranked by their ids.
         neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
             `uniformity_exact`): about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
