@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uncone
+from tests.command import run_command
 from tests.planted import healthy, write_model
 from uncone import measure
 from uncone.diagnosis.bins.frequency import FEWEST_ROWS, bin_edges
@@ -101,6 +102,11 @@ def test_without_reserved_rows_those_never_seen_stand_in() -> None:
     assert found.compared == f"In place of reserved rows: the {never:,} rows never seen in the text."
     assert (found.reserved, found.never_seen, found.bins[0].high) == (None, never, 0)
     assert found.bins[0].cosine_to_reserved is None
+    leaning = healthy(v=2000).numpy()
+    leaning[:, 0] += 3 / (1 + counts)
+    verdict = uncone.diagnose(leaning, counts=counts).subjects[0].by_count.verdict
+    assert "the nearer to rows never seen (rank correlation 0." in verdict
+    assert "reserved" not in verdict
     all_seen = uncone.diagnose(healthy(v=2000).numpy(), counts=counts + 1).subjects[0].by_count
     assert {one.cosine_to_reserved for one in all_seen.bins} == {None}
     assert all_seen.compared.startswith("No rows are reserved")
@@ -188,6 +194,19 @@ class TestRanks:
         x = healthy(v=300).numpy()
         for counts, by in (("ranks", "rank"), ("./ranks", "count"), (Path("ranks"), "count")):
             assert uncone.diagnose(x, counts=counts).subjects[0].by_count.by == by
+
+    def test_the_command_tells_the_word_from_a_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        np.save("x.npy", self._rows())
+        status, out, _ = run_command("diagnose", capsys, "x.npy", "--counts", "ranks")
+        assert (status, "By rank" in out) == (0, True)
+        status, _, error = run_command("diagnose", capsys, "x.npy", "--counts", "./ranks")
+        assert (status, "cannot read ranks: No such file" in error) == (1, True)
+        Path("ranks").write_text("id\tcount\n" + "".join(f"{i}\t{i}\n" for i in range(3000)))
+        status, out, _ = run_command("diagnose", capsys, "x.npy", "--counts", "./ranks")
+        assert (status, "By measured frequency" in out) == (0, True)
 
     def test_with_a_text_they_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(uncone.InputError, match="expected counts with --text, got ranks: leave --counts out"):

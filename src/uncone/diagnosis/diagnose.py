@@ -11,7 +11,7 @@ from uncone.diagnosis.verdict import give_verdict
 from uncone.diagnosis.why.by_text import MOST_TOKENS, begin
 from uncone.errors import InputError
 from uncone.model.open import open_subjects
-from uncone.roles import Progress, Several, Source, Spec, Write, are_ranks
+from uncone.roles import Counts, Progress, Several, Spec, Write, are_ranks
 from uncone.version import versions
 
 
@@ -19,7 +19,7 @@ def diagnose(
     spec: Spec,
     *,
     text: Several = None,
-    counts: Source = None,
+    counts: Counts = None,
     neighbours: bool = False,
     skip_nonfinite: bool = False,
     tokens: int = MOST_TOKENS,

@@ -22,7 +22,7 @@ from uncone.measure.groups import FEWEST_RESERVED
 from uncone.measure.partition import partition_of
 from uncone.measure.projections import UnitSums
 from uncone.moments import Moments, inverse
-from uncone.records.text import count, counted, listing, number, plural
+from uncone.records.text import count, counted, listing, number, percent, plural
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import Estimate
 from uncone.rows import Array, Rows, SelectedRows
@@ -128,8 +128,11 @@ class BinReader:
         reserved = bins.pop() if self._unused.any() else None
         correlations, differences = self._correlations()
         never = np.flatnonzero((self._order == 0) & ~self._unused)
+        verdict = _verdict(correlations, differences, self._by)
+        if self._reference == 0:
+            verdict = verdict.replace("reserved rows", "rows never seen")
         return FrequencyBins(
-            verdict=_verdict(correlations, differences, self._by),
+            verdict=verdict,
             tokens=self._occurrences(self._order),
             confidence=CONFIDENCE,
             bins=tuple(bins),
@@ -237,12 +240,13 @@ def _verdict(
 
 def _turn_words(one: CountCorrelation, by: Literal["count", "rank"]) -> str:
     assert one.turn
-    values = [one.turn.below.value or 0.0, one.turn.above.value or 0.0]
-    ways = ("rises", "falls") if values[0] > 0 else ("falls", "rises")
+    (below, above), total = (side.value or 0.0 for side in (one.turn.below, one.turn.above)), sum(one.turn.rows)
+    ways = ("rises", "falls") if below > 0 else ("falls", "rises")
     at = f"about {counted(one.turn.at, 'occurrence')}" if by == "count" else f"about rank {count(one.turn.at)}"
-    shown = " and ".join(number(value, digits=2) for value in values)
+    sides = zip((below, above), one.turn.rows, strict=True)
+    shown = " and ".join(f"{number(value, digits=2)} over {percent(n / total)}" for value, n in sides)
     words = f"The {one.reading} {ways[0]} with the {by} up to {at} and {ways[1]} from there"
-    return f"{words} (rank correlations {shown})."
+    return f"{words} (rank correlations {shown} of the tokens)."
 
 
 def _never_words(differences: tuple[NeverSeen, ...]) -> list[str]:
