@@ -133,6 +133,7 @@ def test_tokens_never_seen_are_in_no_correlation_and_stand_against_those_that_oc
     assert never.difference.value == pytest.approx(norms[~seen].mean() - norms[seen].mean())
     assert high - low == pytest.approx(2 * 1.959964 * error, rel=1e-5)
     assert found.verdict.startswith("The rarer a token, the shorter (rank correlation -0.")
+    assert "), over the 1,800 tokens that occur. " in found.verdict
     assert "The 1,200 tokens never seen have rows that are on average longer (3.3 against " in found.verdict
     groups = uncone.diagnose(x, counts=counts).subjects[0].frequency_groups.groups
     assert [group.name for group in groups] == ["frequent", "medium", "rare", "never_seen"]

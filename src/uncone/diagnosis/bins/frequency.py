@@ -230,7 +230,8 @@ def _verdict(
             else:
                 have = "the intervals of the larger rank correlations hold 0"
                 unsure = have if ends else unsure or "the larger rank correlations have no interval"
-    said = ([f"The rarer a token, {listing(sure)}."] if sure else []) + turns
+    over = f", over the {count(correlations[0].n)} tokens that occur" if differences else ""
+    said = ([f"The rarer a token, {listing(sure)}{over}."] if sure else []) + turns
     if unsure and not said:
         said = [f"Too few rows to say whether a token's frequency shapes its row: {unsure}."]
     if not said:
@@ -246,7 +247,7 @@ def _turn_words(one: CountCorrelation, by: Literal["count", "rank"]) -> str:
     sides = zip((below, above), one.turn.rows, strict=True)
     shown = " and ".join(f"{number(value, digits=2)} over {percent(n / total)}" for value, n in sides)
     words = f"The {one.reading} {ways[0]} with the {by} up to {at} and {ways[1]} from there"
-    return f"{words} (rank correlations {shown} of the tokens)."
+    return f"{words} (rank correlations {shown} of the tokens{' that occur' if by == 'count' else ''})."
 
 
 def _never_words(differences: tuple[NeverSeen, ...]) -> list[str]:
