@@ -7,9 +7,7 @@ from uncone.statistics.arrays import Array
 
 def centred_ranks(values: Array) -> Array:
     """The ranks of values (n,), ties by their mean, less the mean rank."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = counts.cumsum() - (counts - 1) / 2
-    return ranks[place.reshape(-1)] - (len(values) + 1) / 2
+    return _ranked(values)[0]
 
 
 def rank_correlation(x: Array, y: Array) -> tuple[float, float] | None:
@@ -21,22 +19,29 @@ def rank_correlation(x: Array, y: Array) -> tuple[float, float] | None:
     3 E f g.
     """
     n = len(x)
-    f, g = centred_ranks(x) / max(n, 1), centred_ranks(y) / max(n, 1)
+    (f, of_x), (g, of_y) = ((ranks / max(n, 1), place) for ranks, place in map(_ranked, (x, y)))
     of_f, of_g = float(f @ f) / max(n, 1), float(g @ g) / max(n, 1)
     if not of_f * of_g > 0:
         return None
     root, both = math.sqrt(of_f * of_g), float(f @ g) / n
     r = max(-1.0, min(1.0, both / root))
-    moves = f * g + _half_signs(x, g) + _half_signs(y, f) - 3 * both
-    spreads = (f * f + 2 * _half_signs(x, f)) / of_f + (g * g + 2 * _half_signs(y, g)) / of_g - 6
+    moves = f * g + _half_signs(of_x, g) + _half_signs(of_y, f) - 3 * both
+    spreads = (f * f + 2 * _half_signs(of_x, f)) / of_f + (g * g + 2 * _half_signs(of_y, g)) / of_g - 6
     influence = moves / root - r / 2 * spreads
     return r, float(influence @ influence) / (n * (n - 1))
 
 
-def _half_signs(x: Array, weights: Array) -> Array:
-    """The mean of sign(X - x) w / 2 over all pairs (X, w), at each x."""
-    _, place = np.unique(x, return_inverse=True)
-    sums = np.bincount(place.reshape(-1), weights=weights)
+def _ranked(values: Array) -> tuple[Array, Array]:
+    """Centred ranks, and the place of each value among the different ones."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    place = place.reshape(-1)
+    ranks = counts.cumsum() - (counts - 1) / 2
+    return ranks[place] - (len(values) + 1) / 2, place
+
+
+def _half_signs(place: Array, weights: Array) -> Array:
+    """The mean of sign(X - x) w / 2 over all pairs (X, w), at each x of this place."""
+    sums = np.bincount(place, weights=weights)
     to_here = sums.cumsum()
-    means: Array = (to_here[-1] - 2 * to_here + sums) / (2 * len(x))
-    return means[place.reshape(-1)]
+    means: Array = (to_here[-1] - 2 * to_here + sums) / (2 * len(place))
+    return means[place]
