@@ -139,6 +139,14 @@ def test_tokens_never_seen_are_in_no_correlation_and_stand_against_those_that_oc
     assert [group.name for group in groups] == ["frequent", "medium", "rare", "never_seen"]
 
 
+def test_where_all_tokens_occur_equally_often_nothing_is_said_of_frequency() -> None:
+    subject = uncone.diagnose(healthy(v=500).numpy(), counts=np.repeat([0, 3], [100, 400])).subjects[0]
+    assert subject.by_count.verdict.startswith(
+        "Frequency cannot be compared with the rows: all tokens that occur do so"
+    )
+    assert [group.name for group in subject.frequency_groups.groups] == ["medium", "never_seen"]
+
+
 class TestRanks:
     """Rows in order of frequency, which have no counts."""
 

@@ -234,6 +234,9 @@ def _verdict(
     said = ([f"The rarer a token, {listing(sure)}{over}."] if sure else []) + turns
     if unsure and not said:
         said = [f"Too few rows to say whether a token's frequency shapes its row: {unsure}."]
+    if not said and all(one.correlation.value is None for one in correlations):
+        why = "all tokens that occur do so equally often, or all rows read the same"
+        said = [f"Frequency cannot be compared with the rows: {why}."]
     if not said:
         said = [f"How often a token occurs says little of its row: no rank correlation reaches {LITTLE:g}."]
     return " ".join([*said, *_never_words(differences)])
