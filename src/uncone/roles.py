@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 Path_ = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]  # told (the step, done, in all)
@@ -19,6 +19,7 @@ class Role(Enum):
 
 
 Source = Annotated[Any, Role.READ]  # a file, or what is in memory
+Counts = Annotated[Literal["ranks"] | Any, Role.READ]  # a file, or what is in memory, or the word
 Spec = Annotated[Any, Role.SPEC]  # a spec of rows or of a model, or what is in memory
 Model = Annotated[Path_, Role.SPEC]
 Read = Annotated[Path_ | None, Role.READ]
@@ -29,3 +30,10 @@ Keep = Annotated[Path_ | None, Role.KEEP]
 Out = Annotated[Path_, Role.OUT]
 Vectors = Annotated[Any, Role.SPEC]  # own vectors, or None
 Several = Annotated[Path_ | Sequence[Path_] | None, Role.READ]
+
+RANKS = "ranks"  # in the place of counts: rows are in order of frequency, the most frequent first
+
+
+def are_ranks(counts: Any) -> bool:
+    """Whether the word was given; a file of this name is `./ranks`, or a Path."""
+    return isinstance(counts, str) and counts == RANKS

@@ -168,8 +168,9 @@ def test_what_is_named_in_minilm_hardly_occurs_in_a_billion_words(minilm: Path) 
     assert (found.known, found.known_found) == (994, 993)
     news = [token for token in found.tokens if not token.expected]
     assert sum(token.count is not None and token.count <= 10 for token in news) >= 0.99 * len(news)
-    assert groups.groups[2].mean_cosine.interval[0] > 0.1
-    assert [round(g.mean_cosine.value or 0, 3) for g in groups.groups] == [0.011, 0.015, 0.124, 0.822]
+    cosines = {g.name: round(g.mean_cosine.value or 0, 3) for g in groups.groups}
+    assert cosines == {"frequent": 0.012, "medium": 0.014, "rare": 0.057, "never_seen": 0.522, "reserved": 0.822}
+    assert groups.groups[2].mean_cosine.interval[0] > 0.05
 
 
 class TestOneLength:

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncone import InputError, Moments, UndefinedMeasure
+from uncone import Moments, UndefinedMeasure
 from uncone.measure import PairSums, compare_groups, frequency_membership, permutation_test
-from uncone.records.tokens import Estimate, FrequencyGroup, FrequencyGroups
+from uncone.records.tokens import Estimate, FrequencyGroup, FrequencyGroups, token_measurements
 
 from ..matrices import F64, Tensor, gaussian
 from ..rows.reading import refuses
@@ -42,39 +42,6 @@ def _example(n: int = 60, d: int = 5, seed: int = 0) -> tuple[Tensor, Tensor, Te
 
 def _by_name(found: FrequencyGroups) -> dict[str, FrequencyGroup]:
     return {group.name: group for group in found.groups}
-
-
-class TestMembership:
-    def test_shares_by_count(self) -> None:
-        cut = frequency_membership(12, torch.tensor([11, 1]), torch.tensor([5, 0, 9, 9, 1, 2, 3, 4, 8, 7, 6, 100]))
-        order = [2, 3, 8, 9, 10, 0, 7, 6, 5, 4]  # equal counts by id
-        assert [cut.groups[i].item() for i in order] == [0] * 3 + [1] * 5 + [2] * 2
-        assert cut.groups[[1, 11]].tolist() == [3, 3]
-        assert cut.by == "count"
-        assert "ranked by count; reserved rows apart" in cut.definition
-
-    def test_without_counts_ids_stand_in_and_it_is_said(self) -> None:
-        cut = frequency_membership(10)
-        assert cut.groups.tolist() == [0] * 3 + [1] * 5 + [2] * 2
-        assert cut.by == "id"
-        assert "because no counts were given" in cut.definition
-
-    @given(st.integers(1, 200), st.data())
-    def test_every_row_is_in_one_group_and_none_is_rarer_than_its_group(self, n: int, data: st.DataObject) -> None:
-        counts = torch.tensor(data.draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)))
-        counts[0] = 5
-        groups = frequency_membership(n, None, counts).groups
-        frequent, rare = round(0.3 * n), round(0.2 * n)
-        assert np.bincount(groups, minlength=4).tolist() == [frequent, n - frequent - rare, rare, 0]
-        for higher, lower in ((0, 1), (1, 2)):
-            if bool((groups == higher).any()) and bool((groups == lower).any()):
-                assert int(counts[groups == higher].min()) >= int(counts[groups == lower].max())
-
-    @pytest.mark.parametrize("counts", [[1, 2], [1, -2, 3], [0, 0, 0], []])
-    def test_counts_that_do_not_fit(self, counts: list[int]) -> None:
-        n = 3 if counts else 0
-        with pytest.raises(InputError, match=f"expected {n} counts from 0 up, not all of them 0"):
-            frequency_membership(n, None, torch.tensor(counts))
 
 
 GROUPS = pytest.mark.parametrize(("g", "name"), list(enumerate(("frequent", "medium", "rare", "reserved"))))
@@ -161,6 +128,27 @@ class TestReadings:
         for a, b in zip(compare_groups(self.x * 1e18, self.cut).groups, self.found.groups, strict=True):
             assert a.mean_cosine.value == pytest.approx(b.mean_cosine.value, rel=1e-5)
             assert a.mean_norm.value == pytest.approx(b.mean_norm.value * 1e18, rel=1e-5)
+
+
+def test_tokens_never_seen_are_a_group_of_their_own() -> None:
+    x, counts = gaussian(400, 6) + 0.5, torch.arange(400) // 2
+    x[:100] += 1
+    counts[:100] = 0
+    found = compare_groups(x, frequency_membership(400, torch.arange(20), counts), counts=counts)
+    assert [g.name for g in found.groups] == ["frequent", "medium", "rare", "never_seen", "reserved"]
+    groups = _by_name(found)
+    never = groups["never_seen"]
+    assert (never.n, never.occurrences, never.counts) == (80, 0, (0, 0))
+    assert groups["rare"].counts == (50, 79)
+    assert never.mean_cosine.value == pytest.approx(_pairs(x[20:100]), rel=1e-5)
+    assert never.cosine_to_reserved.value == pytest.approx(float((_unit(x[20:100]) @ _unit(x[:20]).T).mean()), rel=1e-5)
+    (apart,) = (d for d in found.differences if (d.first, d.second, d.reading) == ("never_seen", "rare", "mean_norm"))
+    assert apart.difference.value == pytest.approx(float(x[20:100].norm(dim=1).mean() - x[100:160].norm(dim=1).mean()))
+    assert apart.difference.interval is not None
+    assert apart.difference.interval[0] > 0
+    names = [m.name for m in token_measurements(found, None, 6)]
+    assert "never_seen.cosine_to_reserved" in names
+    assert "rare.cosine_to_reserved" in names
 
 
 class TestRandomGroups:

@@ -155,6 +155,8 @@ def _kinds(bare: Any, role: Role | None) -> list[Any]:
 def _item(kind: Any, role: Role | None) -> Any:
     if role in (Role.SPEC, Role.OUT) or kind is str:
         return str
+    if get_origin(kind) is Literal:  # words that stand in the place of a file
+        return kind
     if role is not None:
         return Path
     if kind is Any or _is_path(kind):

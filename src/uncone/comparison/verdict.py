@@ -100,7 +100,9 @@ def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
         shown, was = (number(value, limits=reading.range) for value in (after, before))
         way = "up" if change.difference > 0 else "down"
         group, dot, last = name.partition(".")
-        called = f"{_name(last)} of {shortened(group)} rows" if dot and part == "tokens" else _name(name)
+        called = (
+            f"{_name(last)} of {shortened(group.replace('_', ' '))} rows" if dot and part == "tokens" else _name(name)
+        )
         words = f"{called} {way} from {was} to {shown}"
         yield range_width(reading.range) == 0, -change.size, _called(subject), words
 

@@ -11,7 +11,7 @@ from uncone.diagnosis.verdict import give_verdict
 from uncone.diagnosis.why.by_text import MOST_TOKENS, begin
 from uncone.errors import InputError
 from uncone.model.open import open_subjects
-from uncone.roles import Progress, Several, Source, Spec, Write
+from uncone.roles import Counts, Progress, Several, Spec, Write, are_ranks
 from uncone.version import versions
 
 
@@ -19,7 +19,7 @@ def diagnose(
     spec: Spec,
     *,
     text: Several = None,
-    counts: Source = None,
+    counts: Counts = None,
     neighbours: bool = False,
     skip_nonfinite: bool = False,
     tokens: int = MOST_TOKENS,
@@ -36,9 +36,10 @@ def diagnose(
         text: files of text that say why: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also packed
             (.gz, .xz, .zst). Their tokens are counted and the model is run over them (extra [hf]): see `Explanation`.
         counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`),
-            or a tensor or array (N,). They are taken for counts of the text that trained the model: a token that never
-            occurs there is untrained. By default those of `text`, which need not be that text and show no token to be
-            untrained; else tokens are ranked by their ids.
+            or a tensor or array (N,); or the word "ranks" where rows are in order of frequency, the most frequent first
+            (a file of this name is ./ranks). Counts are taken for those of the text that trained the model: a token
+            that never occurs there is untrained. By default those of `text`, which need not be that text and show no
+            token to be untrained; else tokens are ranked by their ids.
         neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
             `uniformity_exact`), and of vectors name hubs and near-duplicates: about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
@@ -64,6 +65,8 @@ def diagnose(
     given = next((name for name, value in of_text.items() if value is not None), None)
     if text is None and given:
         raise InputError(f"expected --text with --{given}, got none: name a text to run the model on")
+    if text is not None and are_ranks(counts):
+        raise InputError("expected counts with --text, got ranks: leave --counts out to count the tokens of the text")
     if progress:
         progress("opening", 0, 0)
     opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)

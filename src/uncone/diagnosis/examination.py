@@ -26,7 +26,7 @@ from uncone.moments import Moments, row_norms
 from uncone.moments.sums import products_bytes
 from uncone.records.parts import Group, Groups, Measurement, OddRows, Picture, Spectrum
 from uncone.repairs.record import Lengths
-from uncone.roles import Progress
+from uncone.roles import Progress, are_ranks
 from uncone.rows import Array, CenteredRows, Rows
 from uncone.threads import on_one_thread
 
@@ -59,10 +59,11 @@ class Examination:
     def __post_init__(self) -> None:
         self._head, rows = self.name == "head" and not self.capped, self.rows
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
+        ranked = are_ranks(self.counts)
         self.counts, self._notes = counts_of(self.counts, rows)
         if self.counts is not None and not self.of_training and self.role != "collection":
             self._notes += (OF_A_TEXT,)
-        self._tokens = TokenReader(rows, self.role, self.counts, of_training=self.of_training)
+        self._tokens = TokenReader(rows, self.role, self.counts, of_training=self.of_training, ranked=ranked)
         if self.advice.kind == "vectors":  # names of rows are no tokens: only what follows uses them
             self.rows, notes = named_rows(rows)
             self._notes += notes

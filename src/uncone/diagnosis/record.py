@@ -85,12 +85,12 @@ class Subject:
     without_effect: tuple[Measurement, ...] = ()  # of a head: raw readings that no probability depends on
     left_out: int = 0  # rows that are not finite and were left out on request
     notes: tuple[str, ...] = ()  # what is to be said about this matrix
-    # frequent, medium, rare and reserved rows compared; of a collection only with counts
+    # frequent, medium, rare, never seen and reserved rows compared; of a collection only with counts or ranks
     frequency_groups: FrequencyGroups | None = None
     under_trained: UnderTrained | None = None  # rows that look untrained; `null` for a collection
     odd_rows: tuple[OddRows, ...] = ()  # zero, equal and giant rows
     placed: tuple[Placed, ...] = ()  # readings among those of known models
-    # rows by measured frequency, where there are counts: see [its records](explain_records.md)
+    # rows by measured frequency or by rank, where counts or ranks were given: see [its records](explain_records.md)
     by_count: FrequencyBins | None = None
     scores: RandomScores | None = None  # what random pairs score; of a collection with a common direction
     near_duplicates: NearDuplicates | None = None  # of a collection whose nearest neighbours were searched

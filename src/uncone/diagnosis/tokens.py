@@ -20,6 +20,7 @@ from uncone.moments import Moments
 from uncone.records.text import counted, percent
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import FrequencyGroups, UnderTrained
+from uncone.roles import RANKS, are_ranks
 from uncone.rows import Array, Rows
 
 _TOKENS_SHOWN, _MOST_COMPARED = 8, 2048
@@ -40,8 +41,8 @@ def role_of(name: str, rows: Rows, subjects: tuple[tuple[str, Rows], ...]) -> Ro
 
 
 def counts_of(counts: Any, rows: Rows) -> tuple[Array | None, tuple[str, ...]]:
-    """Counts (a file, or numbers of all rows of the source) of the rows that are read, and notes."""
-    if counts is None:
+    """Counts (a file, or numbers of all rows of the source) of the rows that are read, and notes; none of ranks."""
+    if counts is None or are_ranks(counts):
         return None, ()
     labels, total = rows.labels, rows.shape[0] + len(rows.left_out)
     if rows.ids is not None and labels is not None:  # rows that were left out have no token
@@ -70,20 +71,26 @@ class DecayedRows:
 
 
 class TokenReader:
-    """Where a matrix's role gives tokens a meaning: `update` in a first pass, then `read`."""
+    """Where a matrix's role gives tokens a meaning: `update` in a first pass, then `read`.
 
-    def __init__(self, rows: Rows, role: Role, counts: Array | None, *, of_training: bool = True) -> None:
+    With `ranked` and no counts rows are in order of frequency. Counts not `of_training` show no token to be untrained.
+    """
+
+    def __init__(
+        self, rows: Rows, role: Role, counts: Array | None, *, of_training: bool = True, ranked: bool = False
+    ) -> None:
         self._role, self._counts, self._unit, self._of_training = role, counts, None, of_training
-        self.bins: BinReader | None = None  # where counts were given
-        if role == "collection" and counts is None:
+        self.bins: BinReader | None = None  # where counts or ranks were given
+        if role == "collection" and counts is None and not ranked:
             return
         self._known = known_unused(rows.labels, rows.shape[0])
         unused = np.flatnonzero(self._known[0])
         if not len(unused) and rows.labels is not None and len(special := special_rows(rows.labels)) >= FEWEST_RESERVED:
             unused = np.array(special)
-        self._membership = frequency_membership(rows.shape[0], unused if len(unused) else None, counts)
+        by = RANKS if ranked else counts
+        self._membership = frequency_membership(rows.shape[0], unused if len(unused) else None, by)
         self._unit = UnitSums(self._membership.groups, len(NAMES), rows.shape[1])
-        if counts is not None:
+        if by is not None:
             self.bins = BinReader(rows, counts, self._known[0])
 
     def update(self, block: Array, norms: Array) -> None:

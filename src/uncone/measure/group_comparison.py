@@ -14,31 +14,38 @@ from uncone.measure.reading import counts_for, flat_array
 from uncone.moments import Moments, inverse, row_norms
 from uncone.records.text import counted
 from uncone.records.tokens import Difference, Estimate, FrequencyGroup, FrequencyGroups
+from uncone.roles import are_ranks
 from uncone.rows import Array, as_samples
 from uncone.threads import on_one_thread
 
-FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2  # Of all rows (Yu et al. 2022)
+FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2  # Of all rows, or of the tokens that occur (Yu et al. 2022)
 FEWEST_ROWS = 10  # With fewer rows in a group a standard error means little, and no interval is given
 CONFIDENCE = 0.95
 _ROUNDING = 1e-5  # of sums over pairs, which come from float32 products
-NAMES = ("frequent", "medium", "rare", "reserved")
-_PAIRS = ((1, 0), (2, 0), (2, 1), (3, 2))
+NAMES = ("frequent", "medium", "rare", "reserved", "never_seen")
+_SHOWN = (0, 1, 2, 4, 3)  # the order of the groups in a result
+_PAIRS = ((1, 0), (2, 0), (2, 1), (4, 2), (3, 2), (3, 4))
 _Reading = Literal["mean_cosine", "mean_norm", "cosine_to_reserved", "cosine_to_common"]
 _READINGS: tuple[_Reading, ...] = get_args(_Reading)
 
 
 @dataclass(frozen=True)
 class Membership:
-    groups: Array  # of each row, int64 (N,): 0 frequent, 1 medium, 2 rare, 3 reserved
-    by: Literal["count", "id"]
+    groups: Array  # of each row, int64 (N,): 0 frequent, 1 medium, 2 rare, 3 reserved, 4 never seen (with counts)
+    by: Literal["count", "id", "rank"]
     definition: str
 
 
 def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Membership:
     """Frequent (the first 30%), medium and rare rows (the last 20%) by count (Yu et al. 2022); reserved rows apart.
 
-    `reserved` are row numbers or a mask; of equal `counts` (N,) the lower id is the more frequent one. Without counts
-    rows are ranked by id. Raises InputError: counts of another length, negative, or all zero.
+    With `counts` (N,) these are of the tokens that occur, and tokens that never do are a group of their own. Groups are
+    cut between counts, so that equal counts are in one group: the rare end where their number is nearest to 20%, the
+    frequent begin where theirs is nearest to 30%, and neither is empty. So where most tokens occur once, these are the
+    rare ones, and there may be no medium ones; where all occur equally often, all are medium.
+
+    Without counts rows are ranked by id. With "ranks" that is their order of frequency. `reserved` are row numbers or a
+    mask. Raises InputError: counts of another length, negative, or all zero.
     """
     whole_number(n, "n", 0)
     reserved = flat_array(np.zeros(0, np.int64) if reserved is None else reserved)
@@ -46,25 +53,49 @@ def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Me
     if reserved.size and not are_numbers and not (reserved.dtype == np.bool_ and reserved.shape == (n,)):
         expected = f"row numbers from 0 to {n - 1} or a mask ({n},)"
         raise InputError(f"expected {expected}, got {shown(reserved)}: name the rows")
-    counts = None if counts is None else flat_array(counts)
+    by: Literal["count", "id", "rank"] = "id" if counts is None else "rank" if are_ranks(counts) else "count"
+    counts = flat_array(counts) if by == "count" else None
     fits = counts is None or (n > 0 and counts.dtype.kind in "iuf" and counts.shape == (n,))
     if not fits or (counts is not None and not (float(counts.min()) >= 0 and 0 < float(counts.max()) < math.inf)):
         got = f"shape {tuple(counts.shape)}: count the tokens by id"
         raise InputError(f"expected {counted(n, 'count')} from 0 up, not all of them 0, got {got}")
-    groups, between = np.zeros(n, np.int64), 1 - FREQUENT_SHARE - RARE_SHARE
-    definition = f"the first {FREQUENT_SHARE:.0%} of the rows, the next {between:.0%}, and the last {RARE_SHARE:.0%}"
-    by_id = "id, because no counts were given: low ids are taken for frequent tokens"
-    definition += f" (Yu et al. 2022), ranked by {by_id if counts is None else 'count'}"
+    groups = np.zeros(n, np.int64)
+    if counts is not None:
+        groups[counts == 0] = 4
     if reserved.size:
         groups[reserved] = 3
-        definition += "; reserved rows apart"
     others = np.flatnonzero(groups == 0)
-    if counts is not None:  # in falling order; of equal ones the lower first
-        others = others[::-1][np.argsort(counts[others[::-1]], kind="stable")[::-1]]
-    frequent, rare = round(FREQUENT_SHARE * len(others)), round(RARE_SHARE * len(others))
-    groups[others[frequent:]] = 1
-    groups[others[len(others) - rare :]] = 2
-    return Membership(groups, "id" if counts is None else "count", definition)
+    if counts is None:
+        rare, frequent = round(RARE_SHARE * len(others)), round(FREQUENT_SHARE * len(others))
+        groups[others[frequent:]] = 1
+        groups[others[len(others) - rare :]] = 2
+    else:
+        groups[others] = _cut_between(counts[others])
+    return Membership(groups, by, _definition(by) + "; reserved rows apart" * bool(reserved.size))
+
+
+def _cut_between(counts: Array) -> Array:
+    """The groups of tokens that occur, with equal counts in one."""
+    values, place, sizes = np.unique(counts, return_inverse=True, return_counts=True)
+    rarer, n = sizes.cumsum()[:-1], len(counts)  # how many are at or below each cut between two counts
+    if not len(rarer):
+        return np.ones(n, np.int64)
+    rare = int(np.abs(rarer - RARE_SHARE * n).argmin())
+    frequent = rare + int(np.abs(n - rarer[rare:] - FREQUENT_SHARE * n).argmin())
+    return np.select([np.arange(len(values)) <= rare, np.arange(len(values)) > frequent], [2, 0], 1)[place.reshape(-1)]
+
+
+def _definition(by: Literal["count", "id", "rank"]) -> str:
+    first, between, last = f"{FREQUENT_SHARE:.0%}", f"{1 - FREQUENT_SHARE - RARE_SHARE:.0%}", f"{RARE_SHARE:.0%}"
+    if by == "count":
+        of = f"of the tokens that occur about the first {first}, the next {between}, and the last {last}"
+        return f"{of} (Yu et al. 2022), cut where counts differ, ranked by count"
+    how = {
+        "id": "id, because no counts were given: low ids are taken for frequent tokens",
+        "rank": "row number, because the rows were said to be in order of frequency",
+    }
+    of = f"the first {first} of the rows, the next {between}, and the last {last}"
+    return f"{of} (Yu et al. 2022), ranked by {how[by]}"
 
 
 def compare_groups(
@@ -75,7 +106,7 @@ def compare_groups(
     pairs: "PairSums | None" = None,
     confidence: float = CONFIDENCE,
 ) -> FrequencyGroups:
-    """The readings of frequent, medium, rare and reserved rows with normal intervals, and their differences.
+    """The readings of frequent, medium, rare, never seen and reserved rows with normal intervals, and their differences.
 
     Of each group: its mean cosine, mean norm, mean cosine to the reserved rows, and to the common direction (that of
     the sum of all unit rows). The rows are read twice. The standard error of the mean cosine is the delete-one
@@ -88,7 +119,7 @@ def compare_groups(
 
     Args:
         membership: from `frequency_membership`.
-        counts: (N,), for the occurrences in each group.
+        counts: (N,), for the occurrences and the range of counts in each group.
         pairs: `PairSums.of(moments)`: with them each group has its `excess` and `chance`.
     """
     rows = as_samples(rows)
@@ -107,7 +138,7 @@ def compare_groups(
 
 
 def group_axes(unit: UnitSums) -> Array:
-    """The sum of unit rows of each group, and the common direction, (D, 5)."""
+    """The sum of unit rows of each group, and the common direction, (D, 6)."""
     total = unit.sums.sum(0)
     length = math.sqrt(np.square(total).sum())
     return np.concatenate([unit.sums, total[None] / (length or 1.0)]).T
@@ -123,20 +154,23 @@ def compare_projected(
     pairs: "PairSums | None" = None,
     confidence: float = CONFIDENCE,
 ) -> FrequencyGroups:
-    """As `compare_groups`, from the products (N, 5) of the rows with `group_axes(unit)`."""
+    """As `compare_groups`, from the products (N, 6) of the rows with `group_axes(unit)`."""
     if not 0 < finite_number(confidence, "confidence") < 1:
         raise InputError(f"expected a confidence between 0 and 1, got {confidence}: 0.95 is customary")
     z = -NormalDist().inv_cdf((1 - confidence) / 2)
     readings = _Readings(unit, products, z)
-    present = [g for g in range(len(NAMES)) if len(readings.norms[g])]
+    present = [g for g in _SHOWN if len(readings.norms[g])]
     groups = []
     for g in present:
         estimates = {which: readings.estimate(*readings.read(which, g)) for which in _READINGS}
         excess, chance = _against_chance(estimates["mean_cosine"].value, readings.n[g], pairs)
-        # A sum of int64 may wrap.
-        occurrences = None if counts is None else int(counts[membership.groups == g].sum(dtype=np.float64))
-        n = len(readings.norms[g])
-        groups.append(FrequencyGroup(NAMES[g], n, occurrences, **estimates, excess=excess, chance=chance))
+        occurrences, between, n = None, None, len(readings.norms[g])
+        if counts is not None:
+            own = counts[membership.groups == g]
+            occurrences = int(own.sum(dtype=np.float64))  # a sum of int64 may wrap
+            between = int(own.min()), int(own.max())
+        of = FrequencyGroup(NAMES[g], n, occurrences, **estimates, excess=excess, chance=chance, counts=between)
+        groups.append(of)
     differences = tuple(
         Difference(NAMES[a], NAMES[b], which, estimate)
         for a, b in _PAIRS

@@ -43,7 +43,8 @@ class Estimate:
 
 @part
 class FrequencyGroup:
-    name: str  # `frequent`, `medium`, `rare` or `reserved`: reserved by name, or without a token
+    # `frequent`, `medium`, `rare`, `never_seen` (a count of 0), or `reserved`: reserved by name, or without a token
+    name: str
     n: int  # rows
     occurrences: int | None  # the sum of their counts
     mean_cosine: Estimate  # among the rows of the group
@@ -53,6 +54,7 @@ class FrequencyGroup:
     # standard deviations by which `mean_cosine` lies above that of random groups of this size
     excess: float | None = None
     chance: float | None = None  # at most the probability that a random group has as much (Cantelli)
+    counts: tuple[int, int] | None = None  # the least and the greatest of their counts
 
 
 @part
@@ -65,10 +67,11 @@ class Difference:
 
 @part
 class FrequencyGroups:
-    by: Literal["count", "id"]  # what rows were ranked by: `count`, or `id` where no counts were given
+    # what rows were ranked by: `count`, `id` where no counts were given, or `rank` where ids were said to be ranks
+    by: Literal["count", "id", "rank"]
     definition: str  # how they were cut
     confidence: float  # of the intervals
-    groups: tuple[FrequencyGroup, ...]  # frequent, medium, rare, reserved; empty ones left out
+    groups: tuple[FrequencyGroup, ...]  # frequent, medium, rare, never seen, reserved; empty ones left out
     differences: tuple[Difference, ...]  # between groups
 
 
@@ -143,17 +146,18 @@ def frequency_blocks(groups: FrequencyGroups | None) -> Blocks:
     if groups is None or not groups.groups:
         return ()
     columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")
-    counts = ((g.name, count(g.occurrences)) for g in groups.groups if g.occurrences is not None)
+    counts = [(_words(g.name), *_counts(g)) for g in groups.groups if g.occurrences is not None]
     names = {name: words if name == "mean_norm" else f"cosine {words}" for name, words, *_ in _READINGS}
     differences = tuple(
-        (f"{title(d.first)} minus {d.second}", names[d.reading], _estimate(d.difference)) for d in groups.differences
+        (f"{title(d.first)} minus {_words(d.second)}", names[d.reading], _estimate(d.difference))
+        for d in groups.differences
     )
     compared = Table(("groups", "reading", "difference"), differences, ("difference",))
     lead = (
         f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the "
         f"common direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval."
     )
-    occurrences = Table(("group", "occurrences"), tuple(counts), ("occurrences",))
+    occurrences = numbers(("group", "each occurs", "occurrences"), counts)
     return section(
         "Frequent and rare tokens",
         Text(lead, "lead"),
@@ -167,7 +171,16 @@ def _group(group: FrequencyGroup) -> Row:
     readings = (_estimate(getattr(group, name), limits) for name, *_, limits in _READINGS)
     chance = "" if group.chance is None or group.chance >= 1 else f"p <= {number(group.chance, limits=_SHARES)}"
     above = Cell("-" if group.excess is None else f"{number(group.excess)} sd", chance)
-    return group.name, count(group.n), *readings, above
+    return _words(group.name), count(group.n), *readings, above
+
+
+def _counts(group: FrequencyGroup) -> tuple[str, str]:
+    ends = tuple(map(count, dict.fromkeys(group.counts or ())))
+    return " to ".join(ends) or "-", optional(group.occurrences, shown=count)
+
+
+def _words(group: str) -> str:
+    return group.replace("_", " ")
 
 
 def _estimate(estimate: Estimate, limits: Limits = (None, None)) -> Cell:

@@ -3,52 +3,40 @@
 import math
 from collections.abc import Callable
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 
-from uncone.diagnosis.bins.record import CountCorrelation, FrequencyBin, FrequencyBins, PlacedToken
+from uncone.diagnosis.bins.record import (
+    ALONG,
+    NEAR,
+    NORM,
+    CountCorrelation,
+    FrequencyBin,
+    FrequencyBins,
+    NeverSeen,
+    PlacedToken,
+)
+from uncone.diagnosis.bins.shape import CONFIDENCE, LITTLE, find_turn, spearman
 from uncone.measure.groups import FEWEST_RESERVED
 from uncone.measure.partition import partition_of
 from uncone.measure.projections import UnitSums
 from uncone.moments import Moments, inverse
-from uncone.records.text import counted, listing, number
+from uncone.records.text import count, counted, listing, number, percent, plural
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import Estimate
 from uncone.rows import Array, Rows, SelectedRows
-from uncone.statistics.ranks import centred_ranks
 
 FEWEST_ROWS = 10  # a smaller bin is joined to its neighbour: its means say little
-CONFIDENCE = 0.95
-LITTLE = 0.1  # a rank correlation that explains a hundredth of the ranks, which no reader would see
+APART = 0.2  # standard deviations of the tokens that occur, by which rows never seen differ noticeably (Cohen 1988)
 _PER_DECADE, _LISTED = 2, 20
-_ALONG, _NEAR = "distance along the common direction", "cosine to reserved rows"
 _WAYS = {
-    "norm": ("shorter", "longer"),
-    _ALONG: ("less far along the common direction", "further along the common direction"),
-    _NEAR: ("less near to reserved rows", "nearer to reserved rows"),
+    NORM: ("shorter", "longer"),
+    ALONG: ("less far along the common direction", "further along the common direction"),
+    NEAR: ("less near to reserved rows", "nearer to reserved rows"),
 }
 """Rarer tokens have a lower, or a higher, reading."""
 _NEAR_ZERO = 1e-5  # of the mean norm: a shorter mean row is rounding
-
-
-def spearman(x: Array, y: Array, *, confidence: float = CONFIDENCE) -> Estimate:
-    """Spearman's rank correlation of x and y (n,), ties by their mean rank; undefined where either is constant.
-
-    The interval is Fisher's, tanh(atanh(r) +- z sqrt((1 + r^2 / 2) / (n - 3))) with the variance of Bonett & Wright
-    2000. There is none below 4 rows, nor where |r| is 1.
-
-    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).value
-    0.5
-    """
-    a, b = map(centred_ranks, (x, y))
-    length = math.sqrt(float(a @ a) * float(b @ b))
-    if length == 0:
-        return Estimate(None)
-    r, n = max(-1.0, min(1.0, float(a @ b) / length)), len(a)
-    if n < 4 or abs(r) == 1:
-        return Estimate(r)
-    z, reach = math.atanh(r), NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((1 + r**2 / 2) / (n - 3))
-    return Estimate(r, (math.tanh(z - reach), math.tanh(z + reach)))
 
 
 def bin_edges(counts: Array) -> list[int]:
@@ -73,12 +61,17 @@ def bin_edges(counts: Array) -> list[int]:
 
 
 class BinReader:
-    """Reads rows by their `counts` (N,): `update` in a first pass, `take` in a second, then `read`."""
+    """Reads rows by their `counts` (N,): `update` in a first pass, `take` in a second, then `read`.
 
-    def __init__(self, rows: Rows, counts: Array, unused: Array) -> None:
-        self._counts, self._unused = counts, unused
-        low = bin_edges(counts[~unused])
-        self._groups = np.searchsorted(low, counts, side="right") - 1  # reserved rows last
+    Without counts the rows are in order of frequency, and read by rank, from 1 for the most frequent.
+    """
+
+    def __init__(self, rows: Rows, counts: Array | None, unused: Array) -> None:
+        ids = np.arange(rows.shape[0]) if rows.ids is None else rows.ids
+        self._by: Literal["count", "rank"] = "rank" if counts is None else "count"
+        self._order, self._unused = ids + 1 if counts is None else counts, unused
+        self._edges = low = bin_edges(self._order[~unused])
+        self._groups = np.searchsorted(low, self._order, side="right") - 1  # reserved rows last
         self._groups[unused] = len(low)
         self._bins, n = len(low) + 1, int(unused.sum())
         never = int((self._groups == 0).sum()) if low[0] == 0 else 0
@@ -123,7 +116,7 @@ class BinReader:
         I(W) of a bin is min Z(c) / max Z(c) over its rows (Mu & Viswanath 2018, eq. 6), with both signs of the
         eigenvectors of all rows. It falls with the number of rows: as many drawn from all are read too.
         """
-        if not self._counts.any() or m.n < 2:
+        if not self._order.any() or m.n < 2:
             return None
         done, bins = 0, list[FrequencyBin]()
         for k in range(self._bins):
@@ -133,11 +126,14 @@ class BinReader:
             done += len(members)
             progress(done)
         reserved = bins.pop() if self._unused.any() else None
-        correlations = self._correlations()
-        never = np.flatnonzero((self._counts == 0) & ~self._unused)
+        correlations, differences = self._correlations()
+        never = np.flatnonzero((self._order == 0) & ~self._unused)
+        verdict = _verdict(correlations, differences, self._by)
+        if self._reference == 0:
+            verdict = verdict.replace("reserved rows", "rows never seen")
         return FrequencyBins(
-            verdict=_verdict(correlations),
-            tokens=int(self._counts.sum(dtype=np.float64)),
+            verdict=verdict,
+            tokens=self._occurrences(self._order),
             confidence=CONFIDENCE,
             bins=tuple(bins),
             reserved=reserved,
@@ -147,18 +143,20 @@ class BinReader:
             never_seen=len(never),
             unseen=self._named(rows, never, self._to_reserved),
             furthest=() if self._along is None else self._named(rows, np.flatnonzero(~self._unused), self._along),
+            by=self._by,
+            never=differences,
         )
 
     def _bin(self, k: int, members: Array, rows: Rows, m: Moments) -> FrequencyBin:
-        norms, counts = self._unit.norms[members], self._counts[members]
+        norms, order = self._unit.norms[members], self._order[members]
         n, s = np.count_nonzero(norms), self._unit.sums[k]
-        drawn = np.random.default_rng(k).choice(len(self._counts), len(members), replace=False)
+        drawn = np.random.default_rng(k).choice(len(self._order), len(members), replace=False)
         cosines = None if k == self._reference or not n else self._to_reserved
         return FrequencyBin(
-            low=int(counts.min()),
-            high=int(counts.max()),
+            low=int(order.min()),
+            high=int(order.max()),
             n=len(members),
-            occurrences=int(counts.sum(dtype=np.float64)),
+            occurrences=self._occurrences(order),
             mean_norm=float(norms.mean()),
             mean_cosine=min(1.0, (float(s @ s) - n) / (n * (n - 1))) if n > 1 else None,
             cosine_to_reserved=None if cosines is None else float(cosines[members].sum()) / n,
@@ -167,19 +165,27 @@ class BinReader:
             along_common=None if self._along is None else float(self._along[members].mean()),
         )
 
-    def _correlations(self) -> tuple[CountCorrelation, ...]:
-        """Without reserved rows; cosines are of rows with a direction that are not the reference."""
-        others = ~self._unused
-        of = [("norm", self._unit.norms, others)]
+    def _occurrences(self, order: Array) -> int | None:
+        return int(order.sum(dtype=np.float64)) if self._by == "count" else None
+
+    def _correlations(self) -> tuple[tuple[CountCorrelation, ...], tuple[NeverSeen, ...]]:
+        """Over tokens that occur, and those never seen against these; without reserved rows. Cosines are of rows with a
+        direction that are not the reference."""
+        others, seen = ~self._unused, self._order > 0
+        of = [(NORM, self._unit.norms, others)]
         if self._along is not None:
-            of.append((_ALONG, self._along, others))
+            of.append((ALONG, self._along, others))
         if self._to_reserved is not None:
             free = others & (self._unit.norms > 0) & (self._groups != self._reference)
-            of.append((_NEAR, self._to_reserved, free))
-        return tuple(
-            CountCorrelation(name, int(kept.sum()), spearman(self._counts[kept], values[kept]))
-            for name, values, kept in of
-        )
+            of.append((NEAR, self._to_reserved, free))
+        correlations, differences = list[CountCorrelation](), list[NeverSeen]()
+        for name, values, kept in of:
+            order, own, never = self._order[kept & seen], values[kept & seen], values[kept & ~seen]
+            turn = find_turn(order, own, [edge for edge in self._edges if edge])
+            correlations.append(CountCorrelation(name, len(own), spearman(order, own), turn))
+            if min(len(own), len(never)) >= FEWEST_ROWS:
+                differences.append(_apart(name, never, own))
+        return tuple(correlations), tuple(differences)
 
     def _named(self, rows: Rows, which: Array, by: Array | None) -> tuple[PlacedToken, ...]:
         """Those greatest by `by` first."""
@@ -188,8 +194,8 @@ class BinReader:
 
         def token(i: int, text: str | None) -> PlacedToken:
             of = (None if values is None else float(values[i]) for values in (self._along, self._to_reserved))
-            own = int(self._counts[i]), float(self._unit.norms[i])
-            return PlacedToken(i if ids is None else int(ids[i]), text, *own, *of)
+            often = int(self._order[i]) if self._by == "count" else None
+            return PlacedToken(i if ids is None else int(ids[i]), text, often, float(self._unit.norms[i]), *of)
 
         return tuple(map(token, listed, token_texts(rows.labels, listed)))
 
@@ -200,19 +206,61 @@ def _isotropy(rows: Rows, members: Array, m: Moments) -> float | None:
     return math.exp(-float(np.ptp(np.stack(partition_of(SelectedRows(rows, members), m)))))
 
 
-def _verdict(correlations: tuple[CountCorrelation, ...]) -> str:
-    sure, unsure = list[str](), False
+def _apart(name: str, never: Array, seen: Array) -> NeverSeen:
+    """With the normal interval of a difference of two means (Welch 1938)."""
+    difference = float(never.mean() - seen.mean())
+    error = math.sqrt(float(never.var(ddof=1)) / len(never) + float(seen.var(ddof=1)) / len(seen))
+    reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * error
+    estimate = Estimate(difference, (difference - reach, difference + reach))
+    return NeverSeen(name, len(never), float(never.mean()), float(seen.mean()), estimate, float(seen.std(ddof=1)))
+
+
+def _verdict(
+    correlations: tuple[CountCorrelation, ...], differences: tuple[NeverSeen, ...], by: Literal["count", "rank"]
+) -> str:
+    sure, turns, unsure = list[str](), list[str](), ""
     for one in correlations:
         ends, value = one.correlation.interval, one.correlation.value
-        if ends is None or value is None or abs(value) < LITTLE:
-            continue
-        if ends[0] * ends[1] > 0:
-            sure.append(f"the {_WAYS[one.reading][value < 0]} (rank correlation {number(-value, digits=2)})")
-        else:
-            unsure = True
-    if sure:
-        return f"The rarer a token, {listing(sure)}."
-    if unsure:
-        few = "Too few rows to say whether a token's frequency shapes its row"
-        return f"{few}: the intervals of the larger rank correlations hold 0."
-    return f"How often a token occurs says little of its row: no rank correlation reaches {LITTLE:g}."
+        if one.turn:
+            turns.append(_turn_words(one, by))
+        elif value is not None and abs(value) >= LITTLE:
+            rarer = value if by == "rank" else -value
+            if ends and ends[0] * ends[1] > 0:
+                sure.append(f"the {_WAYS[one.reading][rarer > 0]} (rank correlation {number(rarer, digits=2)})")
+            else:
+                have = "the intervals of the larger rank correlations hold 0"
+                unsure = have if ends else unsure or "the larger rank correlations have no interval"
+    over = f", over the {count(correlations[0].n)} tokens that occur" if differences else ""
+    said = ([f"The rarer a token, {listing(sure)}{over}."] if sure else []) + turns
+    if unsure and not said:
+        said = [f"Too few rows to say whether a token's frequency shapes its row: {unsure}."]
+    if not said and all(one.correlation.value is None for one in correlations):
+        why = "all tokens that occur do so equally often, or all rows read the same"
+        said = [f"Frequency cannot be compared with the rows: {why}."]
+    if not said:
+        said = [f"How often a token occurs says little of its row: no rank correlation reaches {LITTLE:g}."]
+    return " ".join([*said, *_never_words(differences)])
+
+
+def _turn_words(one: CountCorrelation, by: Literal["count", "rank"]) -> str:
+    assert one.turn
+    (below, above), total = (side.value or 0.0 for side in (one.turn.below, one.turn.above)), sum(one.turn.rows)
+    ways = ("rises", "falls") if below > 0 else ("falls", "rises")
+    at = f"about {counted(one.turn.at, 'occurrence')}" if by == "count" else f"about rank {count(one.turn.at)}"
+    sides = zip((below, above), one.turn.rows, strict=True)
+    shown = " and ".join(f"{number(value, digits=2)} over {percent(n / total)}" for value, n in sides)
+    words = f"The {one.reading} {ways[0]} with the {by} up to {at} and {ways[1]} from there"
+    return f"{words} (rank correlations {shown} of the tokens{' that occur' if by == 'count' else ''})."
+
+
+def _never_words(differences: tuple[NeverSeen, ...]) -> list[str]:
+    parts = list[str]()
+    for one in differences:
+        ends, value = one.difference.interval or (0.0, 0.0), one.difference.value or 0.0
+        if ends[0] * ends[1] > 0 and abs(value) >= APART * one.deviation:
+            means = f"{number(one.mean, digits=2)} against {number(one.mean_of_seen, digits=2)}"
+            parts.append(f"{_WAYS[one.reading][value > 0]} ({means})")
+    if not parts:
+        return []
+    tokens = plural(differences[0].n, "token", "tokens")
+    return [f"The {count(differences[0].n)} {tokens} never seen have rows that are on average {listing(parts)}."]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import sqrt
+from typing import Literal
 
 from uncone.records.blocks import Blocks, Cell, Chart, Curve, Figure, Folded, Mark, Row, Table, Text
 from uncone.records.brief import part
@@ -10,28 +11,34 @@ from uncone.records.text import Limits, count, counted, number, optional, percen
 from uncone.records.token_text import shown_token
 from uncone.records.tokens import Estimate
 
-_COSINES, _LENGTHS, _SHARES = (-1.0, 1.0), (0.0, None), (0.0, 1.0)
+_COSINES, _LENGTHS, _SHARES, _ANY = (-1.0, 1.0), (0.0, None), (0.0, 1.0), (None, None)
+NORM, ALONG, NEAR = "norm", "distance along the common direction", "cosine to reserved rows"
+_LIMITS: dict[str, Limits] = {NORM: _LENGTHS, NEAR: _COSINES}
 _READINGS: tuple[tuple[str, str, str, Limits], ...] = (
     ("mean_norm", "norm", "Norm", _LENGTHS),
     ("mean_cosine", "within", "Cosine within the bin", _COSINES),
     ("cosine_to_reserved", "to reserved", "Cosine to reserved rows", _COSINES),
-    ("along_common", "along common", "Distance along the common direction", (None, None)),
+    ("along_common", "along common", "Distance along the common direction", _ANY),
     ("partition_isotropy", "I(W)", "I(W)", _SHARES),
 )
 """The field, the column, the chart's title, and the range."""
 _NEVER = 0.3  # the place of tokens never seen on a logarithmic axis
 _FIRST = "The first point: tokens that were never seen."
 _DRAWN = "Beside I(W): that of as many rows drawn from all, as fewer rows have a lower one."
+_BY_RANK = (
+    "The rows were said to be in order of frequency, the most frequent first. They are read by rank, not by count."
+)
+_TURNS = "Where a reading turns was chosen on one half of the rows. The two correlations are over the other half."
 
 
 @part
 class FrequencyBin:
-    """Rows whose tokens occur `low` to `high` times; undefined readings are None."""
+    """Rows whose tokens occur `low` to `high` times, or have these ranks; undefined readings are None."""
 
-    low: int  # the least count in the bin
+    low: int  # the least count in the bin, or rank
     high: int  # the greatest
     n: int  # rows
-    occurrences: int  # the sum of their counts
+    occurrences: int | None  # the sum of their counts; `null` by rank
     mean_norm: float
     mean_cosine: float | None  # between rows of the bin
     cosine_to_reserved: float | None  # mean cosine of its rows and the reserved rows
@@ -48,17 +55,40 @@ class FrequencyBin:
 
 
 @part
+class Turn:
+    """A reading that rises and then falls with the count, or the other way round. Of the rows one half chose where."""
+
+    at: int  # the least count of the second side, or rank
+    below: Estimate  # rank correlation of the other half's rows below it
+    above: Estimate  # of those from it on
+    rows: tuple[int, int]  # rows of these correlations
+
+
+@part
 class CountCorrelation:
-    reading: str  # what the count is correlated with
-    n: int  # rows
-    correlation: Estimate  # Spearman's, with Fisher's interval (Bonett & Wright 2000)
+    reading: str  # what the count, or rank, is correlated with
+    n: int  # rows, of tokens that occur
+    correlation: Estimate  # Spearman's, with an interval that holds under ties and for any joint distribution
+    turn: Turn | None = None  # where a relation that rises and falls turns; `null` where none was found
+
+
+@part
+class NeverSeen:
+    """Tokens that never occur against those that do. Reserved rows and the common direction are taken as given."""
+
+    reading: str  # as in the correlations
+    n: int  # rows that were never seen
+    mean: float  # of these
+    mean_of_seen: float  # of the tokens that occur
+    difference: Estimate  # the first minus the second
+    deviation: float  # standard deviation over the tokens that occur
 
 
 @part
 class PlacedToken:
     id: int
     token: str | None
-    count: int
+    count: int | None  # `null` by rank
     norm: float
     along_common: float | None  # of this row
     cosine_to_reserved: float | None  # of this row
@@ -68,36 +98,44 @@ class PlacedToken:
 class FrequencyBins:
     """Reserved rows stand apart."""
 
-    verdict: str  # one sentence
-    tokens: int  # the sum of the counts
+    verdict: str  # how frequency goes with the rows of tokens that occur, and how those never seen differ
+    tokens: int | None  # the sum of the counts; `null` by rank
     confidence: float  # of the intervals
-    bins: tuple[FrequencyBin, ...]  # from never seen to the most frequent
+    bins: tuple[FrequencyBin, ...]  # from never seen to the most frequent; by rank from the most frequent on
     reserved: FrequencyBin | None  # the rows known to be unused
     compared: str  # which rows cosines to the reserved rows are to
     common: str  # what the common direction is
-    correlations: tuple[CountCorrelation, ...]  # of the count with each reading
+    correlations: tuple[CountCorrelation, ...]  # of the count, or rank, with each reading
     never_seen: int  # tokens that do not occur and are not reserved
     unseen: tuple[PlacedToken, ...]  # the first of them, the nearest to the reserved rows first
     furthest: tuple[PlacedToken, ...]  # the rows furthest along the common direction
+    # what bins are of: `count`, or `rank` where rows were said to be in order of frequency
+    by: Literal["count", "rank"] = "count"
+    never: tuple[NeverSeen, ...] = ()  # how rows never seen differ from those of tokens that occur
 
 
 def by_count_blocks(by_count: FrequencyBins | None) -> Blocks:
     if not by_count or not by_count.bins:
         return ()
-    columns = ("count", "rows", *(words for _, words, *_ in _READINGS))
+    by, never = by_count.by, by_count.never_seen
+    columns = (by, "rows", *(words for _, words, *_ in _READINGS))
     rows = [_row(one, one.name) for one in by_count.bins]
     rows += [_row(by_count.reserved, "reserved")] if by_count.reserved else []
-    charts = tuple(chart for reading in _READINGS if (chart := _chart(by_count.bins, *reading)))
+    charts = tuple(chart for reading in _READINGS if (chart := _chart(by, by_count.bins, *reading)))
     unseen, furthest = by_count.unseen, by_count.furthest
-    never = f"Never seen, though not reserved: the first {len(unseen)} of {count(by_count.never_seen)}"
+    listed = f"Never seen, though not reserved: the first {len(unseen)} of {count(never)}"
+    title = "By measured frequency" if by == "count" else "By rank"
     return section(
-        "By measured frequency",
+        title,
         Text(by_count.verdict, "lead"),
+        Text(_BY_RANK if by == "rank" else "", "quiet"),
         _correlations(by_count),
+        Text(_TURNS if any(one.turn for one in by_count.correlations) else "", "quiet"),
+        _never(by_count),
         numbers(columns, rows),
         Text(f"{by_count.compared} {by_count.common} {_DRAWN}", "quiet"),
-        Figure("By measured frequency", charts, _FIRST if by_count.never_seen else ""),
-        Folded(never, shown(_tokens(unseen))),
+        Figure(title, charts, _FIRST if never else ""),
+        Folded(listed, shown(_tokens(unseen))),
         Folded(f"Furthest along the common direction: {len(furthest)} tokens", shown(_tokens(furthest))),
     )
 
@@ -109,16 +147,41 @@ def _row(one: FrequencyBin, name: str) -> Row:
 
 
 def _correlations(by_count: FrequencyBins) -> Table:
-    def row(one: CountCorrelation) -> tuple[str, ...]:
-        ends = " to ".join(number(end, limits=_COSINES) for end in one.correlation.interval or ())
-        return one.reading, optional(one.correlation.value, _COSINES), ends or "-", count(one.n)
+    def row(words: str, correlation: Estimate, n: int) -> tuple[str, ...]:
+        return words, optional(correlation.value, _COSINES), _ends(correlation, _COSINES), count(n)
 
-    interval = f"{percent(by_count.confidence, precise=True)} interval"
-    columns = ("rank correlation of the count with", "value", interval, "rows")
-    return numbers(columns, map(row, by_count.correlations))
+    rows = list[Row]()
+    for one in by_count.correlations:
+        rows.append(row(one.reading, one.correlation, one.n))
+        if one.turn:
+            below, above = f"up to {count(one.turn.at - 1)}", f"from {count(one.turn.at)}"
+            rows.append(row(f"{one.reading}, {below}", one.turn.below, one.turn.rows[0]))
+            rows.append(row(f"{one.reading}, {above}", one.turn.above, one.turn.rows[1]))
+    return numbers((f"rank correlation of the {by_count.by} with", "value", _interval(by_count), "rows"), rows)
 
 
-def _chart(bins: Sequence[FrequencyBin], field: str, words: str, title: str, limits: Limits) -> Chart | None:
+def _never(by_count: FrequencyBins) -> Table:
+    rows = (
+        (
+            one.reading,
+            *(number(value, limits=_LIMITS.get(one.reading, _ANY)) for value in (one.mean, one.mean_of_seen)),
+            optional(one.difference.value),
+            _ends(one.difference, _ANY),
+        )
+        for one in by_count.never
+    )
+    return numbers(("mean of", "never seen", "seen", "difference", _interval(by_count)), rows)
+
+
+def _interval(by_count: FrequencyBins) -> str:
+    return f"{percent(by_count.confidence, precise=True)} interval"
+
+
+def _ends(estimate: Estimate, limits: Limits) -> str:
+    return " to ".join(number(end, limits=limits) for end in estimate.interval or ()) or "-"
+
+
+def _chart(by: str, bins: Sequence[FrequencyBin], field: str, words: str, title: str, limits: Limits) -> Chart | None:
     known = [(one, value) for one in bins if (value := getattr(one, field)) is not None]
     if len(known) < 2:
         return None
@@ -127,14 +190,18 @@ def _chart(bins: Sequence[FrequencyBin], field: str, words: str, title: str, lim
     tips = tuple(f"{one.name}: {number(value, limits=limits)} ({counted(one.n, 'row')})" for one, value in known)
     curve = Curve("bins", x, y, "bins", dots=True, tips=tips)
     marks = (Mark(0.0, "y"),) if limits == _COSINES else ()
-    name, along, spark = f"by count {words}", "occurrences in the text", f"{words} by count"
+    along = "occurrences in the text" if by == "count" else "rank, the most frequent first"
+    name, spark = f"by {by} {words}", f"{words} by {by}"
     return Chart(name, title, along, words, (curve,), marks=marks, log_x=True, spark=spark)
 
 
 def _tokens(tokens: Sequence[PlacedToken]) -> Table:
+    often = ("count",) if any(one.count is not None for one in tokens) else ()
+
     def row(one: PlacedToken) -> Row:
         token = "-" if one.token is None else Cell(shown_token(one.token, 24), tone="token")
         along, to_reserved = optional(one.along_common), optional(one.cosine_to_reserved, _COSINES)
-        return token, count(one.id), count(one.count), number(one.norm, limits=_LENGTHS), along, to_reserved
+        occurs = (optional(one.count, shown=count) for _ in often)
+        return token, count(one.id), *occurs, number(one.norm, limits=_LENGTHS), along, to_reserved
 
-    return numbers(("token", "id", "count", "norm", "along common", "to reserved"), map(row, tokens))
+    return numbers(("token", "id", *often, "norm", "along common", "to reserved"), map(row, tokens))

@@ -44,9 +44,9 @@ def gradient_ledger(
 
     The gradient of the mean cross-entropy by each output row is split into the pull of its own targets (a) and the
     pushes of frequent (b) and rare ones (c), as Yu et al. (2022) split that of a rare row; `gradient_parts` has the
-    equations. Frequent, medium and rare are the first 30%, the next 50% and the last 20% of the ids with a count,
-    ranked by it (Yu et al.); ids without a count are a group of their own, and rare as targets. Medium targets count as
-    frequent.
+    equations. Frequent, medium and rare are about the first 30%, the next 50% and the last 20% of the ids with a count,
+    ranked by it (Yu et al.) and cut where counts differ; ids without a count are a group of their own, and rare as
+    targets. Medium targets count as frequent.
 
     Of n rows with gradients of unit directions u_v the mean cosine over pairs is (|sum u_v|^2 - n) / (n (n - 1)).
     Without a cap the gradients of all rows sum to 0, as softmax - onehot does: SGD keeps the mean row. Adam divides
@@ -118,16 +118,14 @@ class _Cut:
         else:
             read = as_counts(counts, v)
             known, notes = read.counts, read.notes
-        seen = np.flatnonzero(known)
-        of_group = np.full(v, 3)
-        of_group[seen] = frequency_membership(len(seen), counts=known[seen]).groups
+        of_group = np.minimum(frequency_membership(v, counts=known).groups, 3)
         of_decade = np.where(known > 0, 1 + np.log10(np.maximum(known, 1)).astype(int), 0)
         groups, names = _one_hot(of_group, [*NAMES[:3], NEVER])
         decades = (f"{count(10**k)} to {count(10 ** (k + 1) - 1)}" for k in range(_DECADES))
         bins, named = _one_hot(of_decade, ["0", *decades])
         definition = (
-            f"By count {source}, of the ids that have one: frequent the first {FREQUENT_SHARE:.0%}, rare the last "
-            f"{RARE_SHARE:.0%} (Yu et al. 2022); {NEVER}: a count of 0."
+            f"By count {source}, of the ids that have one, cut where counts differ: frequent about the first "
+            f"{FREQUENT_SHARE:.0%}, rare the last {RARE_SHARE:.0%} (Yu et al. 2022); {NEVER}: a count of 0."
         )
         all_ = torch.from_numpy(np.concatenate([np.ones((v, 1), np.float32), groups, bins], axis=1))
         members, rare = all_.to(states.head.device), torch.from_numpy(of_group >= 2)
