@@ -325,12 +325,30 @@ def test_verdicts() -> None:
     two = {"wide": {"ndcg10": Interval(0.03, -0.01, 0.07)}, "narrow": {"ndcg10": up}}
     assert verdict("m", "retrieval", "ndcg10", {"s": two}) == (
         "m, retrieval: of 2 repairs narrow does best of those that rise beyond chance; it changes nDCG@10 by +0.0200 "
-        "(95%: +0.0100 to +0.0300). The best of many looks better than it is on the items that chose it: --method auto "
-        "asks others too."
+        "(95%: +0.0100 to +0.0300). It was picked on these same queries, so its gain is optimistic: --method auto tests "
+        "it on others."
     )
     pairs = {"s": {r: {"spearman_cosine": up} for r in "ab"}}
     assert "--method auto" not in verdict("m", "wordsim", "spearman_cosine", pairs)
     assert said() == "m, retrieval: no repair could be compared with the original."
+
+
+def test_the_headline_names_every_number_that_falls() -> None:
+    up, flat, down = Interval(0.02, 0.01, 0.03), Interval(-0.01, -0.03, 0.01), Interval(-0.1, -0.2, -0.05)
+    falls = {"ndcg10": up, "recall10": flat, "recall100": down, "ndcg10_inner": down}
+    said = verdict("m", "retrieval", "ndcg10", {"s": {"center": falls, "whiten": {"ndcg10": flat, "recall10": down}}})
+    assert (
+        "center does best; it changes nDCG@10 by +0.0200 (95%: +0.0100 to +0.0300). But it lowers beyond chance "
+        in said
+    )
+    assert "chance recall@100 of the cosine by 0.1000 and nDCG@10 of the inner product by 0.1000. It was picked" in said
+    sets = {
+        name: {"center": {"spearman_cosine": one, "pearson_cosine": down}} for name, one in (("a", up), ("b", down))
+    }
+    sets["a"]["center"]["spearman_cosine"] = Interval(2.0, 1.0, 3.0)
+    said = verdict("m", "sts", "spearman_cosine", sets)
+    assert said.endswith("up on a and down on b. But it lowers beyond chance Pearson x 100 of the cosine on a and b.")
+    assert "lowers" not in verdict("m", "retrieval", "ndcg10", {"s": {"center": {"ndcg10": up, "recall10": flat}}})
 
 
 def test_a_record_that_was_edited(planted: Path) -> None:

@@ -10,7 +10,7 @@ from uncone.evaluation.encoding import open_encoding
 from uncone.evaluation.fitting import repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
 from uncone.evaluation.record import ORIGINAL, Evaluation, Selection, Task
-from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, items_of, silent, verdict
+from uncone.evaluation.results import ONE_SIDED, PACKAGES, PRIMARY, Settings, items_of, silent, verdict
 from uncone.evaluation.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.evaluation.sts import evaluate_sts
 from uncone.evaluation.wordsim import PROTOCOLS, evaluate_wordsim
@@ -133,8 +133,9 @@ def evaluate(
         f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
         f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
     )
+    told = verdict(name, task, measure, result.differences, items, is_full=is_full)
     return Evaluation(
-        verdict(name, task, measure, result.differences, items, is_full=is_full),
+        f"{name}, {task}: no verdict, since {ONE_SIDED}." if result.is_one_sided else told,
         name,
         task,
         intervals=intervals,

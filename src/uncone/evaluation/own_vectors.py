@@ -86,6 +86,7 @@ def open_own(own: OwnVectors, settings: Settings, *, inner: bool = True) -> Corp
         PairedRows("documents", documents, of_documents, "--ids", numbered[1]),
     )
     numbers, shifted = remarks_on_numbers(paired, own.told)
+    apart = one_sided(held, queries)
     vectors = Texts(held, held)
     repairs = fit_repairs(settings.names, vectors, fitted_on="the documents alone", tick=settings.progress)
 
@@ -110,7 +111,8 @@ def open_own(own: OwnVectors, settings: Settings, *, inner: bool = True) -> Corp
         notes=tuple(filter(None, (numbers, _APPLIED, _WAYS * inner, left_out * bool(unjudged)))),
         qrels=own.told,
         provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
-        caution=" ".join(filter(None, (shifted, one_sided(held, queries)))),
+        caution=" ".join(filter(None, (shifted, apart))),
+        is_one_sided=bool(apart),
     )
 
 

@@ -165,7 +165,7 @@ class Evaluation(Record):
             if (value := numbers.get(measure)) is not None:
                 rows.append((repair, Cell(f"{value:.{digits}f}", tone="strong"), difference, between, _mark(change)))
         columns = ("repair", "value", "change", "interval", "")
-        return Table(columns, tuple(rows), columns[1:4], _title(measure, task))
+        return Table(columns, tuple(rows), columns[1:4], title_of(measure, task))
 
     def _many_sets(self, task: str, measure: str) -> Table:
         taken = self.results[task].items()
@@ -184,10 +184,10 @@ class Evaluation(Record):
             counts = (next(iter(repairs.values())).get("n") for repairs in sets.values())
             rows.append(("n", *("" if n is None else count(n) for n in counts), ""))
         headings = (*(_SHORT.get(name, name) for name in sets), "mean")
-        return Table(("repair", *headings), tuple(rows), headings, _title(measure, task))
+        return Table(("repair", *headings), tuple(rows), headings, title_of(measure, task))
 
     def _chart(self, task: str, measure: str) -> Figure:
-        charts, what = list[Intervals](), f"change of {_title(measure, task)}"
+        charts, what = list[Intervals](), f"change of {title_of(measure, task)}"
         for name, repairs in self.results[task].items():
             changes = ((repair, self._change(task, name, repair, measure)) for repair in repairs)
             if rows := tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None):
@@ -222,7 +222,7 @@ def called(measure: str) -> str:
     return _NUMBERS[measure.partition("_")[0]]
 
 
-def _title(measure: str, task: str) -> str:
+def title_of(measure: str, task: str) -> str:
     if measure == "recall10" and task == "ann":
         return "recall@10 of the cosine, against the original's exact ten"
     number, _, kind = measure.partition("_")
