@@ -265,6 +265,21 @@ def test_selection_that_a_test_does_not_confirm(planted: Path, monkeypatch: pyte
     )
 
 
+def test_a_selection_names_what_its_repair_lowers(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def split(low: float, **others: float) -> SimpleNamespace:
+        one = Interval(low + 0.1, low, low + 0.2)
+        more = {name: split(value) for name, value in others.items()}
+        of = {"n": 50, "original": 0.5, "scores": {"original": 0, "center": 0}, "others": more}
+        return SimpleNamespace(differences=lambda *_: {"center": one}, **of)
+
+    test = split(0.1, recall10=-0.1, recall100=-0.5)
+    chosen = lambda *_: (split(0.1), lambda: test, "", (), (), {})  # noqa: E731
+    monkeypatch.setattr(sys.modules[select_repair.__module__], "_sts", chosen)
+    found = select_repair(planted / "healthy.vec", task="sts", data=planted / "sts")
+    assert found.chosen == "center"
+    assert found.verdict.endswith(" (+0.10 to +0.30). But it lowers beyond chance recall@100 of the cosine by 0.4000.")
+
+
 def test_refusals(planted: Path, tmp_path: Path) -> None:
     words, sts = planted / "healthy.vec", planted / "sts"
     with refused(match=r"expected repairs out of center, .* got 'centre'"):

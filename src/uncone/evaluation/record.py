@@ -3,15 +3,15 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 from typing import Any, ClassVar, Literal
 
-from uncone.errors import expect
+from uncone.errors import UnknownName, expect, nearest
 from uncone.records.blocks import Block, Blocks, Bullets, Cell, Figure, Heading, Intervals, Row, Table, Text, Tone
 from uncone.records.brief import part
 from uncone.records.layout import caution, section, shown
 from uncone.records.record import Record
-from uncone.records.text import count, decimals, number, signed
+from uncone.records.text import count, decimals, listing, number, signed
 
 ORIGINAL = "original"  # the vectors as they are, among the repairs
 Task = Literal["wordsim", "sts", "retrieval", "ann"]
@@ -105,6 +105,34 @@ class Evaluation(Record):
 
     def repairs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(repair for _, _, repair, _ in self._cells()))
+
+    def find(self, name: str) -> tuple[str, float | None]:
+        """The whole name of a number, SET.REPAIR.MEASURE or SET.REPAIR.MEASURE.low of its difference, and the number.
+
+        The only set may be left out, and the repair of vectors as they are. Case, "@", "-" and "_" do not count, and
+        "spearman" is that of the cosine. InputError: no such number, or one of several sets."""
+        named, short = dict[str, float | None](), dict[str, dict[str, float | None]]()
+        for task, of, repair, numbers in self._cells():
+            for measure, value in numbers.items():
+                change = self._change(task, of, repair, measure)
+                ends = {f".{end}": getattr(change, end) for end in ("difference", "low", "high")} if change else {}
+                for end, of_it in {"": value, **ends}.items():
+                    full = f"{of}.{repair}.{measure}{end}"
+                    named[full] = of_it
+                    starts = (f"{of}.{repair}.", f"{repair}.", *([f"{of}.", ""] if repair == ORIGINAL else []))
+                    for start, one in product(starts, (measure, measure.removesuffix("_cosine"))):
+                        short.setdefault(_folded(f"{start}{one}{end}"), {})[full] = of_it
+        found = {name: named[name]} if name in named else short.get(_folded(name), {})
+        if len(found) == 1:
+            return next(iter(found.items()))
+        if found:
+            listed = listing([full.replace(f".{ORIGINAL}.", ".") for full in [*found][:3]])
+            raise UnknownName(f"expected a number of one set, got {name!r} of {len(found)}: name a set, as in {listed}")
+        own = dict.fromkeys(measure for _, _, repair, of in self._cells() if repair == ORIGINAL for measure in of)
+        otherwise = f"names are MEASURE, REPAIR.MEASURE and SET.REPAIR.MEASURE, with the measures {listing(list(own))}"
+        raise UnknownName(
+            f"expected a number of this evaluation, got {name!r}: {nearest(name, [*own, *named], otherwise)}"
+        )
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [
@@ -210,6 +238,10 @@ class Evaluation(Record):
         for task, sets in self.results.items():
             for name, repairs in sets.items() if only in ("", task) else ():
                 yield from ((task, name, repair, numbers) for repair, numbers in repairs.items())
+
+
+def _folded(name: str) -> str:
+    return "".join(character for character in name.casefold() if character not in "@-_ ")
 
 
 def _mark(interval: Interval | None) -> Cell:
