@@ -15,8 +15,9 @@ from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
 from uncone.evaluation.results import Settings
 from uncone.evaluation.retrieval import Corpus, Qrels, read_judgements
 from uncone.evaluation.text_files import stem_of
+from uncone.model.open import open_rows
 from uncone.records.text import counted, plural
-from uncone.rows import ArrayRows, Rows, as_rows
+from uncone.rows import ArrayRows, Rows
 from uncone.rows.ids import Ids, places_of
 from uncone.transforms.fitting import digest, shared_name
 from uncone.transforms.one_side import check_same_width, one_sided
@@ -121,7 +122,10 @@ def name_of_own(own: OwnVectors) -> str:
 
 
 def _rows(spec: Any, name: str) -> Rows:
-    return finite_rows(spec if isinstance(spec, str | os.PathLike) else as_rows(spec, name=name))
+    rows = open_rows(spec)
+    if not isinstance(spec, str | os.PathLike | Rows):
+        rows.name = name
+    return finite_rows(rows)
 
 
 def _places(rows: Rows, ids: Ids | None, option: str) -> dict[str, int]:
