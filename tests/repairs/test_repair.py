@@ -117,16 +117,16 @@ def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Pat
     np.save(rows, gaussian(200, 16).numpy())
     found = repair(rows, y, method="center", save=saved)
     own = "uncone evaluate --task retrieval --queries {} --documents {} --qrels QRELS"
-    assert found.next_step == own.format("QUERIES", "'a b/my rows.npy'") + " --repairs center"
+    assert found.next_step == own.format("QUERIES", "'a b/my rows.npy'") + " --method center"
     whole = with_whole_names(found, {"spec": str(rows), "out": str(y)})
     words = shlex.split(whole.next_step)
     assert words[words.index("--documents") + 1] == str(rows)
     assert f"`uncone calibrate '{y}'`" in whole.index[-1]
     queries = repair(rows, folder / "z.npy", method="center", fit_on=y)
-    assert queries.next_step == own.format("'a b/my rows.npy'", "'a b/y.npy'") + " --repairs center"
+    assert queries.next_step == own.format("'a b/my rows.npy'", "'a b/y.npy'") + " --method center"
     assert "`uncone calibrate REPAIRED_DOCUMENTS --queries 'a b/z.npy'` gives new ones" in queries.index[-1]
     same = repair(str(y), folder / "u.npy", method="center", fit_on=y)
-    assert same.next_step == own.format("QUERIES", "'a b/y.npy'") + " --repairs center"
+    assert same.next_step == own.format("QUERIES", "'a b/y.npy'") + " --method center"
     assert "`uncone calibrate 'a b/u.npy'` gives new ones" in same.index[-1]
     loaded = repair(y, folder / "w.npy", load=saved)
     assert loaded.next_step == own.format("'a b/w.npy'", "REPAIRED_DOCUMENTS")  # both sides repaired
@@ -134,10 +134,10 @@ def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Pat
     assert "`uncone repair DOCUMENTS REPAIRED_DOCUMENTS --load " in loaded.index[1]
     model = write_model(tmp_path / "m", healthy())
     table = repair(f"{model}#input", tmp_path / "t.npy", method="center")
-    assert table.next_step.endswith("#input' --task wordsim --data PAIRS --repairs center")
+    assert table.next_step.endswith("#input' --task wordsim --data PAIRS --method center")
     assert len(table.index) == 1
     command, bound, _ = cli.program.app.parse_args(shlex.split(table.next_step)[1:], exit_on_error=False)
-    assert (command.__name__, bound.arguments["repairs"]) == ("evaluate", ["center"])
+    assert (command.__name__, bound.arguments["method"]) == ("evaluate", ["center"])
 
 
 def test_the_commands_of_a_record_run_as_they_are_pasted(
@@ -153,7 +153,7 @@ def test_the_commands_of_a_record_run_as_they_are_pasted(
     for words in pasted:
         cli.main([re.sub("(?<=QUERIES)$", ".npy", word) for word in words[1:]])
     assert np.load("REPAIRED_QUERIES.npy").shape == (60, 16)
-    (command,) = re.findall(r"uncone evaluate --task .* --repairs center", told)
+    (command,) = re.findall(r"uncone evaluate --task .* --method center", told)
     options = {word[2:] for word in shlex.split(command) if word.startswith("--")}
     known = set(inspect.signature(cli.program.app["evaluate"].default_command).parameters)
     if "qrels" in known:  # own vectors with own judgements

@@ -132,7 +132,7 @@ def test_tables_answer_every_question_by_their_ids(tmp_path: Path) -> None:
     documents = pandas.DataFrame({"text": ["t"] * 60, "id": ids, "embedding": list(x)})
     queries = pandas.DataFrame({"query_id": range(1000, 1020), "embedding": (x[:20] + 0.1).tolist()})
     qrels = {str(1000 + i): {ids[i]: 1} for i in range(20)}
-    found = uncone.evaluate(queries=queries, documents=documents, qrels=qrels, repairs=["center"], resamples=100)
+    found = uncone.evaluate(queries=queries, documents=documents, qrels=qrels, method=["center"], resamples=100)
     assert found.results["retrieval"]["documents"]["original"]["ndcg10"] == 1
     pairs = [(str(1000 + i), ids[j], int(i == j)) for i in range(20) for j in (i, i + 20)]
     with open(tmp_path / "pairs.tsv", "w") as file:

@@ -20,6 +20,7 @@ from uncone.rows.ids import Ids
 from uncone.version import versions
 
 TASKS: tuple[Task, ...] = ("wordsim", "sts", "retrieval", "ann")
+AUTO = "auto"
 _ITEMS = {"wordsim": "pairs of words", "sts": "pairs of sentences (for a mean over subsets within each of them)"}
 
 
@@ -35,8 +36,7 @@ def evaluate(
     query_ids: Annotated[Ids | None, Role.READ] = None,
     columns: Sequence[int | str] | None = None,
     protocol: Literal["paper", "field"] = "field",
-    repairs: Sequence[str] | None = None,
-    method: Literal["auto"] | None = None,
+    method: str | Sequence[str] | None = None,
     cache: Keep = None,
     seed: int = 0,
     resamples: int | None = None,
@@ -66,13 +66,13 @@ def evaluate(
             `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has them, else the first
             three.
         protocol: for "wordsim", the paper's (one token, Pearson) or the field's (mean of tokens, Spearman).
-        repairs: names of repairs (`uncone.transforms.REPAIRS`); all by default. The original is always there.
-        method: auto chooses a repair on a development split and tests it on another, as `select_repair` does; for sts
-            and retrieval.
+        method: repairs to compare, by their names (`uncone.transforms.REPAIRS`); all by default. The original is always
+            there. auto chooses a repair on a development split and tests it on another, as `select_repair` does, for
+            sts and retrieval; with names, as in auto center whiten, among these.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
         seed: of the resampling, of what is drawn, and of product quantisation.
         resamples: how many for each interval; by default 2,000, with which its ends move by about 3% of its half-width
-            from seed to seed, and 10,000 with `method`.
+            from seed to seed, and 10,000 where auto chooses.
         progress: called with (the step, done, in all).
 
     Returns:
@@ -86,11 +86,13 @@ def evaluate(
     """
     need_torch("uncone.evaluate")
     given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
-    if method is not None:
+    names = [method] if isinstance(method, str) else method
+    if names is not None and AUTO in names:
         _check_choice(task, data, columns, protocol, is_own=queries is not None or qrels is not None)
         from uncone.evaluation.select_repair import select_repair
 
-        options: Any = {"task": task, "data": data, "repairs": repairs, "cache": cache, "progress": progress}
+        options: Any = {"task": task, "data": data, "cache": cache, "progress": progress}
+        options["method"] = [name for name in names if name != AUTO] or None
         return select_repair(spec, **given, **options, seed=seed, resamples=resamples or 10_000)
     resamples = 2000 if resamples is None else resamples
     own = own_vectors(spec, **given, task=task, others={"data": data, "columns": columns, "cache": cache})
@@ -100,7 +102,7 @@ def evaluate(
     fits = columns is None or (task in _ITEMS and data is not None and not os.path.isdir(data))
     got = f"got them with {task} of {data}: leave them out"
     expect(fits, f"columns (--columns) with a table as data of wordsim or sts, {got}")
-    settings = Settings(repair_names(repairs), seed, resamples, progress or silent)
+    settings = Settings(repair_names(names), seed, resamples, progress or silent)
     opened = None if own is not None else open_spec(spec)
     stored = task == "ann" and opened is not None and opened.path.is_file()
     spec = opened or spec

@@ -77,7 +77,7 @@ def select_repair(
     qrels: Qrels | None = None,
     ids: Ids | None = None,
     query_ids: Ids | None = None,
-    repairs: Sequence[str] | None = None,
+    method: str | Sequence[str] | None = None,
     cache: Path_ | None = None,
     seed: int = 0,
     resamples: int = 10_000,
@@ -99,7 +99,8 @@ def select_repair(
         task: by what to choose.
         data: the directory of the task's data.
         queries, documents, qrels, ids, query_ids: own vectors and judgements, as for `evaluate`.
-        repairs: names, by default of the affine ones, which can be written into a model; fewer have narrower intervals.
+        method: repairs to choose from, by their names; by default the affine ones, which can be written into a model.
+            Fewer have narrower intervals.
         cache: a folder that keeps vectors of texts.
         seed: of the resampling and of the halves.
         resamples: how many.
@@ -114,7 +115,7 @@ def select_repair(
     need_torch("uncone.select_repair")
     given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     own = own_vectors(spec, **given, task=task, others={"data": data, "cache": cache})
-    names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
+    names = tuple(filter(is_affine, REPAIRS)) if method is None else repair_names(method)
     settings, is_one_sided = Settings(names, seed, resamples, progress or silent), False
     if own is not None:
         task, name = "retrieval", name_of_own(own)

@@ -195,7 +195,7 @@ def record_of(
 def _next_step(record: Repaired, source: str, options: RepairOptions, words: bool) -> str:
     """The command that asks a task what the repair does to it, from the source; what `--load` repaired belongs to
     documents that were repaired before. Names in capitals are for the user to fill in."""
-    named = f" --repairs {options.method}" if options.method in REPAIRS else ""
+    named = f" --method {options.method}" if options.method in REPAIRS else ""
     if record.kind == "encoder":
         return f"uncone evaluate {source} --task sts --data PAIRS{named}"
     if words:
