@@ -160,16 +160,23 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     assert binary["center"]["recall10_inner"] == pytest.approx(by_hand, abs=0.01)
     assert found.provenance["documents_sha256"] != found.provenance["queries_sha256"]
     np.save(tmp_path / "q.npy", x[:5])
-    assert ann(data=tmp_path / "q.npy", method=[]).provenance["queries"] == 5
+    assert ann(queries=tmp_path / "q.npy", method=[]).provenance["queries"] == 5
+    assert ann(queries=x[:5], method=[]).provenance["queries"] == 5
+    with refused(match=r"the queries of ann of stored vectors as --queries \(queries=\), got --data: leave it out"):
+        ann(data=tmp_path / "q.npy")
+    with refused(
+        match=r"expected --queries of ann with a file of vectors, got them with .*retrieval: name the directory"
+    ):
+        evaluate(planted / "retrieval", task="ann", queries=x[:5])
     np.save(tmp_path / "wide.npy", np.ones((5, 9), np.float32))
     with refused(match="at least two queries of 8 features, got shape"):
-        evaluate(tmp_path / "x.npy", task="ann", data=tmp_path / "wide.npy")
+        evaluate(tmp_path / "x.npy", task="ann", queries=tmp_path / "wide.npy")
 
 
 def test_what_cannot_be_fitted_is_said_and_left_out(planted: Path, tmp_path: Path) -> None:
     pytest.importorskip("faiss", reason="the extra [faiss] is not installed")
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((40, 9)).astype(np.float32))
-    found = evaluate(tmp_path / "x.npy", task="ann", data=None, method=["center", "whiten"], resamples=100)
+    found = evaluate(tmp_path / "x.npy", task="ann", method=["center", "whiten"], resamples=100)
     assert list(found.results["ann"]["binary"]) == ["original", "center"]
     assert any(note.startswith("whiten is left out: expected at least 45 rows") for note in found.notes)
     given = {"task": "sts", "data": planted / "sts", "resamples": 100}
@@ -308,7 +315,7 @@ def test_vectors_that_are_not_finite_are_refused(planted: Path, tmp_path: Path) 
     message = r"expected finite rows, got 1 of 300 with NaN or inf in .*x.npy \(the first is row 7\)"
     for spec, queries in (("x.npy", None), ("whole.npy", tmp_path / "x.npy")):
         with refused(match=message):
-            evaluate(tmp_path / spec, task="ann", data=queries, method=["center"])
+            evaluate(tmp_path / spec, task="ann", queries=queries, method=["center"])
     (tmp_path / "w.vec").write_text("2 2\nt1w1 nan 1\nt1w2 1 2\n")
     (tmp_path / "men3000.tsv").write_text("word1\tword2\tscore\nt1w1\tt1w2\t3\n")
     for task, data in (("sts", planted / "sts"), ("wordsim", tmp_path)):

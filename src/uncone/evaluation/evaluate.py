@@ -52,10 +52,10 @@ def evaluate(
             (recall@10 of quantised search).
         data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the STS
             Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or a JSON array
-            of objects, with or without header. For "ann" of stored vectors a file of queries, or None to take some rows
-            out.
+            of objects, with or without header. None for "ann" of stored vectors.
         queries: own vectors of queries (M, D), for `open_rows`: retrieval without a model. With `documents` and
-            `qrels`, in place of `spec` and `data`.
+            `qrels`, in place of `spec` and `data`. For "ann" of stored vectors those to search with; by default some
+            rows are taken out for it.
         documents: own vectors of documents (N, D), for `open_rows`.
         qrels: their judgements: TREC's `qid 0 docid relevance`, a table with or without header (query, document,
             relevance; BEIR's query-id, corpus-id, score), JSON lines with such names; or `{query: {document:
@@ -95,6 +95,8 @@ def evaluate(
         options["method"] = [name for name in names if name != AUTO] or None
         return select_repair(spec, **given, **options, seed=seed, resamples=resamples or 10_000)
     resamples = 2000 if resamples is None else resamples
+    searching = queries if task == "ann" and qrels is None and documents is None else None
+    given["queries"] = queries if searching is None else None
     own = own_vectors(spec, **given, task=task, others={"data": data, "columns": columns, "cache": cache})
     task = "retrieval" if own is not None else _checked_task(task, spec)
     expect(protocol in PROTOCOLS, f"a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual")
@@ -107,12 +109,15 @@ def evaluate(
     stored = task == "ann" and opened is not None and opened.path.is_file()
     spec = opened or spec
     which = f"{task} of stored vectors" if stored else task
+    expect(data is None or not stored, f"the queries of {which} as --queries (queries=), got --data: leave it out")
+    got = f"got them with {spec}: name the directory of its texts with --data"
+    expect(searching is None or stored, f"--queries of ann with a file of vectors, {got}")
     fits = cache is None or not (stored or task == "wordsim")
     expect(fits, f"no cache with the task {which}, got one (--cache, cache=): leave it out")
     if own is not None:
         result = evaluate_retrieval(open_own(own, settings), settings)
     elif stored:
-        result = evaluate_ann_of_rows(spec, data, settings)
+        result = evaluate_ann_of_rows(spec, searching, settings)
     elif data is None:
         raise _no_data(task)
     elif task == "wordsim":

@@ -180,7 +180,7 @@ def _verdict(
         return (
             f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; "
             f"the best, {described(best)}, changes it by {told(changes[best])}, "
-            f"with an interval for {len(changes)} repairs at once."
+            f"with an interval for {counted(len(changes), 'repair')} at once."
         )
     found = f"on the test split it changes {title} by {told(confirmed)}."
     if confirmed.low > 0:

@@ -26,12 +26,12 @@ def check(
 ) -> Check:
     """Say whether numbers of a diagnosis or an evaluation are within bars, and whether a diagnosis found a defect.
 
-    In a diagnosis a number is named SUBJECT.MEASURE, such as `input.isoscore`; its details SUBJECT.MEASURE.DETAIL, items of a list by
-    their place, from 0; a reading of a group of tokens SUBJECT.GROUP.READING, such as `input.rare.cosine_to_reserved`;
-    a head's reading that changes no probability head.without_effect.MEASURE. SUBJECT may be left out where there is
-    one. In an evaluation it is named SET.REPAIR.MEASURE, such as `scifact.center.ndcg10`, and its change
-    SET.REPAIR.MEASURE.low (or .difference, .high); the only set may be left out, and so may the repair of vectors as
-    they are: `ndcg10`. A number equal to its bar is within it.
+    In a diagnosis a number is named SUBJECT.MEASURE, such as `input.isoscore`; its details SUBJECT.MEASURE.DETAIL,
+    items of a list by their place, from 0; a reading of a group of tokens SUBJECT.GROUP.READING, such as
+    `input.rare.cosine_to_reserved`; a head's reading that changes no probability head.without_effect.MEASURE. SUBJECT
+    may be left out where there is one. In an evaluation it is named SET.REPAIR.MEASURE, such as
+    `scifact.center.ndcg10`, and its change SET.REPAIR.MEASURE.low (or .difference, .high); the only set may be left
+    out, and so may the repair of vectors as they are: `ndcg10`. A number equal to its bar is within it.
 
     Args:
         record: the result of `uncone.diagnose` or of `uncone.evaluate`, or the file that it was saved to.
