@@ -15,6 +15,7 @@ from uncone.records.text import count, counted, number, plural, title
 
 NOT_KNOWN = "whether it helps is not known: `uncone evaluate` asks a task."  # in the verdict where no task chose
 _LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}  # notes: only a task says whether that is good
+_NOT_DRAWN = ("effective_rank", "partition_isotropy")  # a number of dimensions, and what depends on length
 NEAR_ZERO = 0.05  # a mean cosine below this is no common direction to speak of
 CLEARLY_MORE = 0.05  # of IsoScore, the mean cosine and the share of dimensions: nobody would act on a smaller step
 
@@ -85,11 +86,7 @@ class Repaired(Record):
     def blocks(self) -> Blocks:
         sides = list(zip(self.before, self.after, strict=True))
         columns = ("measure", "before", "after", "isotropic", "rounder is")
-        known = [
-            (title(b.name), b.distance, a.distance)
-            for b, a in sides
-            if b.better != "neither" and (a.range[1] or 0) <= 1
-        ]
+        known = [(title(b.name), b.distance, a.distance) for b, a in sides if b.name not in _NOT_DRAWN]
         drawn = [(name, b, a) for name, b, a in known if b is not None and a is not None]
         caption = "Dot: after. Line: from before. Dashed: an isotropic cloud."
         return shown(
@@ -187,7 +184,7 @@ def ways(before: Sequence[Measurement], after: Sequence[Measurement]) -> tuple[l
 def _row(before: Measurement, after: Measurement) -> Row:
     reference = "" if after.reference is None else number(after.reference, limits=after.range)
     value = Cell(_value(after), tone="strong")
-    better = "depends on length" if before.better == "neither" else before.better
+    better = "depends on length" if before.name == "partition_isotropy" else before.better
     return title(before.name), _value(before), value, reference, better
 
 
