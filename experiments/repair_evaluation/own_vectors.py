@@ -24,8 +24,8 @@ REPAIRS = ("center", "remove_mean_direction", "standardize", "whiten")
 SIZE, QUERIES = 100_000, 1_000
 COMMANDS = {
     "all repairs": (),
-    "center": ("--repairs", "center"),
-    "cluster_center": ("--repairs", "cluster_center"),
+    "center": ("--method", "center"),
+    "cluster_center": ("--method", "cluster_center"),
     "auto": ("--method", "auto"),
 }
 """Options of `uncone evaluate`, by a name."""
@@ -150,7 +150,7 @@ def main() -> None:
             documents=given.out / "documents.npy",
             ids=given.out / "documents.ids",
             qrels=given.out / f"{judgements}.tsv",
-            repairs=REPAIRS,
+            method=REPAIRS,
             resamples=RESAMPLES,
         )
         keep(record, f"{name}.{kind}")

@@ -19,8 +19,8 @@ QUESTIONS = {
     "check": (
         "comparison.bars.check",
         "comparison.bars.record.Check",
-        "check DIAGNOSIS",
-        "Hold a saved diagnosis against bars: exit status 2 beyond one.",
+        "check RECORD",
+        "Hold a saved diagnosis or evaluation against bars: exit status 2 beyond one.",
     ),
     "calibrate": (
         "calibration.calibrate",

@@ -21,6 +21,7 @@ from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, 
 from uncone.comparison.bars.record import Bar, Check
 from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError
+from uncone.evaluation.record import Evaluation, Interval
 from uncone.records.blocks import Table
 from uncone.records.parts import Finding, Measurement
 from uncone.records.text import visible
@@ -94,7 +95,9 @@ def test_what_cannot_be_measured_is_status_1(
 
 def test_a_file_that_is_no_diagnosis_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "d.json").write_text("[")
-    files = {"none.json": "cannot read", "": "cannot read", "d.json": "d.json: expected a diagnosis"}
+    (tmp_path / "c.json").write_text('{"schema": "uncone.check/1"}')
+    files = {"none.json": "cannot read", "": "cannot read", "d.json": "d.json: expected a diagnosis or evaluation"}
+    files["c.json"] = "expected a diagnosis of schema 'uncone.diagnosis/1', got 'uncone.check/1'"
     for name, message in files.items():
         status, _, err = _run(capsys, tmp_path / name, "--max", "a.b=1")
         assert (status, message in err, "uncone diagnose SPEC --json" in err) == (1, True, True)
@@ -197,6 +200,57 @@ def test_no_number_is_rounded_onto_a_bar_it_did_not_reach(tmp_path: Path, capsys
         expected, word = (0, "ok") if value >= 0.3 else (2, "BEYOND")
         assert status == expected
         assert [word, "input.m", shown, "at", "least", "0.3"] in [line.split() for line in out.splitlines()]
+
+
+def _evaluation(*sets: str) -> Evaluation:
+    """Retrieval, with a repair that raises nDCG@10 and an undefined number."""
+    numbers = {"original": {"ndcg10": 0.6, "recall100": 0.9, "spearman_cosine": 40.0, "recall10": None, "n": 300}}
+    numbers["center"] = {"ndcg10": 0.62, "recall100": 0.8, "n": 300}
+    changes = {"center": {"ndcg10": Interval(0.02, 0.01, 0.03), "recall100": Interval(-0.1, -0.2, -0.05)}}
+    results, differences = ({"retrieval": dict.fromkeys(sets, of)} for of in (numbers, changes))
+    return Evaluation("It rises.", "m", "retrieval", "", results, differences)
+
+
+def test_an_evaluation_gates_a_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _evaluation("scifact").save(tmp_path / "e.json")
+    run = partial(_run, capsys, tmp_path / "e.json")
+    status, out, err = run("--min", "ndcg10=0.6", "--min", "center.nDCG@10.low=0.01", "--max", "scifact.original.n=300")
+    assert (status, err) == (0, "")
+    assert out.startswith("OK  m is within all 3 bars.\nIt rises.\n")
+    assert ["ok", "scifact.center.ndcg10.low", "0.0100", "at", "least", "0.01"] in map(str.split, out.splitlines())
+    status, out, err = run("--min", "NDCG@10=0.7", "--json", tmp_path / "c.json")
+    assert (status, err, out[:49]) == (2, "", "FAILED  m is beyond its bar: scifact.original.ndc")
+    check = Check.load(tmp_path / "c.json")
+    assert (check.ok, check.level, check.verdict) == (False, None, "It rises.")
+    for bar, message in (
+        ("ndgc10=0", "got 'ndgc10': did you mean 'ndcg10'?"),
+        ("recall=0", "got 'recall': did you mean 'recall10' or 'recall100'"),
+        ("map=0", "SET.REPAIR.MEASURE, with the measures ndcg10, recall100, spearman_cosine, recall10 and n"),
+        ("recall@10=0", "scifact.original.recall10 is undefined here: no reason is given: take its bar out"),
+        ("whiten.ndcg10=0", "got 'whiten.ndcg10': did you mean"),
+    ):
+        status, out, err = run("--min", bar)
+        assert (status, out, message in err) == (1, "", True), err
+    status, _, err = run("--min", "ndcg10=0", "--fail-on", "severe")
+    assert (status, "expected a diagnosis with fail_on, got the evaluation m: a task shows no defect" in err) == (
+        1,
+        True,
+    )
+
+
+def test_names_of_an_evaluation() -> None:
+    several = _evaluation("sts12", "center", "a.b")
+    given = {"sts12.ndcg10": 0.6, "sts12.center.ndcg-10": 0.62, "A.B.original.nDCG@10": 0.6, "a.b.spearman": 40.0}
+    given |= {"a.b.center.recall_100.difference": -0.1, "sts12.center.recall100.HIGH": -0.05}
+    assert {name: bar.value for name, bar in zip(given, uncone.check(several, min=given).bars, strict=True)} == given
+    assert uncone.check(several, min=given).ok
+    with pytest.raises(
+        InputError, match=r"got 'ndcg10' of 3: name a set, as in sts12\.ndcg10, center\.ndcg10 and a\.b"
+    ):
+        uncone.check(several, min={"ndcg10": 0})
+    assert (
+        uncone.check(_evaluation("original"), min={"original.ndcg10": 0.6}).bars[0].name == "original.original.ndcg10"
+    )
 
 
 number = st.floats(-1e6, 1e6, allow_nan=False)

@@ -45,7 +45,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_sts_names_the_repair_that_undoes_the_fault(planted: Path) -> None:
-    found = evaluate(planted / "spoiled.vec", task="sts", data=planted / "sts", repairs=FEW, resamples=300)
+    found = evaluate(planted / "spoiled.vec", task="sts", data=planted / "sts", method=FEW, resamples=300)
     numbers = found.results["sts"]["stsb"]
     assert list(numbers) == ["original", *FEW]
     expected = numbers["all_but_the_top_2"]["spearman_cosine"] - numbers["original"]["spearman_cosine"]
@@ -66,7 +66,7 @@ def test_means_over_subsets_have_intervals_in_json_and_print(planted: Path, tmp_
         rows = [f"{line}\t{subsets[at % len(subsets)]}" for at, line in enumerate(lines)]
         (tmp_path / f"{name}.tsv").write_text("\n".join(["sentence1\tsentence2\tscore\tsubset", *rows]) + "\n")
     (tmp_path / "stsb_test.tsv").write_text((planted / "sts" / "stsb_test.tsv").read_text())
-    found = evaluate(planted / "spoiled.vec", task="sts", data=tmp_path, repairs=FEW, resamples=300)
+    found = evaluate(planted / "spoiled.vec", task="sts", data=tmp_path, method=FEW, resamples=300)
     mean = "spearman_cosine_subset_mean"
     for name in ("sts12", "sts13"):
         numbers = found.results["sts"][name]
@@ -89,14 +89,14 @@ def test_a_subset_too_small_for_an_interval_leaves_the_others(planted: Path, tmp
     for first, has_mean in ((2, True), (1, False)):
         rows = [f"{line}\t{'b' if at >= first else 'a'}" for at, line in enumerate(lines)]
         (tmp_path / "sts12.tsv").write_text("\n".join(["sentence1\tsentence2\tscore\tsubset", *rows]) + "\n")
-        found = evaluate(planted / "spoiled.vec", task="sts", data=tmp_path, repairs=["center"], resamples=300)
+        found = evaluate(planted / "spoiled.vec", task="sts", data=tmp_path, method=["center"], resamples=300)
         assert set(found.differences["sts"]["sts12"]["center"]) >= {"spearman_cosine", "pearson_cosine"}
         assert "spearman_cosine_subset_mean" not in found.differences["sts"]["sts12"]["center"]
         assert (found.results["sts"]["sts12"]["center"]["spearman_cosine_subset_mean"] is not None) == has_mean
 
 
 def test_sts_is_computed_from_the_vectors_by_hand(planted: Path) -> None:
-    found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center"], resamples=100)
+    found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", method=["center"], resamples=100)
     lines = (planted / "healthy.vec").read_text().splitlines()[1:]
     vectors = {line.split()[0]: np.array(line.split()[1:], float) for line in lines}
     rows = [line.split("\t") for line in (planted / "sts" / "stsb_test.tsv").read_text().splitlines()[1:]]
@@ -114,7 +114,7 @@ def test_sts_is_computed_from_the_vectors_by_hand(planted: Path) -> None:
 def test_retrieval_and_its_record(planted: Path, tmp_path: Path) -> None:
     pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
     given = {"task": "retrieval", "data": planted / "retrieval", "resamples": 300}
-    found = evaluate(planted / "spoiled.vec", repairs=[*FEW, "whiten_pca"], **given)
+    found = evaluate(planted / "spoiled.vec", method=[*FEW, "whiten_pca"], **given)
     numbers = found.results["retrieval"]["retrieval"]
     ways = ("", "_inner", "_inner_documents")
     names = {f"{one}{way}" for one in ("ndcg10", "recall10", "recall100") for way in ways}
@@ -136,7 +136,7 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     x = np.random.default_rng(0).standard_normal((220, 8)).astype(np.float32) + 5
     np.save(tmp_path / "x.npy", x)
     ann = partial(evaluate, tmp_path / "x.npy", task="ann", resamples=200)
-    found = ann(repairs=["center"])
+    found = ann(method=["center"])
     assert list(found.results["ann"]) == ["int8", "int8_uniform", "binary", "binary_hamming"]
     assert any("Product quantisation is left out: it needs 256 documents, got 198" in note for note in found.notes)
     binary = found.results["ann"]["binary"]
@@ -147,7 +147,7 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     ways = {"recall10", "recall10_own", "recall10_inner", "recall10_inner_documents"}
     assert found.differences["ann"]["binary"]["center"].keys() == ways
     assert binary["original"]["recall10_inner"] == binary["original"]["recall10_inner_documents"]
-    turned = ann(repairs=["whiten_pca", "center"]).results["ann"]
+    turned = ann(method=["whiten_pca", "center"]).results["ann"]
     assert turned["binary"]["center"] == binary["center"]
     assert "recall10_inner" in turned["binary"]["whiten_pca"].keys() - {"recall10_inner_documents"}
     order = np.sort(np.random.Generator(np.random.PCG64(0)).permutation(220)[:22])
@@ -160,20 +160,27 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     assert binary["center"]["recall10_inner"] == pytest.approx(by_hand, abs=0.01)
     assert found.provenance["documents_sha256"] != found.provenance["queries_sha256"]
     np.save(tmp_path / "q.npy", x[:5])
-    assert ann(data=tmp_path / "q.npy", repairs=[]).provenance["queries"] == 5
+    assert ann(queries=tmp_path / "q.npy", method=[]).provenance["queries"] == 5
+    assert ann(queries=x[:5], method=[]).provenance["queries"] == 5
+    with refused(match=r"the queries of ann of stored vectors as --queries \(queries=\), got --data: leave it out"):
+        ann(data=tmp_path / "q.npy")
+    with refused(
+        match=r"expected --queries of ann with a file of vectors, got them with .*retrieval: name the directory"
+    ):
+        evaluate(planted / "retrieval", task="ann", queries=x[:5])
     np.save(tmp_path / "wide.npy", np.ones((5, 9), np.float32))
     with refused(match="at least two queries of 8 features, got shape"):
-        evaluate(tmp_path / "x.npy", task="ann", data=tmp_path / "wide.npy")
+        evaluate(tmp_path / "x.npy", task="ann", queries=tmp_path / "wide.npy")
 
 
 def test_what_cannot_be_fitted_is_said_and_left_out(planted: Path, tmp_path: Path) -> None:
     pytest.importorskip("faiss", reason="the extra [faiss] is not installed")
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((40, 9)).astype(np.float32))
-    found = evaluate(tmp_path / "x.npy", task="ann", data=None, repairs=["center", "whiten"], resamples=100)
+    found = evaluate(tmp_path / "x.npy", task="ann", method=["center", "whiten"], resamples=100)
     assert list(found.results["ann"]["binary"]) == ["original", "center"]
     assert any(note.startswith("whiten is left out: expected at least 45 rows") for note in found.notes)
     given = {"task": "sts", "data": planted / "sts", "resamples": 100}
-    found = evaluate(planted / "healthy.vec", repairs=["center", "scaled_center"], **given)
+    found = evaluate(planted / "healthy.vec", method=["center", "scaled_center"], **given)
     assert list(found.results["sts"]["stsb"]) == ["original", "center"]
     assert any(note.startswith("stsb: scaled_center is left out: it is not affine") for note in found.notes)
 
@@ -199,12 +206,12 @@ def test_pairs_with_a_sentence_of_no_known_word_are_left_out_and_told(planted: P
     for split in ("train", "dev", "test"):
         lines = (planted / "sts" / f"stsb_{split}.tsv").read_text()
         (tmp_path / "sts" / f"stsb_{split}.tsv").write_text(f"{lines}nothing known\tt1w1 t1w2\t3\nt1w1\tnothing\t2\n")
-    sts = partial(evaluate, planted / "spoiled.vec", task="sts", repairs=["center"], resamples=300)
+    sts = partial(evaluate, planted / "spoiled.vec", task="sts", method=["center"], resamples=300)
     whole, more = (sts(data=folder / "sts") for folder in (planted, tmp_path))
     assert (more.results, more.differences) == (whole.results, whole.differences)
     assert "stsb: 2 pairs with a sentence of no direction: left out." in more.notes
     assert not any("no direction" in note for note in whole.notes)
-    found = select_repair(planted / "spoiled.vec", task="sts", data=tmp_path / "sts", repairs=FEW, resamples=1000)
+    found = select_repair(planted / "spoiled.vec", task="sts", data=tmp_path / "sts", method=FEW, resamples=1000)
     assert (found.chosen, found.development_n, found.test_n) == ("all_but_the_top_2", 120, 120)
     assert "2 development pairs with a sentence of no direction: left out." in found.notes
     (tmp_path / "sts/stsb_test.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\nt1w1\td\t2\n")
@@ -213,7 +220,7 @@ def test_pairs_with_a_sentence_of_no_known_word_are_left_out_and_told(planted: P
 
 
 def test_selection_finds_the_fault_and_leaves_the_healthy_twin(planted: Path, tmp_path: Path) -> None:
-    select = partial(select_repair, task="sts", data=planted / "sts", repairs=FEW, resamples=1000)
+    select = partial(select_repair, task="sts", data=planted / "sts", method=FEW, resamples=1000)
     found = select(planted / "spoiled.vec")
     assert (found.chosen, found.candidate, found.leaves_it) == ("all_but_the_top_2", "all_but_the_top_2", False)
     assert found.test.low > 0
@@ -230,7 +237,7 @@ def test_selection_finds_the_fault_and_leaves_the_healthy_twin(planted: Path, tm
 
 def test_selection_by_retrieval_on_train_queries_or_halves(planted: Path, tmp_path: Path) -> None:
     pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
-    select = partial(select_repair, planted / "spoiled.vec", task="retrieval", repairs=FEW, resamples=1000)
+    select = partial(select_repair, planted / "spoiled.vec", task="retrieval", method=FEW, resamples=1000)
     found = select(data=planted / "retrieval")
     assert found.chosen == "all_but_the_top_2"
     assert "the 40 queries of qrels/train.tsv" in found.splits
@@ -265,10 +272,27 @@ def test_selection_that_a_test_does_not_confirm(planted: Path, monkeypatch: pyte
     )
 
 
+def test_a_selection_names_what_its_repair_lowers(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def split(low: float, **others: float) -> SimpleNamespace:
+        one = Interval(low + 0.1, low, low + 0.2)
+        more = {name: split(value) for name, value in others.items()}
+        of = {"n": 50, "original": 0.5, "scores": {"original": 0, "center": 0}, "others": more}
+        return SimpleNamespace(differences=lambda *_: {"center": one}, **of)
+
+    test = split(0.1, recall10=-0.1, recall100=-0.5)
+    chosen = lambda *_: (split(0.1), lambda: test, "", (), (), {})  # noqa: E731
+    monkeypatch.setattr(sys.modules[select_repair.__module__], "_sts", chosen)
+    found = select_repair(planted / "healthy.vec", task="sts", data=planted / "sts")
+    assert found.chosen == "center"
+    assert found.verdict.endswith(" (+0.10 to +0.30). But it lowers beyond chance recall@100 of the cosine by 0.4000.")
+
+
 def test_refusals(planted: Path, tmp_path: Path) -> None:
     words, sts = planted / "healthy.vec", planted / "sts"
     with refused(match=r"expected repairs out of center, .* got 'centre'"):
-        evaluate(words, task="sts", data=sts, repairs=["centre"])
+        evaluate(words, task="sts", data=sts, method=["centre"])
+    with refused(match=r"expected repairs out of center, .* got 'centre'"):
+        evaluate(words, task="sts", data=sts, method="centre")
     with refused(match="a directory or a table of data for the task sts, got none: name it with --data"):
         evaluate(words, task="sts", data=None)
     with refused(match="no file or folder"):
@@ -291,12 +315,12 @@ def test_vectors_that_are_not_finite_are_refused(planted: Path, tmp_path: Path) 
     message = r"expected finite rows, got 1 of 300 with NaN or inf in .*x.npy \(the first is row 7\)"
     for spec, queries in (("x.npy", None), ("whole.npy", tmp_path / "x.npy")):
         with refused(match=message):
-            evaluate(tmp_path / spec, task="ann", data=queries, repairs=["center"])
+            evaluate(tmp_path / spec, task="ann", queries=queries, method=["center"])
     (tmp_path / "w.vec").write_text("2 2\nt1w1 nan 1\nt1w2 1 2\n")
     (tmp_path / "men3000.tsv").write_text("word1\tword2\tscore\nt1w1\tt1w2\t3\n")
     for task, data in (("sts", planted / "sts"), ("wordsim", tmp_path)):
         with refused(match="expected finite rows, got 1 of 2 with NaN or inf"):
-            evaluate(tmp_path / "w.vec", task=task, data=data, repairs=["center"])
+            evaluate(tmp_path / "w.vec", task=task, data=data, method=["center"])
 
 
 def test_verdicts() -> None:
@@ -325,16 +349,34 @@ def test_verdicts() -> None:
     two = {"wide": {"ndcg10": Interval(0.03, -0.01, 0.07)}, "narrow": {"ndcg10": up}}
     assert verdict("m", "retrieval", "ndcg10", {"s": two}) == (
         "m, retrieval: of 2 repairs narrow does best of those that rise beyond chance; it changes nDCG@10 by +0.0200 "
-        "(95%: +0.0100 to +0.0300). The best of many looks better than it is on the items that chose it: --method auto "
-        "asks others too."
+        "(95%: +0.0100 to +0.0300). It was picked on these same queries, so its gain is optimistic: --method auto tests "
+        "it on others."
     )
     pairs = {"s": {r: {"spearman_cosine": up} for r in "ab"}}
     assert "--method auto" not in verdict("m", "wordsim", "spearman_cosine", pairs)
     assert said() == "m, retrieval: no repair could be compared with the original."
 
 
+def test_the_headline_names_every_number_that_falls() -> None:
+    up, flat, down = Interval(0.02, 0.01, 0.03), Interval(-0.01, -0.03, 0.01), Interval(-0.1, -0.2, -0.05)
+    falls = {"ndcg10": up, "recall10": flat, "recall100": down, "ndcg10_inner": down}
+    said = verdict("m", "retrieval", "ndcg10", {"s": {"center": falls, "whiten": {"ndcg10": flat, "recall10": down}}})
+    assert (
+        "center does best; it changes nDCG@10 by +0.0200 (95%: +0.0100 to +0.0300). But it lowers beyond chance "
+        in said
+    )
+    assert "chance recall@100 of the cosine by 0.1000 and nDCG@10 of the inner product by 0.1000. It was picked" in said
+    sets = {
+        name: {"center": {"spearman_cosine": one, "pearson_cosine": down}} for name, one in (("a", up), ("b", down))
+    }
+    sets["a"]["center"]["spearman_cosine"] = Interval(2.0, 1.0, 3.0)
+    said = verdict("m", "sts", "spearman_cosine", sets)
+    assert said.endswith("up on a and down on b. But it lowers beyond chance Pearson x 100 of the cosine on a and b.")
+    assert "lowers" not in verdict("m", "retrieval", "ndcg10", {"s": {"center": {"ndcg10": up, "recall10": flat}}})
+
+
 def test_a_record_that_was_edited(planted: Path) -> None:
-    found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center"], resamples=100)
+    found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", method=["center"], resamples=100)
     for path, value, message in (
         (("results", "center", "n"), "many", r"finite number or null at results\.sts\.stsb\.center\.n, got 'many'"),
         (("differences", "center", "spearman_cosine", "low"), 1e9, "an interval from low to high"),

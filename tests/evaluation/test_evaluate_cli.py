@@ -23,7 +23,7 @@ DATA = Path(__file__).parents[2] / "../shared/data"
 
 def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
-    given = ["--repairs", "center", "all_but_the_top_2", "--cache", str(tmp_path / "cache")]
+    given = ["--method", "center", "all_but_the_top_2", "--cache", str(tmp_path / "cache")]
     main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given, "--json", str(tmp_path / "e.json")])
     printed = capsys.readouterr().out
     assert "all_but_the_top_2 does best" in " ".join(printed.split())
@@ -39,7 +39,7 @@ def test_a_table_of_pairs_and_its_columns(tmp_path: Path, capsys: pytest.Capture
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
     rows = "".join(f"1,{line}\n".replace("\t", ",") for line in (sts / "stsb_test.tsv").read_text().splitlines()[1:])
     (tmp_path / "own.csv").write_text(f"n,left,right,gold\n{rows}")
-    asked = ["evaluate", str(words), "--task", "sts", "--repairs", "center", "--json", str(tmp_path / "e.json")]
+    asked = ["evaluate", str(words), "--task", "sts", "--method", "center", "--json", str(tmp_path / "e.json")]
     main([*asked, "--data", str(sts)])
     named = Evaluation.load(tmp_path / "e.json")
     for columns in (["left", "right", "gold"], ["2", "3", "4"]):
@@ -53,7 +53,7 @@ def test_a_table_of_pairs_and_its_columns(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(("spoiled", "chosen"), [(True, "all_but_the_top_2"), (False, "original")])
 def test_a_choice_of_no_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=spoiled), write_sts(tmp_path / "sts")
-    given = ["--method", "auto", "--repairs", "center", "all_but_the_top_2", "--json", str(tmp_path / "s.json")]
+    given = ["--method", "auto", "center", "all_but_the_top_2", "--json", str(tmp_path / "s.json")]
     main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given])
     printed = " ".join(capsys.readouterr().out.split())
     assert ("words.vec with all_but_the_top_2: on the test split" in printed) == spoiled
@@ -68,7 +68,7 @@ def test_a_choice_of_no_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str
     [
         ("--task sts", "expected a directory or a table of data for the task sts, got none"),
         ("--task sts --data .", "expected sts12"),
-        ("--task sts --data . --repairs centre", "expected repairs out of"),
+        ("--task sts --data . --method centre", "expected repairs out of"),
         (
             "--task sts --data . --protocol paper",
             "expected the protocol 'paper' with the task wordsim, got it with sts",
@@ -80,7 +80,7 @@ def test_a_choice_of_no_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ("--task wordsim --data . --method auto", "auto with the task sts or retrieval, got it with wordsim"),
         ("--task sts --method auto", "expected a directory or a table of data for the task sts, got none"),
         ("--task sts --data . --method auto --protocol paper", "expected the protocol 'paper' with"),
-        ("--task sts --data . --method center", "Invalid value"),
+        ("--task sts --data . --method auto centre", "expected repairs out of center, "),
         ("--task sts --data words.vec --columns 1 2", "expected 3 columns"),
         ("--task sts --data words.vec", "expected at least 3 columns in line 1 of words.vec"),
         ("--task sts --data . --columns 1 2 3", "with a table as data of wordsim or sts"),
@@ -115,12 +115,12 @@ def test_own_vectors_with_own_judgements(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "q.ids").write_text("".join(f"query{at}\n" for at in range(len(queries))))
     options = {"queries": "q.npy", "documents": "d.npy", "qrels": "qrels.txt", "ids": "d.ids", "query-ids": "q.ids"}
     own = [word for name, file in options.items() for word in (f"--{name}", str(tmp_path / file))]
-    main(["evaluate", *own, "--repairs", "center", "all_but_the_top_2", "--json", str(tmp_path / "e.json")])
+    main(["evaluate", *own, "--method", "center", "all_but_the_top_2", "--json", str(tmp_path / "e.json")])
     assert "all_but_the_top_2 does best" in " ".join(capsys.readouterr().out.split())
     found = Evaluation.load(tmp_path / "e.json")
     assert found.results["retrieval"]["d"]["original"]["n"] == len(queries)
     assert found.name == f"{tmp_path.name}/d.npy"
-    main(["evaluate", *own, "--method", "auto", "--repairs", "all_but_the_top_2", "--json", str(tmp_path / "s.json")])
+    main(["evaluate", *own, "--method", "auto", "all_but_the_top_2", "--json", str(tmp_path / "s.json")])
     assert Selection.load(tmp_path / "s.json").chosen == "all_but_the_top_2"
     capsys.readouterr()
     healthy = planted(spoiled=False)
@@ -145,7 +145,7 @@ def test_what_was_found_is_printed_though_its_file_cannot_be_written(
 
     monkeypatch.setattr(Evaluation, "save", full)
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
-    given = ("--task", "sts", "--data", sts, "--repairs", "center", "--json", tmp_path / "e.json")
+    given = ("--task", "sts", "--data", sts, "--method", "center", "--json", tmp_path / "e.json")
     status, out, error = run_command("evaluate", capsys, words, *given)
     assert status == 1
     assert "Spearman x 100 of the cosine" in out
@@ -161,7 +161,7 @@ def test_the_real_encoder_scores_as_sentence_transformers_has_it(minilm: Path, t
     with lzma.open(DATA / "sts/STSBenchmark/stsb_test.tsv.xz", "rt", encoding="utf-8") as whole:
         lines = [next(whole) for _ in range(301)]
     (tmp_path / "sts" / "stsb_test.tsv").write_text("".join(lines), encoding="utf-8")
-    given = ["--data", str(tmp_path / "sts"), "--repairs", "center", "--repairs", "whiten"]
+    given = ["--data", str(tmp_path / "sts"), "--method", "center", "--method", "whiten"]
     main(["evaluate", str(minilm), "--task", "sts", *given, "--json", str(tmp_path / "e.json")])
     numbers = Evaluation.load(tmp_path / "e.json").results["sts"]["stsb"]["original"]
     (one,) = read_sts(tmp_path / "sts")

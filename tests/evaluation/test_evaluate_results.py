@@ -74,6 +74,6 @@ def test_the_price_of_own_vectors_is_the_kept_one() -> None:
     assert f"With {kept['documents']:,} documents and {kept['queries']:,} queries of {kept['d']} numbers" in told
     of_all = f"{took['all repairs']} of one processor's time and at most {peak['all repairs']}"
     assert f"all repairs took {of_all} of" in told
-    alone = {"center": "`--repairs center` alone took", "cluster_center": "`--repairs cluster_center` alone"}
+    alone = {"center": "`--method center` alone took", "cluster_center": "`--method cluster_center` alone"}
     for name, words in (alone | {"auto": "the choice among the affine repairs"}).items():
         assert f"{words} {took[name]} and {peak[name]}" in told

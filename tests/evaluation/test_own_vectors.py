@@ -58,7 +58,7 @@ def given(*, spoiled: bool, **more: Any) -> dict[str, Any]:
     """The planted vectors and judgements as arguments, with centring and few resamples unless others are asked for."""
     documents, queries, judged = planted(spoiled=spoiled)
     own = {"queries": queries, "documents": documents, "qrels": judged}
-    return own | {"repairs": ["center"], "resamples": 200} | more
+    return own | {"method": ["center"], "resamples": 200} | more
 
 
 def of_documents(found: Evaluation, repair: str = "original") -> Any:
@@ -67,7 +67,7 @@ def of_documents(found: Evaluation, repair: str = "original") -> Any:
 
 def test_all_three_ways_by_hand() -> None:
     documents, queries, judged = planted(spoiled=True)
-    found = uncone.evaluate(**given(spoiled=True, repairs=["center", "standardize"]))
+    found = uncone.evaluate(**given(spoiled=True, method=["center", "standardize"]))
     x, y = documents.astype(np.float64), queries.astype(np.float64)
     mean, spread = x.mean(0), x.std(0, ddof=1)
     for name, shift, scale in (("original", 0, 1), ("center", mean, 1), ("standardize", mean, spread)):
@@ -118,7 +118,7 @@ FORMS = [
 def test_every_form_of_ids_and_judgements_says_the_same(form: dict[str, str], tmp_path: Path) -> None:
     _write(tmp_path, *planted(spoiled=True))
     files = {name: tmp_path / file for name, file in form.items()}
-    found = uncone.evaluate(**files, repairs=["center"], resamples=200)
+    found = uncone.evaluate(**files, method=["center"], resamples=200)
     plain = uncone.evaluate(**given(spoiled=True))
     assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
     assert found.differences["retrieval"]["d"] == plain.differences["retrieval"]["documents"]
@@ -152,7 +152,7 @@ def test_a_column_of_ids_of_parquet_comes_before_its_texts(tmp_path: Path) -> No
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", row_group_size=100)
         named = {q: {f"{5000 + d}" if name == "numbers" else f"d{d}": 1 for d in of} for q, of in judged.items()}
         file = tmp_path / f"{name}.parquet"
-        found = uncone.evaluate(queries=queries, documents=file, qrels=named, repairs=[], resamples=200)
+        found = uncone.evaluate(queries=queries, documents=file, qrels=named, method=[], resamples=200)
         expected = ndcg10(unit(queries), unit(documents), judged)
         assert found.results["retrieval"][name]["original"]["ndcg10"] == pytest.approx(expected, abs=2e-3)
 
@@ -171,7 +171,7 @@ def test_ids_as_a_sequence_and_words_as_ids(tmp_path: Path) -> None:
 
 def test_documents_that_every_repair_reads_anew_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path, *planted(spoiled=True))
-    own = given(spoiled=True, repairs=["center", "whiten"], documents=tmp_path / "d.npy")
+    own = given(spoiled=True, method=["center", "whiten"], documents=tmp_path / "d.npy")
     held = uncone.evaluate(**own)
     monkeypatch.setattr(own_vectors, "_HELD_BYTES", 0)
     streamed = uncone.evaluate(**own)
@@ -179,7 +179,7 @@ def test_documents_that_every_repair_reads_anew_say_the_same(tmp_path: Path, mon
 
 
 def test_queries_without_a_relevant_document_are_counted_and_left_out() -> None:
-    own = given(spoiled=False, repairs=[])
+    own = given(spoiled=False, method=[])
     few = {q: of if q % 2 else dict.fromkeys(of, 0) for q, of in own["qrels"].items() if q >= 10}
     found, whole = uncone.evaluate(**own | {"qrels": few}), uncone.evaluate(**own)
     assert of_documents(found)["n"] == 45
@@ -189,12 +189,12 @@ def test_queries_without_a_relevant_document_are_counted_and_left_out() -> None:
 
 def test_a_query_that_is_a_document_is_not_its_own_answer() -> None:
     x = np.array([[1, 0], [0.9, 0.1], [0, 1]], np.float32)
-    own: dict[str, Any] = {"queries": x[[0, 2]], "documents": x, "ids": ["a", "b", "c"], "repairs": []}
+    own: dict[str, Any] = {"queries": x[[0, 2]], "documents": x, "ids": ["a", "b", "c"], "method": []}
     asked = uncone.evaluate(**own, query_ids=["a", "c"], qrels={"a": {"b": 1}, "c": {"b": 1}})
     assert of_documents(asked)["ndcg10"] == 1.0
     others = uncone.evaluate(**own, query_ids=["x", "y"], qrels={"x": {"b": 1}, "y": {"b": 1}})
     # numbers of rows are no ids: query 0 and document 0 are two things
-    for found in (others, uncone.evaluate(queries=x[:2], documents=x, qrels={0: {1: 1}, 1: {0: 1}}, repairs=[])):
+    for found in (others, uncone.evaluate(queries=x[:2], documents=x, qrels={0: {1: 1}, 1: {0: 1}}, method=[])):
         assert of_documents(found)["ndcg10"] == pytest.approx(1 / math.log2(3))
 
 
@@ -215,8 +215,8 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     assert "whether it helps is not known" not in found.verdict
     uncone.repair(tmp_path / "q.npy", tmp_path / "z.npy", load=saved)
     moved = repair_named(chosen.chosen, d=D).fit_transform(documents)
-    after = uncone.evaluate(queries=tmp_path / "z.npy", documents=moved, qrels=judged, repairs=[], resamples=200)
-    both = uncone.evaluate(documents=documents, repairs=[chosen.chosen], **own)
+    after = uncone.evaluate(queries=tmp_path / "z.npy", documents=moved, qrels=judged, method=[], resamples=200)
+    both = uncone.evaluate(documents=documents, method=[chosen.chosen], **own)
     assert of_documents(after)["ndcg10"] == pytest.approx(of_documents(both, chosen.chosen)["ndcg10"], abs=1e-6)
     arrays = uncone.repair(more, tmp_path / "again.npy", queries=queries, documents=documents, qrels=judged)
     assert arrays.method == chosen.chosen
@@ -236,14 +236,14 @@ def test_a_difference_that_chance_explains_is_called_so() -> None:
     interval = found.differences["retrieval"]["documents"]["center"]["ndcg10"]
     assert interval.low <= 0 <= interval.high
     assert found.verdict.endswith("no difference that 100 queries can show. Leave it as it is.")
-    found = uncone.evaluate(**given(spoiled=True, repairs=["cluster_center"], resamples=500))
+    found = uncone.evaluate(**given(spoiled=True, method=["cluster_center"], resamples=500))
     assert found.differences["retrieval"]["documents"]["cluster_center"]["ndcg10"].high < 0
     assert "can show" not in found.verdict
 
 
 def test_where_the_original_is_perfect_there_is_no_room_above() -> None:
     x = np.random.default_rng(0).standard_normal((60, D))
-    found = uncone.evaluate(queries=x, documents=x, qrels={at: {at: 1} for at in range(60)}, repairs=["center"])
+    found = uncone.evaluate(queries=x, documents=x, qrels={at: {at: 1} for at in range(60)}, method=["center"])
     assert found.verdict == (
         "documents, retrieval: no repair helps: nDCG@10 is 1 as it is, and no value is higher. Leave it as it is."
     )
@@ -271,7 +271,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"data": "."}, "expected either --queries and --qrels or --data, got both"),
     ({"cache": "c"}, "or --cache, got both"),
     ({"spec": "d.npy"}, "expected one set of documents, got d.npy and --documents"),
-    ({"repairs": ["centre"]}, "expected repairs out of"),
+    ({"method": ["centre"]}, "expected repairs out of"),
 ]
 
 

@@ -34,14 +34,14 @@ def planted(tmp_path: Path) -> Planted:
 
 
 def wordsim(folder: Path, data: str = "rg", **more: Any) -> Evaluation:
-    options = {"repairs": ["center"], "resamples": 300} | more
+    options = {"method": ["center"], "resamples": 300} | more
     return evaluate(folder / "w.vec", task="wordsim", data=folder / data, **options)
 
 
 @pytest.mark.parametrize(("protocol", "measure"), [("field", "spearman_cosine"), ("paper", "pearson_cosine")])
 def test_numbers_differences_and_prices(planted: Planted, protocol: str, measure: str) -> None:
     folder, vectors, pairs, gold = planted
-    found = wordsim(folder, protocol=protocol, repairs=["center", "all_but_the_top_2"])
+    found = wordsim(folder, protocol=protocol, method=["center", "all_but_the_top_2"])
     numbers = found.results["wordsim"]["men"]
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     expected = 100 * scipy.stats.spearmanr([unit[a] @ unit[b] for a, b in pairs], gold)[0]

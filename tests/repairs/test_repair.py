@@ -4,6 +4,7 @@ import gzip
 import inspect
 import json
 import lzma
+import math
 import os
 import re
 import shlex
@@ -21,14 +22,15 @@ import uncone
 from uncone import InputError, cli
 from uncone.edits.repair_tokens import repair_tokens
 from uncone.evaluation.record import Interval, Selection
+from uncone.records.blocks import Table
 from uncone.records.load import load_record
 from uncone.repairs.encoder import narrow_dtype, told_of_rounding, told_of_split
-from uncone.repairs.record import NOT_KNOWN, Lengths, Repaired
+from uncone.repairs.record import NOT_KNOWN, Lengths, Repaired, ways
 from uncone.repairs.repair import kind_of, repair, with_whole_names
 from uncone.repairs.sentences import Sentences, _drawn, read_sentences
 from uncone.repairs.vectors import compare, gains
 from uncone.report import to_html, to_markdown
-from uncone.transforms import Center, load
+from uncone.transforms import Affine, Center, load
 
 from ..command import run_command
 from ..matrices import gaussian
@@ -65,11 +67,12 @@ def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> N
     np.testing.assert_allclose(y, x - x.mean(0, dtype=np.float64), atol=1e-5)
     for side, rows in ((found.before, x), (found.after, y)):
         value = {m.name: m.value for m in side}
-        assert list(value) == ["mean_cosine", "isoscore", "partition_isotropy"]
+        assert list(value) == ["mean_cosine", "isoscore", "effective_rank", "partition_isotropy"]
         cosine, isotropy = uncone.measure.mean_cosine(uncone.Moments.of(rows)), uncone.measure.partition_isotropy(rows)
         assert value["mean_cosine"] == pytest.approx(float(cosine), abs=1e-6)
         assert value["partition_isotropy"] == pytest.approx(float(isotropy), rel=1e-5)
     assert found.gains is True
+    assert "cone.npy is rounder by the mean cosine alone; " in found.verdict
     assert "center takes the mean cosine from 0.5" in found.verdict
     moved, whole = (np.linalg.norm(rows.astype(np.float64)) for rows in (y.astype(np.float64) - x, x))
     assert found.cost.relative_change == pytest.approx(moved / whole, rel=1e-6)
@@ -114,16 +117,16 @@ def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Pat
     np.save(rows, gaussian(200, 16).numpy())
     found = repair(rows, y, method="center", save=saved)
     own = "uncone evaluate --task retrieval --queries {} --documents {} --qrels QRELS"
-    assert found.next_step == own.format("QUERIES", "'a b/my rows.npy'") + " --repairs center"
+    assert found.next_step == own.format("QUERIES", "'a b/my rows.npy'") + " --method center"
     whole = with_whole_names(found, {"spec": str(rows), "out": str(y)})
     words = shlex.split(whole.next_step)
     assert words[words.index("--documents") + 1] == str(rows)
     assert f"`uncone calibrate '{y}'`" in whole.index[-1]
     queries = repair(rows, folder / "z.npy", method="center", fit_on=y)
-    assert queries.next_step == own.format("'a b/my rows.npy'", "'a b/y.npy'") + " --repairs center"
+    assert queries.next_step == own.format("'a b/my rows.npy'", "'a b/y.npy'") + " --method center"
     assert "`uncone calibrate REPAIRED_DOCUMENTS --queries 'a b/z.npy'` gives new ones" in queries.index[-1]
     same = repair(str(y), folder / "u.npy", method="center", fit_on=y)
-    assert same.next_step == own.format("QUERIES", "'a b/y.npy'") + " --repairs center"
+    assert same.next_step == own.format("QUERIES", "'a b/y.npy'") + " --method center"
     assert "`uncone calibrate 'a b/u.npy'` gives new ones" in same.index[-1]
     loaded = repair(y, folder / "w.npy", load=saved)
     assert loaded.next_step == own.format("'a b/w.npy'", "REPAIRED_DOCUMENTS")  # both sides repaired
@@ -131,10 +134,10 @@ def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Pat
     assert "`uncone repair DOCUMENTS REPAIRED_DOCUMENTS --load " in loaded.index[1]
     model = write_model(tmp_path / "m", healthy())
     table = repair(f"{model}#input", tmp_path / "t.npy", method="center")
-    assert table.next_step.endswith("#input' --task wordsim --data PAIRS --repairs center")
+    assert table.next_step.endswith("#input' --task wordsim --data PAIRS --method center")
     assert len(table.index) == 1
     command, bound, _ = cli.program.app.parse_args(shlex.split(table.next_step)[1:], exit_on_error=False)
-    assert (command.__name__, bound.arguments["repairs"]) == ("evaluate", ["center"])
+    assert (command.__name__, bound.arguments["method"]) == ("evaluate", ["center"])
 
 
 def test_the_commands_of_a_record_run_as_they_are_pasted(
@@ -150,7 +153,7 @@ def test_the_commands_of_a_record_run_as_they_are_pasted(
     for words in pasted:
         cli.main([re.sub("(?<=QUERIES)$", ".npy", word) for word in words[1:]])
     assert np.load("REPAIRED_QUERIES.npy").shape == (60, 16)
-    (command,) = re.findall(r"uncone evaluate --task .* --repairs center", told)
+    (command,) = re.findall(r"uncone evaluate --task .* --method center", told)
     options = {word[2:] for word in shlex.split(command) if word.startswith("--")}
     known = set(inspect.signature(cli.program.app["evaluate"].default_command).parameters)
     if "qrels" in known:  # own vectors with own judgements
@@ -244,6 +247,44 @@ def test_a_wider_cone_of_one_direction_is_no_gain() -> None:
     worse = compare(narrow - narrow.mean(0), gaussian(2000, 8) + 3)
     assert worse.after[1].value - worse.before[1].value > 0.05
     assert gains(worse) is False
+
+
+@pytest.mark.parametrize("factor", [0.01, 30.0])
+def test_a_change_of_scale_alone_is_no_change(cone: Path, tmp_path: Path, factor: float) -> None:
+    """I(W) follows the length of rows; the verdict, and how far rows moved, do not."""
+    x = np.load(cone).astype(np.float64)
+    same = compare(x, factor * x)
+    assert (same.relative_change, same.scale) == (pytest.approx(0, abs=1e-12), pytest.approx(factor))
+    assert gains(same) is False
+    assert ways(same.before, same.after)[:2] == ([], [])
+    assert same.after[3].value != pytest.approx(same.before[3].value, rel=0.5)
+    y = np.random.default_rng(0).normal(size=x.shape) + x @ np.diag(np.linspace(0.5, 2, 16))
+    plain, scaled = compare(x, y), compare(x, factor * y)
+    assert scaled.relative_change == pytest.approx(plain.relative_change, rel=1e-9)
+    assert scaled.scale == pytest.approx(factor * plain.scale)
+    assert ways(scaled.before, scaled.after) == ways(plain.before, plain.after)
+    best = np.linalg.lstsq(x.reshape(-1, 1), y.reshape(-1), rcond=None)
+    assert plain.relative_change == pytest.approx(math.sqrt(best[1][0] / (y * y).sum()), rel=1e-6)
+    assert compare(x, -x).relative_change == 1
+    assert compare(x, 0 * x).relative_change == 1
+    assert compare(x, x[:, :3]).relative_change is None
+    Affine(np.zeros(16), factor * np.eye(16)).save(tmp_path / "t.safetensors")
+    told = repair(cone, tmp_path / "y.npy", load=tmp_path / "t.safetensors").verdict
+    assert "cone.npy is not rounder; " in told
+    assert "I(W)" not in told
+    assert f"moved by <0.001% of their length (scale aside) and are {factor:g} times as long" in told
+
+
+def test_measures_that_disagree_are_named(cone: Path, tmp_path: Path) -> None:
+    """The common direction goes, and one dimension grows until it alone counts."""
+    weight = np.diag([10.0, *[1.0] * 15])
+    Affine(np.load(cone).mean(0, dtype=np.float64), weight).save(tmp_path / "t.safetensors")
+    found = repair(cone, tmp_path / "y.npy", load=tmp_path / "t.safetensors")
+    assert found.gains is False
+    assert "is rounder by the mean cosine and less round by IsoScore and the effective rank; whether" in found.verdict
+    assert to_markdown(found).startswith("# **MEASURES DISAGREE**")
+    (table,) = (block for block in found.blocks() if isinstance(block, Table) and "rounder is" in block.columns)
+    assert [row[-1] for row in table.rows][:4] == ["lower", "higher", "higher", "depends on length"]
 
 
 def test_removed_directions_are_counted(cone: Path, tmp_path: Path) -> None:
@@ -645,7 +686,9 @@ def test_a_record_of_before_selections_and_lengths_were_kept_still_loads(cone: P
     assert data.pop("selection") is None
     for name in ("normalized", "lengths_before", "lengths_after", "index", "next_step"):
         data.pop(name)
+    data["cost"].pop("scale")
     old = replace(found, lengths_before=None, lengths_after=None, index=(), next_step="")
+    old = replace(old, cost=replace(old.cost, scale=None))
     assert Repaired.from_json(json.dumps(data)) == old
     assert "How an index" not in to_markdown(old)
 

@@ -67,11 +67,18 @@ def test_evaluate_and_calibrate_say_it_in_the_first_lines() -> None:
     documents, queries = _sides(5, 2.0)
     sides = {"documents": documents - documents.mean(0), "queries": queries}
     qrels = {at: {at: 1} for at in range(50)}
-    found = uncone.evaluate(**sides, qrels=qrels, repairs=["center"], resamples=100)
+    found = uncone.evaluate(**sides, qrels=qrels, method=["center"], resamples=100)
     for one in (found, uncone.calibrate(sides["documents"], queries=queries)):
         assert one.caution == _told(*sides.values())
         assert one.blocks()[1] == Text(f"Caution: {one.caution}")
         assert type(one).from_json(one.to_json()) == one
+    assert (
+        found.verdict == "documents, retrieval: no verdict, since only one side (queries or documents) seems repaired."
+    )
+    chosen = uncone.select_repair(**sides, qrels=qrels, resamples=1000)
+    assert (chosen.chosen, chosen.candidate) == ("original", None)
+    assert chosen.verdict.startswith("Leave documents as it is: only one side (queries or documents) seems repaired")
     assert uncone.calibrate(documents, queries=queries).caution == ""
     sides["documents"] = documents
-    assert uncone.evaluate(**sides, qrels=qrels, repairs=["center"], resamples=100).caution == ""
+    healthy = uncone.evaluate(**sides, qrels=qrels, method=["center"], resamples=100)
+    assert (healthy.caution, "no verdict" in healthy.verdict) == ("", False)

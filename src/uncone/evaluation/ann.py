@@ -85,7 +85,7 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, settings: Settings) -> TaskRes
         asked, documents = documents[np.sort(order[:count])], documents[np.sort(order[count:])]
     else:
         asked = _whole(queries)
-    way = "name a file of queries made by the same encoder with --data"
+    way = "name queries made by the same encoder with --queries"
     fits, d = len(asked) > 1 and asked.shape[1] == documents.shape[1], documents.shape[1]
     expect(fits, f"at least two queries of {d} features, got shape {asked.shape}: {way}")
     result = _evaluate(Texts(asked, asked), Texts(documents, documents), settings)

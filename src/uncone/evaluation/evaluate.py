@@ -10,7 +10,7 @@ from uncone.evaluation.encoding import open_encoding
 from uncone.evaluation.fitting import repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
 from uncone.evaluation.record import ORIGINAL, Evaluation, Selection, Task
-from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, items_of, silent, verdict
+from uncone.evaluation.results import ONE_SIDED, PACKAGES, PRIMARY, Settings, items_of, silent, verdict
 from uncone.evaluation.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.evaluation.sts import evaluate_sts
 from uncone.evaluation.wordsim import PROTOCOLS, evaluate_wordsim
@@ -20,6 +20,7 @@ from uncone.rows.ids import Ids
 from uncone.version import versions
 
 TASKS: tuple[Task, ...] = ("wordsim", "sts", "retrieval", "ann")
+AUTO = "auto"
 _ITEMS = {"wordsim": "pairs of words", "sts": "pairs of sentences (for a mean over subsets within each of them)"}
 
 
@@ -35,8 +36,7 @@ def evaluate(
     query_ids: Annotated[Ids | None, Role.READ] = None,
     columns: Sequence[int | str] | None = None,
     protocol: Literal["paper", "field"] = "field",
-    repairs: Sequence[str] | None = None,
-    method: Literal["auto"] | None = None,
+    method: str | Sequence[str] | None = None,
     cache: Keep = None,
     seed: int = 0,
     resamples: int | None = None,
@@ -52,10 +52,10 @@ def evaluate(
             (recall@10 of quantised search).
         data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the STS
             Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or a JSON array
-            of objects, with or without header. For "ann" of stored vectors a file of queries, or None to take some rows
-            out.
+            of objects, with or without header. None for "ann" of stored vectors.
         queries: own vectors of queries (M, D), for `open_rows`: retrieval without a model. With `documents` and
-            `qrels`, in place of `spec` and `data`.
+            `qrels`, in place of `spec` and `data`. For "ann" of stored vectors those to search with; by default some
+            rows are taken out for it.
         documents: own vectors of documents (N, D), for `open_rows`.
         qrels: their judgements: TREC's `qid 0 docid relevance`, a table with or without header (query, document,
             relevance; BEIR's query-id, corpus-id, score), JSON lines with such names; or `{query: {document:
@@ -66,13 +66,13 @@ def evaluate(
             `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has them, else the first
             three.
         protocol: for "wordsim", the paper's (one token, Pearson) or the field's (mean of tokens, Spearman).
-        repairs: names of repairs (`uncone.transforms.REPAIRS`); all by default. The original is always there.
-        method: auto chooses a repair on a development split and tests it on another, as `select_repair` does; for sts
-            and retrieval.
+        method: repairs to compare, by their names (`uncone.transforms.REPAIRS`); all by default. The original is always
+            there. auto chooses a repair on a development split and tests it on another, as `select_repair` does, for
+            sts and retrieval; with names, as in auto center whiten, among these.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
         seed: of the resampling, of what is drawn, and of product quantisation.
         resamples: how many for each interval; by default 2,000, with which its ends move by about 3% of its half-width
-            from seed to seed, and 10,000 with `method`.
+            from seed to seed, and 10,000 where auto chooses.
         progress: called with (the step, done, in all).
 
     Returns:
@@ -86,13 +86,17 @@ def evaluate(
     """
     need_torch("uncone.evaluate")
     given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
-    if method is not None:
+    names = [method] if isinstance(method, str) else method
+    if names is not None and AUTO in names:
         _check_choice(task, data, columns, protocol, is_own=queries is not None or qrels is not None)
         from uncone.evaluation.select_repair import select_repair
 
-        options: Any = {"task": task, "data": data, "repairs": repairs, "cache": cache, "progress": progress}
+        options: Any = {"task": task, "data": data, "cache": cache, "progress": progress}
+        options["method"] = [name for name in names if name != AUTO] or None
         return select_repair(spec, **given, **options, seed=seed, resamples=resamples or 10_000)
     resamples = 2000 if resamples is None else resamples
+    searching = queries if task == "ann" and qrels is None and documents is None else None
+    given["queries"] = queries if searching is None else None
     own = own_vectors(spec, **given, task=task, others={"data": data, "columns": columns, "cache": cache})
     task = "retrieval" if own is not None else _checked_task(task, spec)
     expect(protocol in PROTOCOLS, f"a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual")
@@ -100,17 +104,20 @@ def evaluate(
     fits = columns is None or (task in _ITEMS and data is not None and not os.path.isdir(data))
     got = f"got them with {task} of {data}: leave them out"
     expect(fits, f"columns (--columns) with a table as data of wordsim or sts, {got}")
-    settings = Settings(repair_names(repairs), seed, resamples, progress or silent)
+    settings = Settings(repair_names(names), seed, resamples, progress or silent)
     opened = None if own is not None else open_spec(spec)
     stored = task == "ann" and opened is not None and opened.path.is_file()
     spec = opened or spec
     which = f"{task} of stored vectors" if stored else task
+    expect(data is None or not stored, f"the queries of {which} as --queries (queries=), got --data: leave it out")
+    got = f"got them with {spec}: name the directory of its texts with --data"
+    expect(searching is None or stored, f"--queries of ann with a file of vectors, {got}")
     fits = cache is None or not (stored or task == "wordsim")
     expect(fits, f"no cache with the task {which}, got one (--cache, cache=): leave it out")
     if own is not None:
         result = evaluate_retrieval(open_own(own, settings), settings)
     elif stored:
-        result = evaluate_ann_of_rows(spec, data, settings)
+        result = evaluate_ann_of_rows(spec, searching, settings)
     elif data is None:
         raise _no_data(task)
     elif task == "wordsim":
@@ -133,8 +140,9 @@ def evaluate(
         f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
         f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
     )
+    told = verdict(name, task, measure, result.differences, items, is_full=is_full)
     return Evaluation(
-        verdict(name, task, measure, result.differences, items, is_full=is_full),
+        f"{name}, {task}: no verdict, since {ONE_SIDED}." if result.is_one_sided else told,
         name,
         task,
         intervals=intervals,

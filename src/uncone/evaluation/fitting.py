@@ -119,8 +119,9 @@ def is_affine(name: str) -> bool:
     return repair_named(name, d=1 << 20).affine  # more features than any repair removes
 
 
-def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
+def repair_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """The `given` repairs in the order of all; all where none were named."""
+    given = [given] if isinstance(given, str) else given
     if unknown := [name for name in given or () if name not in (*REPAIRS, ORIGINAL)]:
         raise unknown_repair(unknown[0], REPAIRS, "repairs out of")
     return REPAIRS if given is None else tuple(name for name in REPAIRS if name in given)

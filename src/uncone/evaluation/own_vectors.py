@@ -15,8 +15,9 @@ from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
 from uncone.evaluation.results import Settings
 from uncone.evaluation.retrieval import Corpus, Qrels, read_judgements
 from uncone.evaluation.text_files import stem_of
+from uncone.model.open import open_rows
 from uncone.records.text import counted, plural
-from uncone.rows import ArrayRows, Rows, as_rows
+from uncone.rows import ArrayRows, Rows
 from uncone.rows.ids import Ids, places_of
 from uncone.transforms.fitting import digest, shared_name
 from uncone.transforms.one_side import check_same_width, one_sided
@@ -86,6 +87,7 @@ def open_own(own: OwnVectors, settings: Settings, *, inner: bool = True) -> Corp
         PairedRows("documents", documents, of_documents, "--ids", numbered[1]),
     )
     numbers, shifted = remarks_on_numbers(paired, own.told)
+    apart = one_sided(held, queries)
     vectors = Texts(held, held)
     repairs = fit_repairs(settings.names, vectors, fitted_on="the documents alone", tick=settings.progress)
 
@@ -110,7 +112,8 @@ def open_own(own: OwnVectors, settings: Settings, *, inner: bool = True) -> Corp
         notes=tuple(filter(None, (numbers, _APPLIED, _WAYS * inner, left_out * bool(unjudged)))),
         qrels=own.told,
         provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
-        caution=" ".join(filter(None, (shifted, one_sided(held, queries)))),
+        caution=" ".join(filter(None, (shifted, apart))),
+        is_one_sided=bool(apart),
     )
 
 
@@ -119,7 +122,10 @@ def name_of_own(own: OwnVectors) -> str:
 
 
 def _rows(spec: Any, name: str) -> Rows:
-    return finite_rows(spec if isinstance(spec, str | os.PathLike) else as_rows(spec, name=name))
+    rows = open_rows(spec)
+    if not isinstance(spec, str | os.PathLike | Rows):
+        rows.name = name
+    return finite_rows(rows)
 
 
 def _places(rows: Rows, ids: Ids | None, option: str) -> dict[str, int]:

@@ -3,15 +3,15 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 from typing import Any, ClassVar, Literal
 
-from uncone.errors import expect
+from uncone.errors import UnknownName, expect, nearest
 from uncone.records.blocks import Block, Blocks, Bullets, Cell, Figure, Heading, Intervals, Row, Table, Text, Tone
 from uncone.records.brief import part
 from uncone.records.layout import caution, section, shown
 from uncone.records.record import Record
-from uncone.records.text import count, decimals, number, signed
+from uncone.records.text import count, decimals, listing, number, signed
 
 ORIGINAL = "original"  # the vectors as they are, among the repairs
 Task = Literal["wordsim", "sts", "retrieval", "ann"]
@@ -106,6 +106,34 @@ class Evaluation(Record):
     def repairs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(repair for _, _, repair, _ in self._cells()))
 
+    def find(self, name: str) -> tuple[str, float | None]:
+        """The whole name of a number, SET.REPAIR.MEASURE or SET.REPAIR.MEASURE.low of its difference, and the number.
+
+        The only set may be left out, and the repair of vectors as they are. Case, "@", "-" and "_" do not count, and
+        "spearman" is that of the cosine. InputError: no such number, or one of several sets."""
+        named, short = dict[str, float | None](), dict[str, dict[str, float | None]]()
+        for task, of, repair, numbers in self._cells():
+            for measure, value in numbers.items():
+                change = self._change(task, of, repair, measure)
+                ends = {f".{end}": getattr(change, end) for end in ("difference", "low", "high")} if change else {}
+                for end, of_it in {"": value, **ends}.items():
+                    full = f"{of}.{repair}.{measure}{end}"
+                    named[full] = of_it
+                    starts = (f"{of}.{repair}.", f"{repair}.", *([f"{of}.", ""] if repair == ORIGINAL else []))
+                    for start, one in product(starts, (measure, measure.removesuffix("_cosine"))):
+                        short.setdefault(_folded(f"{start}{one}{end}"), {})[full] = of_it
+        found = {name: named[name]} if name in named else short.get(_folded(name), {})
+        if len(found) == 1:
+            return next(iter(found.items()))
+        if found:
+            listed = listing([full.replace(f".{ORIGINAL}.", ".") for full in [*found][:3]])
+            raise UnknownName(f"expected a number of one set, got {name!r} of {len(found)}: name a set, as in {listed}")
+        own = dict.fromkeys(measure for _, _, repair, of in self._cells() if repair == ORIGINAL for measure in of)
+        otherwise = f"names are MEASURE, REPAIR.MEASURE and SET.REPAIR.MEASURE, with the measures {listing(list(own))}"
+        raise UnknownName(
+            f"expected a number of this evaluation, got {name!r}: {nearest(name, [*own, *named], otherwise)}"
+        )
+
     def to_rows(self) -> list[dict[str, Any]]:
         return [
             {"task": task, "set": name, "repair": repair, "measure": measure, "value": value}
@@ -165,7 +193,7 @@ class Evaluation(Record):
             if (value := numbers.get(measure)) is not None:
                 rows.append((repair, Cell(f"{value:.{digits}f}", tone="strong"), difference, between, _mark(change)))
         columns = ("repair", "value", "change", "interval", "")
-        return Table(columns, tuple(rows), columns[1:4], _title(measure, task))
+        return Table(columns, tuple(rows), columns[1:4], title_of(measure, task))
 
     def _many_sets(self, task: str, measure: str) -> Table:
         taken = self.results[task].items()
@@ -184,10 +212,10 @@ class Evaluation(Record):
             counts = (next(iter(repairs.values())).get("n") for repairs in sets.values())
             rows.append(("n", *("" if n is None else count(n) for n in counts), ""))
         headings = (*(_SHORT.get(name, name) for name in sets), "mean")
-        return Table(("repair", *headings), tuple(rows), headings, _title(measure, task))
+        return Table(("repair", *headings), tuple(rows), headings, title_of(measure, task))
 
     def _chart(self, task: str, measure: str) -> Figure:
-        charts, what = list[Intervals](), f"change of {_title(measure, task)}"
+        charts, what = list[Intervals](), f"change of {title_of(measure, task)}"
         for name, repairs in self.results[task].items():
             changes = ((repair, self._change(task, name, repair, measure)) for repair in repairs)
             if rows := tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None):
@@ -212,6 +240,10 @@ class Evaluation(Record):
                 yield from ((task, name, repair, numbers) for repair, numbers in repairs.items())
 
 
+def _folded(name: str) -> str:
+    return "".join(character for character in name.casefold() if character not in "@-_ ")
+
+
 def _mark(interval: Interval | None) -> Cell:
     if interval is None or interval.low <= 0 <= interval.high:
         return Cell("")
@@ -222,7 +254,7 @@ def called(measure: str) -> str:
     return _NUMBERS[measure.partition("_")[0]]
 
 
-def _title(measure: str, task: str) -> str:
+def title_of(measure: str, task: str) -> str:
     if measure == "recall10" and task == "ann":
         return "recall@10 of the cosine, against the original's exact ten"
     number, _, kind = measure.partition("_")

@@ -12,8 +12,8 @@ from uncone.arguments import check_seed
 from uncone.errors import UndefinedMeasure
 from uncone.evaluation.bootstrap import KINDS, correlation_bootstraps, correlation_x100, paired_bootstraps
 from uncone.evaluation.pairs import PairScores
-from uncone.evaluation.record import ORIGINAL, Interval, Price, called, digits_of
-from uncone.records.text import counted, decimals
+from uncone.evaluation.record import ORIGINAL, Interval, Price, called, digits_of, title_of
+from uncone.records.text import counted, decimals, listing
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.transforms.names import described
@@ -22,9 +22,10 @@ PRIMARY = {"wordsim": "spearman_cosine", "sts": "spearman_cosine", "retrieval": 
 SUBSET_MEAN = "spearman_cosine_subset_mean"
 _NAMES = {"wordsim": "word similarity", "sts": "sentence similarity", "ann": "quantised search"}
 PACKAGES = ("torch", "numpy", "transformers", "sentence-transformers", "faiss-cpu", "ir-measures", "scikit-learn")
+ONE_SIDED = "only one side (queries or documents) seems repaired"
 Numbers = Mapping[str, Any]
 Differences = Mapping[str, Mapping[str, Mapping[str, Interval]]]  # [set][repair][measure]
-_CHOOSE = " The best of many looks better than it is on the items that chose it: --method auto asks others too."
+_CHOOSE = " It was picked on these same {}, so its gain is optimistic: --method auto tests it on others."
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -66,6 +67,7 @@ class TaskResult:
     notes: list[str] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
     caution: str = ""
+    is_one_sided: bool = False  # queries or documents alone seem repaired: no verdict
 
     def add_means(self, name: str, per_item: Mapping[str, Mapping[str, Array]], n: int, settings: Settings) -> None:
         self.results[name] = {
@@ -136,14 +138,32 @@ def verdict(name: str, task: str, measure: str, changes: Differences, items: str
         among, subject = "" if best == highest else " of those that rise beyond chance", described(best)
         if len(full) > 1:
             subject = f"of {len(full)} repairs {subject} does best{among}; it"
-        asked = _CHOOSE if len(full) > 1 and task in ("retrieval", "sts") else ""
-        return f"{start} {subject} {_change(full[best], measure)}.{asked}"
+        asked = {"retrieval": _CHOOSE.format("queries"), "sts": _CHOOSE.format("pairs")} if len(full) > 1 else {}
+        lowered = lowers(task, {name: of.get(best, {}) for name, of in changes.items()}, besides=measure)
+        return f"{start} {subject} {_change(full[best], measure)}.{lowered}{asked.get(task, '')}"
     if is_full:
         return f"{start} no repair helps: {called(measure)} is 1 as it is, and no value is higher. Leave it as it is."
     change = f"the best, {described(highest)}, {_change(full[highest], measure)}."
     if rose:
         return f"{start} no repair helps on the whole; {change}"
     return f"{start} no repair helps; {change}{doubt(items, full[highest].values())} Leave it as it is."
+
+
+def lowers(task: str, changes: Mapping[str, Mapping[str, Interval]], *, besides: str) -> str:
+    """A sentence that names every number but `besides` which a repair lowers beyond chance, else ""; of its changes
+    `[set][measure]`."""
+    fell = dict[str, dict[str, Interval]]()
+    for set_name, measures in changes.items():
+        for measure, one in measures.items():
+            if one.high < 0 and measure != besides:
+                fell.setdefault(measure, {})[set_name] = one
+
+    def told(measure: str, by: Mapping[str, Interval]) -> str:
+        if len(changes) > 1:
+            return f"{title_of(measure, task)} on {listing(list(by))}"
+        return f"{title_of(measure, task)} by {shown(-next(iter(by.values())).difference, measure).lstrip('+')}"
+
+    return f" But it lowers beyond chance {listing([told(*one) for one in fell.items()])}." if fell else ""
 
 
 def items_of(task: str, n: int) -> str:

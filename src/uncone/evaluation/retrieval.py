@@ -206,6 +206,7 @@ class Corpus(RetrievalData):
     provenance: Mapping[str, Any] = field(default_factory=dict)
     qrels: str = ""  # the file of judgements, where it is not qrels/SPLIT.tsv
     caution: str = ""
+    is_one_sided: bool = False
 
     def told(self, split: str) -> str:
         return self.qrels or f"qrels/{split}.tsv"
@@ -222,7 +223,7 @@ class Corpus(RetrievalData):
 
 def evaluate_retrieval(corpus: Corpus, settings: Settings) -> TaskResult:
     queries, name = corpus.query_ids("test"), corpus.name.rpartition("/")[2]
-    result = TaskResult(provenance=dict(corpus.provenance), caution=corpus.caution)
+    result = TaskResult(provenance=dict(corpus.provenance), caution=corpus.caution, is_one_sided=corpus.is_one_sided)
     result.add_means(name, ranked(corpus, "test", queries, settings), len(queries), settings)
     digests = {f"{name}_sha256": corpus.documents_sha256, "queries_sha256": texts_digest(corpus.texts_of(queries))}
     result.provenance |= digests | {"documents": len(corpus.documents)}

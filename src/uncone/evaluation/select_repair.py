@@ -1,7 +1,7 @@
 """`select_repair`: choose a repair on one split and confirm it on another, or choose none."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -14,7 +14,18 @@ from uncone.evaluation.fitting import is_affine, repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
 from uncone.evaluation.pairs import PairScores, read_sts
 from uncone.evaluation.record import ORIGINAL, Interval, Selection, called
-from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, doubt, items_of, shown, silent, varies
+from uncone.evaluation.results import (
+    ONE_SIDED,
+    PACKAGES,
+    PRIMARY,
+    Settings,
+    doubt,
+    items_of,
+    lowers,
+    shown,
+    silent,
+    varies,
+)
 from uncone.evaluation.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.evaluation.sts import fitted_on_set, scored
 from uncone.model.open import open_spec
@@ -40,6 +51,7 @@ class _Split:
     bootstrap: Callable[..., Sequence[Interval]]
     settings: Settings
     unit: float = 1
+    others: Mapping[str, "_Split"] = field(default_factory=dict)  # by the name of another number of the task
 
     @property
     def n(self) -> int:
@@ -65,7 +77,7 @@ def select_repair(
     qrels: Qrels | None = None,
     ids: Ids | None = None,
     query_ids: Ids | None = None,
-    repairs: Sequence[str] | None = None,
+    method: str | Sequence[str] | None = None,
     cache: Path_ | None = None,
     seed: int = 0,
     resamples: int = 10_000,
@@ -87,7 +99,8 @@ def select_repair(
         task: by what to choose.
         data: the directory of the task's data.
         queries, documents, qrels, ids, query_ids: own vectors and judgements, as for `evaluate`.
-        repairs: names, by default of the affine ones, which can be written into a model; fewer have narrower intervals.
+        method: repairs to choose from, by their names; by default the affine ones, which can be written into a model.
+            Fewer have narrower intervals.
         cache: a folder that keeps vectors of texts.
         seed: of the resampling and of the halves.
         resamples: how many.
@@ -102,11 +115,12 @@ def select_repair(
     need_torch("uncone.select_repair")
     given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     own = own_vectors(spec, **given, task=task, others={"data": data, "cache": cache})
-    names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
-    settings = Settings(names, seed, resamples, progress or silent)
+    names = tuple(filter(is_affine, REPAIRS)) if method is None else repair_names(method)
+    settings, is_one_sided = Settings(names, seed, resamples, progress or silent), False
     if own is not None:
         task, name = "retrieval", name_of_own(own)
-        splits = _of_corpus(open_own(own, settings, inner=False), settings)
+        corpus = open_own(own, settings, inner=False)
+        splits, is_one_sided = _of_corpus(corpus, settings), corpus.is_one_sided
     elif task is None or task not in _TASKS:
         advice = nearest(task, _TASKS, "name one")
         raise InputError(f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: {advice}")
@@ -117,21 +131,25 @@ def select_repair(
         spec = open_spec(spec)
         encoding = open_encoding(spec, cache=cache, inner=False)
         name = spec.name
-        corpus = open_corpus(encoding, data, settings) if task == "retrieval" else None
-        splits = _of_corpus(corpus, settings) if corpus else _sts(encoding, data, settings)
+        encoded = open_corpus(encoding, data, settings) if task == "retrieval" else None
+        splits = _of_corpus(encoded, settings) if encoded else _sts(encoding, data, settings)
     development, test_split, described, notes, more, provenance = splits
     measure = PRIMARY[task]
     tried = tuple(development.scores)[1:]
     expect(bool(tried), f"a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}")
     changes = development.differences(tried, 1 - (1 - _LEVEL) / len(tried))
-    rising = [repair for repair, interval in changes.items() if interval.low > 0]
+    rising = [repair for repair, interval in changes.items() if interval.low > 0 and not is_one_sided]
     candidate = max(rising, key=lambda repair: changes[repair].difference, default=None)
     test = None if candidate is None else test_split()
     confirmed = test.differences((candidate,), _LEVEL)[candidate] if test and candidate else None
     highest = max(changes.values(), key=lambda interval: interval.difference)
     items = items_of(task, test.n if test else development.n)
+    told = _verdict(name, measure, changes, candidate, confirmed) + doubt(items, [confirmed or highest])
+    if test and candidate and confirmed and confirmed.low > 0:
+        others = {other: split.differences((candidate,), _LEVEL)[candidate] for other, split in test.others.items()}
+        told += lowers(task, {"test": others}, besides=measure)
     return Selection(
-        _verdict(name, measure, changes, candidate, confirmed) + doubt(items, [confirmed or highest]),
+        f"Leave {name} as it is: {ONE_SIDED}, so no choice can be made." if is_one_sided else told,
         name,
         task,
         measure,
@@ -162,7 +180,7 @@ def _verdict(
         return (
             f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; "
             f"the best, {described(best)}, changes it by {told(changes[best])}, "
-            f"with an interval for {len(changes)} repairs at once."
+            f"with an interval for {counted(len(changes), 'repair')} at once."
         )
     found = f"on the test split it changes {title} by {told(confirmed)}."
     if confirmed.low > 0:
@@ -187,8 +205,13 @@ def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
     _enough(len(queries), "test queries")
 
     def evidence(part: str, queries: Sequence[str]) -> _Split:
-        scores = {name: measures["ndcg10"] for name, measures in ranked(corpus, part, queries, settings).items()}
-        return _Split(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
+        found = ranked(corpus, part, queries, settings)
+
+        def split(measure: str, **more: Any) -> _Split:
+            scores = {name: measures[measure] for name, measures in found.items()}
+            return _Split(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings, **more)
+
+        return split("ndcg10", others={measure: split(measure) for measure in found[ORIGINAL]})
 
     start = "Development and test" if part == "test" else "Development"
     return (

@@ -84,8 +84,9 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
     """Open a matrix to be read block by block; nothing is loaded and nothing touches the network.
 
     Args:
-        spec: one of - a tensor, NumPy array, list or DataFrame (N, D); - `file.npy`; `file.npz`, or `file.npz#key`
-            when it holds several matrices; - `file.parquet` or a folder of such files, with `#column` when
+        spec: one of - a tensor, NumPy array, list or DataFrame (N, D); a DataFrame or Series (pandas, polars)
+            with one column of lists, where a column `id` gives the ids of rows; - `file.npy`; `file.npz`, or
+            `file.npz#key` when it holds several matrices; - `file.parquet` or a folder of such files, with `#column` when
             several columns hold lists of floats; - word vectors: text (`.vec`, `.txt`, `.glove`, `.vec.gz`,
             `.txt.gz`), or word2vec binary (`.bin`); - `file.safetensors`, or `file.safetensors#tensor` when
             it holds several matrices; - `file.pt`, `.pth`, `.ckpt` or `.bin` as `torch.save` writes them,

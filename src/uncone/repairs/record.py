@@ -1,6 +1,6 @@
 """The record of a repair."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -15,16 +15,21 @@ from uncone.records.text import count, counted, number, plural, title
 
 NOT_KNOWN = "whether it helps is not known: `uncone evaluate` asks a task."  # in the verdict where no task chose
 _LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}  # notes: only a task says whether that is good
+_NOT_DRAWN = ("effective_rank", "partition_isotropy")  # a number of dimensions, and what depends on length
+NEAR_ZERO = 0.05  # a mean cosine below this is no common direction to speak of
+CLEARLY_MORE = 0.05  # of IsoScore, the mean cosine and the share of dimensions: nobody would act on a smaller step
 
 
 @part
 class RepairCost:
     fit_seconds: float | None  # none where the repair was loaded
     apply_seconds: float
-    # norm of all changes over the norm of all vectors, of those that were measured; none where the number of columns
+    # what is left of the measured vectors after the repair once the vectors before, at the scale that fits best, are
+    # subtracted: its norm over theirs, from 0 (nothing but the scale changed) to 1; none where the number of columns
     # changed
     relative_change: float | None = None
     rank_lost: int | None = None  # directions nothing is left of; none for what is not affine
+    scale: float | None = None  # norm of all measured vectors after the repair over their norm before it
 
 
 @part
@@ -51,7 +56,9 @@ class Repaired(Record):
     out: str  # of what was written, likewise
     kind: Literal["vectors", "encoder"]  # `vectors` or `encoder`
     method: str  # the repair; the class of one that was loaded
-    gains: bool | None  # the rows are clearly rounder; none where nothing was measured
+    # the rows are clearly rounder by a measure that does not depend on their length, and by none clearly less round;
+    # none where nothing was measured
+    gains: bool | None
     n: int  # rows written; of an encoder, sentences it was fitted on
     d: int  # columns read
     k: int  # columns written
@@ -59,7 +66,7 @@ class Repaired(Record):
     fitted: Fitted | None  # what it was fitted on: `name`, `n`, `d`, `sha256` of the numbers and of `weights`
     cost: RepairCost
     measured: int = 0  # rows or sentences in `before` and `after`
-    before: tuple[Measurement, ...] = ()  # mean cosine, IsoScore, I(W)
+    before: tuple[Measurement, ...] = ()  # mean cosine, IsoScore, effective rank, I(W)
     after: tuple[Measurement, ...] = ()  # the same of what was written
     options: Mapping[str, Any] = field(default_factory=dict)  # of the repair
     notes: tuple[str, ...] = ()  # what could not be kept, what was fitted on other rows
@@ -79,11 +86,16 @@ class Repaired(Record):
     def blocks(self) -> Blocks:
         sides = list(zip(self.before, self.after, strict=True))
         columns = ("measure", "before", "after", "isotropic", "rounder is")
-        known = [(title(b.name), b.distance, a.distance) for b, a in sides]
+        known = [(title(b.name), b.distance, a.distance) for b, a in sides if b.name not in _NOT_DRAWN]
         drawn = [(name, b, a) for name, b, a in known if b is not None and a is not None]
         caption = "Dot: after. Line: from before. Dashed: an isotropic cloud."
         return shown(
-            Heading(self.verdict, 1, _LABELS[self.gains], "note"),
+            Heading(
+                self.verdict,
+                1,
+                "MEASURES DISAGREE" if all(ways(self.before, self.after)[:2]) else _LABELS[self.gains],
+                "note",
+            ),
             Code(self.next_step),
             Text(self._shortened(), "caution"),
             (Text(fact, "quiet") for fact in self._facts()),
@@ -149,10 +161,31 @@ class Repaired(Record):
         return facts
 
 
+def ways(before: Sequence[Measurement], after: Sequence[Measurement]) -> tuple[list[str], list[str], list[str]]:
+    """The measures by which rows got clearly rounder, those by which they got clearly less round, and the others.
+
+    Only measures that are defined on both sides count, and that stay the same when all rows are multiplied by a number:
+    not I(W)."""
+    steps = dict[str, float]()
+    for one, then in zip(before, after, strict=True):
+        if one.value is None or then.value is None:
+            continue
+        if one.name == "mean_cosine":
+            step = abs(one.value) - abs(then.value)
+            steps[one.name] = step if abs(one.value) > NEAR_ZERO else min(step, 0.0)
+        elif one.name == "isoscore":
+            steps[one.name] = then.value - one.value
+        elif one.name == "effective_rank":  # as shares of the highest that there could be
+            steps[one.name] = then.value / (then.range[1] or 1) - one.value / (one.range[1] or 1)
+    rounder, less = ([name for name, step in steps.items() if way * step >= CLEARLY_MORE] for way in (1, -1))
+    return rounder, less, [name for name in steps if name not in (*rounder, *less)]
+
+
 def _row(before: Measurement, after: Measurement) -> Row:
     reference = "" if after.reference is None else number(after.reference, limits=after.range)
     value = Cell(_value(after), tone="strong")
-    return title(before.name), _value(before), value, reference, before.better
+    better = "depends on length" if before.name == "partition_isotropy" else before.better
+    return title(before.name), _value(before), value, reference, better
 
 
 def _length(lengths: Lengths) -> Cell:

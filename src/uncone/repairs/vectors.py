@@ -19,7 +19,7 @@ from uncone.model.open import open_rows
 from uncone.moments import Moments
 from uncone.records.parts import Fitted, Measurement
 from uncone.records.text import listing, percent, plural
-from uncone.repairs.record import NOT_KNOWN, Lengths, RepairCost, Repaired
+from uncone.repairs.record import NEAR_ZERO, NOT_KNOWN, Lengths, RepairCost, Repaired, ways
 from uncone.roles import Path_, Progress
 from uncone.rows import Array, Rows, as_rows
 from uncone.threads import on_one_thread
@@ -31,10 +31,8 @@ from uncone.version import versions
 MOST_SENTENCES = 100_000  # more embeddings would not move a mean or a covariance, and all are held in memory
 MOST_ROWS = 65_536
 _MOST_BYTES = 128 * 2**20  # of measured rows on each side, which give the numbers of all rows to three digits
-NEAR_ZERO = 0.05  # a mean cosine below this is no common direction to speak of
-CLEARLY_MORE = 0.05  # of IsoScore and the mean cosine: nobody would act on a smaller step
 _ZIPF = "zipf_"
-_TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "partition_isotropy": "I(W)"}
+_TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "effective_rank": "the effective rank"}
 _UNWEIGHTED = (
     "The fit weighs rows by how often their tokens occur; the measures count each row once, so they need not improve."
 )
@@ -112,20 +110,21 @@ class Geometry:
     before: tuple[Measurement, ...] = ()
     after: tuple[Measurement, ...] = ()
     relative_change: float | None = None
+    scale: float | None = None
     lengths_before: Lengths | None = None
     lengths_after: Lengths | None = None
 
 
 def compare(before: Any, after: Any) -> Geometry:
-    """Mean cosine, IsoScore and I(W) of the same rows (N, D) and (N, K): up to `MOST_ROWS`, evenly spaced."""
+    """Mean cosine, IsoScore, effective rank and I(W) of the same rows (N, D) and (N, K): up to `MOST_ROWS`, evenly
+    spaced."""
     sides = as_rows(before), as_rows(after)
     n = sides[0].shape[0]
     room = _MOST_BYTES // (8 * max(rows.shape[1] for rows in sides))
     count = min(n, MOST_ROWS, max(2, room))
     chosen = np.arange(count) * (n - 1) // max(1, count - 1)
     x, y = (rows.take(chosen) for rows in sides)
-    change = _relative_change(x, y) if x.shape == y.shape else None
-    return Geometry(count, _measures(x), _measures(y), change, _lengths(x), _lengths(y))
+    return Geometry(count, _measures(x), _measures(y), *_moved(x, y), _lengths(x), _lengths(y))
 
 
 @on_one_thread
@@ -136,16 +135,26 @@ def _lengths(x: Array) -> Lengths | None:
 
 
 @on_one_thread
-def _relative_change(x: Array, y: Array) -> float | None:
-    moved, whole = (float(np.linalg.norm(rows.astype(np.float64))) for rows in (y - x, x))
-    return moved / whole if whole > 0 else None
+def _moved(x: Array, y: Array) -> tuple[float | None, float | None]:
+    """The part of y (N, K) that no positive multiple of x explains, as a share of its norm; and the scale |y| / |x|."""
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    of_x, of_y = float(np.linalg.norm(x)), float(np.linalg.norm(y))
+    if of_x == 0:
+        return None, None
+    if x.shape != y.shape or of_y == 0:
+        return (1.0 if x.shape == y.shape else None), of_y / of_x
+    y /= of_y
+    y -= max(float(np.vdot(x, y)) / of_x / of_x, 0.0) * x
+    return min(float(np.linalg.norm(y)), 1.0), of_y / of_x
 
 
 def _measures(x: Array) -> tuple[Measurement, ...]:
     m = Moments.of(x)
     cosine, isoscore = read("mean_cosine", measure.mean_cosine, m), read("isoscore", measure.isoscore, m)
+    rank = read("effective_rank", measure.effective_rank, m)
     isotropy = read("partition_isotropy", measure.partition_isotropy, x, m)
-    return replace(cosine, better="lower"), replace(isoscore, better="higher"), replace(isotropy, better="higher")
+    higher = tuple(replace(one, better="higher") for one in (isoscore, rank))
+    return replace(cosine, better="lower"), *higher, replace(isotropy, better="neither")  # it depends on length
 
 
 def record_of(
@@ -171,7 +180,7 @@ def record_of(
         method=fit.method,
         gains=gains(geometry),
         fitted=fit.fitted,
-        cost=RepairCost(fit.seconds, seconds, sides.pop("relative_change"), lost),
+        cost=RepairCost(fit.seconds, seconds, sides.pop("relative_change"), lost, sides.pop("scale")),
         **sides,
         options=repair.options() if isinstance(repair, Transformation) else {},
         notes=(*fit.notes, *notes, _GEOMETRY),
@@ -186,7 +195,7 @@ def record_of(
 def _next_step(record: Repaired, source: str, options: RepairOptions, words: bool) -> str:
     """The command that asks a task what the repair does to it, from the source; what `--load` repaired belongs to
     documents that were repaired before. Names in capitals are for the user to fill in."""
-    named = f" --repairs {options.method}" if options.method in REPAIRS else ""
+    named = f" --method {options.method}" if options.method in REPAIRS else ""
     if record.kind == "encoder":
         return f"uncone evaluate {source} --task sts --data PAIRS{named}"
     if words:
@@ -239,15 +248,9 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
 
 def gains(geometry: Geometry) -> bool | None:
     """Whether the common direction got clearly shorter or the dimensions clearly more evenly used, and neither the
-    other way. I(W) takes no part: it depends on the scale of the vectors."""
-    before, after = ({m.name: m.value for m in side} for side in (geometry.before, geometry.after))
-    steps = []
-    if (common := before.get("mean_cosine")) is not None and (then := after["mean_cosine"]) is not None:
-        step = abs(common) - abs(then)
-        steps.append(step if abs(common) > NEAR_ZERO else min(step, 0.0))
-    if (even := before.get("isoscore")) is not None and (then := after["isoscore"]) is not None:
-        steps.append(then - even)
-    return max(steps) >= CLEARLY_MORE and min(steps) > -CLEARLY_MORE if steps else None
+    other way."""
+    rounder, less, others = ways(geometry.before, geometry.after)
+    return bool(rounder) and not less if rounder or less or others else None
 
 
 def _verdict(record: Repaired) -> str:
@@ -262,9 +265,15 @@ def _verdict(record: Repaired) -> str:
     changes = [
         f"{_TITLES[before.name]} from {_shown(before.value)} to {_shown(after.value)}"
         for before, after in zip(record.before, record.after, strict=True)
+        if before.name in _TITLES
     ]
     told, common = f"{name} is {'rounder' if record.gains else 'not rounder'}", record.before[0].value
-    if common is not None and abs(common) <= NEAR_ZERO and not record.gains:
+    rounder, less, others = ([_TITLES[one] for one in names] for names in ways(record.before, record.after))
+    if rounder and less:
+        told = f"{name} is rounder by {listing(rounder)} and less round by {listing(less)}"
+    elif rounder and others:
+        told = f"{name} is rounder by {listing(rounder)} alone"
+    elif common is not None and abs(common) <= NEAR_ZERO and not record.gains:
         told += f" (its mean cosine was near 0 already: {_shown(common)})"
     told += f"; {NOT_KNOWN}"
     if record.lost_unit_length and (lengths := record.lengths_after) is not None:
@@ -278,6 +287,8 @@ def _paid(record: Repaired) -> str:
     parts = [f"{fit}{_seconds(cost.apply_seconds)} to write"]
     if cost.relative_change is not None:
         parts.append(f"the vectors moved by {percent(cost.relative_change)} of their length")
+        if cost.scale is not None and abs(cost.scale - 1) > 0.01:
+            parts[-1] += f" (scale aside) and are {_shown(cost.scale)} times as long"
     if record.k != d:
         parts.append(f"{record.k} of {d} columns are left")
     elif cost.rank_lost:

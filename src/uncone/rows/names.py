@@ -1,4 +1,4 @@
-"""The matrices of a file by name."""
+"""The matrices of a file by name, and the names of columns that hold ids or labels."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,6 +8,10 @@ from uncone.errors import InputError, nearest
 from uncone.roles import Path_
 
 T = TypeVar("T")
+LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
+KEY_COLUMNS = ("id", "_id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "query_id", "query-id", "qid")
+"""Columns of labels (texts) and ids (texts or whole numbers): the first that is there."""
+LONGEST_LABEL = 80
 _LONGEST, _COMPARED = 200, 2000  # a header may hold a million long names
 
 

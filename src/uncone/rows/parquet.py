@@ -17,12 +17,8 @@ from uncone.errors import InputError, first_line, needed
 from uncone.rows.base import GRID, Labels, Rows, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
 from uncone.rows.floats import Array
-from uncone.rows.names import listing, named, only
+from uncone.rows.names import KEY_COLUMNS, LABEL_COLUMNS, LONGEST_LABEL, listing, named, only
 
-_LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
-_KEY_COLUMNS = ("id", "_id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "query_id", "query-id", "qid")
-"""Columns of labels (texts) and ids (texts or whole numbers): the first that is there."""
-_LONGEST_LABEL = 80
 _DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _DEEPEST = 64
 _BUFFER_BYTES = 2**20
@@ -99,11 +95,11 @@ class ParquetRows(StreamedRows):
         return 1  # without rows
 
     def load_labels(self) -> Labels:
-        column = self._common(_LABEL_COLUMNS, "is_string", "is_large_string")
+        column = self._common(LABEL_COLUMNS, "is_string", "is_large_string")
         return column and [label for part in self._parts for label in part.labels(column)]
 
     def load_keys(self) -> Labels:
-        column = self._common(_KEY_COLUMNS, "is_string", "is_large_string", "is_integer")
+        column = self._common(KEY_COLUMNS, "is_string", "is_large_string", "is_integer")
         return column and [key for part in self._parts for key in part.keys(column)]
 
     def _common(self, names: Sequence[str], *kinds: str) -> Any:
@@ -279,7 +275,7 @@ def _shortened(array: Any) -> list[str | None]:
     used = pc.unique(array.indices).drop_null()
     texts = array.dictionary.take(used)
     texts = texts.cast(pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary())
-    cut = pc.binary_slice(texts, 0, 4 * _LONGEST_LABEL).to_pylist()
-    labels = [None if text is None else text.decode("utf-8", "replace")[:_LONGEST_LABEL] for text in cut]
+    cut = pc.binary_slice(texts, 0, 4 * LONGEST_LABEL).to_pylist()
+    labels = [None if text is None else text.decode("utf-8", "replace")[:LONGEST_LABEL] for text in cut]
     of = dict(zip(used.to_pylist(), labels, strict=True))
     return [of.get(index) for index in array.indices.to_pylist()]

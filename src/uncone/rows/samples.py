@@ -1,6 +1,5 @@
 """Rows from what a notebook holds: arrays, tensors and lists, of any number of axes with a mask."""
 
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,14 +8,16 @@ from uncone.arguments import shown
 from uncone.errors import InputError, first_line
 from uncone.rows.base import Rows, SelectedRows, as_rows, float_array
 from uncone.rows.floats import Array, as_array, is_tensor, of_tensor
+from uncone.rows.frames import is_frame, read_frame
 
 
 def as_samples(x: Any, mask: Any = None) -> Rows:
     """`x` as Rows, those that `mask` keeps.
 
     Args:
-        x: Rows, or a tensor, array, list or DataFrame (N, D) of numbers; with a mask also (B, T, D), or more axes
-            before D. Integers and the numbers of lists become float64.
+        x: Rows, or a tensor, array, list or DataFrame (N, D) of numbers, or a DataFrame or Series with a column of
+            lists of them; with a mask also (B, T, D), or more axes before D. Integers and the numbers of lists become
+            float64.
         mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep, as `attention_mask`. The `ids` of
             the rows are then their places among all positions: b T + t.
 
@@ -26,26 +27,17 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
     """
     name = "list" if isinstance(x, list | tuple) else None
     x = as_numbers(x) if name else x
-    if hasattr(x, "columns") and hasattr(x, "__array__"):
-        name, x = type(x).__name__, _numbers_of(x)
+    if is_frame(x):
+        numbers, name, load_keys, load_labels = read_frame(x)
+        rows = as_rows(whole_as_float64(numbers, name), name=name)
+        rows.load_keys, rows.load_labels = load_keys, load_labels
+        return rows if mask is None else SelectedRows(rows, _kept(mask, rows.shape[:1]))
     x = whole_as_float64(x, name or ("tensor" if is_tensor(x) else "array"))
     shape = tuple(getattr(x, "shape", ()))
     if mask is None or len(shape) < 2 or 0 in shape:
         return as_rows(x, name=name)  # which refuses all but rows
     rows = as_rows(x if len(shape) == 2 else x.reshape(-1, shape[-1]))
     return SelectedRows(rows, _kept(mask, shape[:-1]))
-
-
-def _numbers_of(frame: Any) -> Array:
-    """A DataFrame, row by row. One with columns of several types has them as objects."""
-    found = np.asarray(frame, order="C")
-    if found.dtype.hasobject and not any(isinstance(one, str | bool | np.bool_) for one in found.flat):
-        with suppress(TypeError, ValueError):  # the caller refuses objects
-            found = found.astype(np.float64)
-    if found.dtype.kind not in "fiu":
-        way = "drop or convert the columns that hold them"
-        raise InputError(f"expected a {type(frame).__name__} with a number in every cell, got others: {way}")
-    return found
 
 
 def as_numbers(x: Any) -> Array:

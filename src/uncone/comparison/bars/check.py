@@ -1,4 +1,4 @@
-"""`check`: numbers of a diagnosis against bars, for scripts."""
+"""`check`: numbers of a diagnosis or an evaluation against bars, for scripts."""
 
 import math
 import numbers
@@ -9,38 +9,42 @@ from typing import Annotated, Any, Literal, SupportsFloat
 from uncone.comparison.bars.record import Bar, Check
 from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError
+from uncone.evaluation.record import Evaluation
 from uncone.records.names import LONGEST, detail
 from uncone.records.parts import DEFECTS
+from uncone.records.rebuild import parsed, read_text, schema_of
 from uncone.records.text import shortened
 from uncone.roles import Path_, Role
 
 
 def check(
-    diagnosis: Annotated[Diagnosis | Path_, Role.READ],
+    record: Annotated[Diagnosis | Evaluation | Path_, Role.READ],
     *,
     max: Mapping[str, SupportsFloat] | None = None,
     min: Mapping[str, SupportsFloat] | None = None,
     fail_on: Literal["severe", "warning"] | None = None,
 ) -> Check:
-    """Say whether numbers of a diagnosis are within bars, and whether it found a defect.
+    """Say whether numbers of a diagnosis or an evaluation are within bars, and whether a diagnosis found a defect.
 
-    A number is named SUBJECT.MEASURE, such as `input.isoscore`; its details SUBJECT.MEASURE.DETAIL, items of a list by
-    their place, from 0; a reading of a group of tokens SUBJECT.GROUP.READING, such as `input.rare.cosine_to_reserved`;
-    a head's reading that changes no probability head.without_effect.MEASURE. SUBJECT may be left out where there is
-    one. A number equal to its bar is within it.
+    In a diagnosis a number is named SUBJECT.MEASURE, such as `input.isoscore`; its details SUBJECT.MEASURE.DETAIL,
+    items of a list by their place, from 0; a reading of a group of tokens SUBJECT.GROUP.READING, such as
+    `input.rare.cosine_to_reserved`; a head's reading that changes no probability head.without_effect.MEASURE. SUBJECT
+    may be left out where there is one. In an evaluation it is named SET.REPAIR.MEASURE, such as
+    `scifact.center.ndcg10`, and its change SET.REPAIR.MEASURE.low (or .difference, .high); the only set may be left
+    out, and so may the repair of vectors as they are: `ndcg10`. A number equal to its bar is within it.
 
     Args:
-        diagnosis: the result of `uncone.diagnose`, or the file that it was saved to.
+        record: the result of `uncone.diagnose` or of `uncone.evaluate`, or the file that it was saved to.
         max: for each name the largest value that is within the bar, as in head.mean_cosine=0.3.
-        min: for each name the smallest.
-        fail_on: the mildest defect that fails, "warning" or "severe"; None asks for bars alone.
+        min: for each name the smallest, as in ndcg10=0.3.
+        fail_on: of a diagnosis the mildest defect that fails, "warning" or "severe"; None asks for bars alone.
 
     Returns:
         A `Check`.
 
     Raises:
-        InputError: no bar at all, a bar that is not finite, an unknown name, or a number that is undefined or not
-            finite.
+        InputError: no bar at all, a bar that is not finite, an unknown name, a number that is undefined or not finite,
+            or `fail_on` with an evaluation.
 
     Example:
         >>> import numpy, uncone
@@ -49,32 +53,51 @@ def check(
         >>> result.ok, result.bars[0].name, result.bars[0].value
         (True, 'rows.mean_cosine', 0.0)
     """
-    if not isinstance(diagnosis, Diagnosis):
-        diagnosis = Diagnosis.load(diagnosis)
-    bars = [_bar(diagnosis, *one, "max") for one in (max or {}).items()]
-    bars += [_bar(diagnosis, *one, "min") for one in (min or {}).items()]
+    if not isinstance(record, Diagnosis | Evaluation):
+        record = _loaded(record)
+    bars = [_bar(record, *one, "max") for one in (max or {}).items()]
+    bars += [_bar(record, *one, "min") for one in (min or {}).items()]
     if fail_on not in (None, *DEFECTS):
         raise InputError(f"expected fail_on severe or warning, got {fail_on!r}: choose one, or leave it out")
     if not bars and fail_on is None:
-        how = "--max mean_cosine=0.3 (max={...}) or --fail-on severe"
+        how = "--max mean_cosine=0.3 (max={...}), --min ndcg10=0.3 of an evaluation, or --fail-on severe"
         raise InputError(f"expected at least one bar or fail_on, got neither: give one such as {how}")
-    unjudged = [one.name for one in diagnosis.subjects if any(f.cause == "not_measured" for f in one.findings)]
+    if isinstance(record, Evaluation):
+        if fail_on is not None:
+            how = "a task shows no defect of geometry; give bars alone, such as --min ndcg10=0.3 (min={...})"
+            raise InputError(f"expected a diagnosis with fail_on, got the evaluation {record.name}: {how}")
+        return Check(record.name, all(bar.ok for bar in bars), tuple(bars), record.verdict)
+    unjudged = [one.name for one in record.subjects if any(f.cause == "not_measured" for f in one.findings)]
     if fail_on is not None and unjudged:
         got = f"{unjudged[0]} with too little to judge: diagnose more rows, or give bars alone"
         raise InputError(f"expected a diagnosis that judges all it holds with fail_on, got {got}")
-    held = Check(diagnosis.name, all(bar.ok for bar in bars), tuple(bars), diagnosis.verdict, diagnosis.level, fail_on)
+    held = Check(record.name, all(bar.ok for bar in bars), tuple(bars), record.verdict, record.level, fail_on)
     return replace(held, ok=held.ok and not held.is_defective)
 
 
-def _bar(diagnosis: Diagnosis, name: str, limit: SupportsFloat, kind: Literal["max", "min"]) -> Bar:
+def _loaded(path: Path_) -> Diagnosis | Evaluation:
+    """An evaluation where the file says that it is one, else what must be a diagnosis."""
+    how = f"{Diagnosis.HOW}` or `{Evaluation.HOW}"
+    try:
+        schema = schema_of(parsed(read_text(path, how), what="diagnosis or evaluation", how=how))
+    except InputError as error:
+        raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
+    return (Evaluation if schema == Evaluation.SCHEMA else Diagnosis).load(path)
+
+
+def _bar(record: Diagnosis | Evaluation, name: str, limit: SupportsFloat, kind: Literal["max", "min"]) -> Bar:
     if not _is_finite(limit):
         raise InputError(f"expected a finite number as the {kind} of {name}, got {limit!r}: give one such as 0.3")
-    full, measurement, path = diagnosis.find(name)
-    value: Any = measurement.value
-    if path:
-        full, value = f"{full}.{path}", detail(full, measurement, path)
-    elif value is None:
-        raise InputError(f"{full} is undefined here: {measurement.reason or 'no reason is given'}: take its bar out")
+    value: Any
+    if isinstance(record, Evaluation):
+        (full, value), path, reason = record.find(name), "", ""
+    else:
+        full, measurement, path = record.find(name)
+        value, reason = measurement.value, measurement.reason
+        if path:
+            full, value = f"{full}.{path}", detail(full, measurement, path)
+    if value is None and not path:
+        raise InputError(f"{full} is undefined here: {reason or 'no reason is given'}: take its bar out")
     if not _is_finite(value):
         shown = shortened(value if isinstance(value, str) else repr(value), LONGEST)
         raise InputError(f"expected a finite number at {full}, got {shown}: name a number")

@@ -24,11 +24,11 @@ class Bar:
 class Check(Record):
     """The result of `check`."""
 
-    name: str  # of the diagnosis
+    name: str  # of the diagnosis or evaluation
     ok: bool  # no number is beyond its bar, and no defect is as bad as `fail_on`
     bars: tuple[Bar, ...]  # maxima first, in the order in which they were given
-    verdict: str = ""  # of the diagnosis
-    level: Level | None = None  # of its worst finding
+    verdict: str = ""  # of the diagnosis or evaluation
+    level: Level | None = None  # of the worst finding of a diagnosis
     # `severe` or `warning`, the mildest defect that fails; `null` where only bars were asked
     fail_on: Literal["severe", "warning"] | None = None
 
