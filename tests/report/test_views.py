@@ -138,6 +138,39 @@ def test_every_result_has_every_view_and_a_table(record: Record, tmp_path: Path)
     assert report.to_html(again) == page
 
 
+def test_parts_of_a_diagnosis_are_tables_too() -> None:
+    pandas = pytest.importorskip("pandas")
+    d = make_diagnosis()
+    assert list(d.to_frame()["measure"]) == [row["measure"] for row in d.to_rows()]
+    findings = d.to_frame("findings")
+    assert list(findings["cause"]) == [f.cause for s in d.subjects for f in s.findings]
+    assert list(findings["subject"]) == [s.name for s in d.subjects for _ in s.findings]
+    bins = [(s.name, b.start, b.mean_cosine) for s in d.subjects if s.groups for b in s.groups.bins]
+    assert [(row["subject"], row["start"], row["mean_cosine"]) for row in d.tables()["bins"]] == bins
+    groups = [
+        (s.name, g.name, g.mean_norm.value) for s in d.subjects if s.frequency_groups for g in s.frequency_groups.groups
+    ]
+    shown = d.to_frame("groups")[["subject", "name", "mean_norm.value"]]
+    pandas.testing.assert_frame_equal(shown, pandas.DataFrame(groups, columns=shown.columns))
+    assert all(len(rows) == len(d.to_frame(name)) for name, rows in d.tables().items())
+    assert "raw" not in d.to_frame("subjects"), "coordinates of the picture are no column"
+    with pytest.raises(
+        InputError, match=r"a part of this diagnosis \(subjects, .*findings.*\), got 'layrs': leave it out"
+    ):
+        d.to_frame("layrs")
+    with pytest.raises(InputError, match=r"expected no name of a part, got 'bins': leave it out"):
+        Weather("n", 7.5).to_frame("bins")
+
+
+def test_of_parts_of_one_name_the_nearer_to_the_record_has_it() -> None:
+    """A comparison's findings are what became of them; those of each side say which."""
+    found = make_comparison()
+    changes = [(s.name, f.cause) for s in found.subjects for f in s.findings]
+    assert [(row["subject"], row["cause"]) for row in found.tables()["findings"]] == changes
+    sides = [(s.name, k) for s in found.subjects for k, side in enumerate(s.sides) if side for _ in side.findings]
+    assert [(row["subject"], row["side"]) for row in found.tables()["sides.findings"]] == sides
+
+
 def test_a_calibration_has_every_view_and_a_table() -> None:
     pytest.importorskip("pandas")
     calibration = calibrate(np.random.default_rng(0).normal(size=(200, 8)), scores=[0.5])
