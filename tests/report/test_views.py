@@ -27,6 +27,7 @@ from uncone.records.load import load_record
 from uncone.records.parts import Measurement
 from uncone.records.record import Record
 from uncone.records.text import visible
+from uncone.records.tokens import Estimate, FrequencyGroup, FrequencyGroups
 from uncone.report.html import to_page
 from uncone.report.markdown import markdown_of
 from uncone.report.plot import charts_of
@@ -139,7 +140,7 @@ def test_every_result_has_every_view_and_a_table(record: Record, tmp_path: Path)
 
 
 def test_parts_of_a_diagnosis_are_tables_too() -> None:
-    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pandas")
     d = make_diagnosis()
     assert list(d.to_frame()["measure"]) == [row["measure"] for row in d.to_rows()]
     findings = d.to_frame("findings")
@@ -147,11 +148,14 @@ def test_parts_of_a_diagnosis_are_tables_too() -> None:
     assert list(findings["subject"]) == [s.name for s in d.subjects for _ in s.findings]
     bins = [(s.name, b.start, b.mean_cosine) for s in d.subjects if s.groups for b in s.groups.bins]
     assert [(row["subject"], row["start"], row["mean_cosine"]) for row in d.tables()["bins"]] == bins
-    groups = [
-        (s.name, g.name, g.mean_norm.value) for s in d.subjects if s.frequency_groups for g in s.frequency_groups.groups
-    ]
-    shown = d.to_frame("groups")[["subject", "name", "mean_norm.value"]]
-    pandas.testing.assert_frame_equal(shown, pandas.DataFrame(groups, columns=shown.columns))
+    group = FrequencyGroup("rare", 10, None, Estimate(0.2, (0.1, 0.3)), Estimate(1.0), Estimate(None), Estimate(None))
+    groups = FrequencyGroups("id", "the last 20%", 0.95, (group,), ())
+    (row,) = (
+        replace(d, subjects=(replace(d.subjects[0], frequency_groups=groups),)).to_frame("groups").to_dict("records")
+    )
+    assert (row["subject"], row["name"], row["mean_cosine.value"], row["mean_cosine.interval"]) == (
+        ("input", "rare", 0.2, (0.1, 0.3))
+    )
     assert all(len(rows) == len(d.to_frame(name)) for name, rows in d.tables().items())
     assert "raw" not in d.to_frame("subjects"), "coordinates of the picture are no column"
     with pytest.raises(
