@@ -17,6 +17,7 @@ remedy the gap is wide: the worst that stays is 0.74 above, the best that goes 1
 MEASURES = ("isotropy", "mean_shift", "largest_row", "largest_over_mean")
 MATRICES, TIED_MATRICES = ("input", "head"), ("tied",)
 READINGS = tuple(f"{matrix} {measure}" for measure in MEASURES for matrix in reversed(MATRICES))
+TIED_READINGS = tuple(f"tied {measure}" for measure in MEASURES)
 Remedy = tuple[str, str]
 """What was added to the loss or the head, and how strongly."""
 

@@ -159,6 +159,22 @@ def test_kept_correlations_are_those_of_the_table(matrix: str, measure: str, kin
     assert kept["low"] <= kept["tau"] <= kept["high"]
 
 
+@pytest.mark.parametrize("measure", [*COLUMN, "largest_over_mean"])
+def test_kept_correlations_of_tied_runs_are_those_of_the_table(measure: str) -> None:
+    cells: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    with (FOLDER / "tied.csv").open(newline="") as file:
+        for line in csv.DictReader(file):
+            over_mean = float(line["max_norm"]) / float(line["mean_norm"])
+            value = float(line[COLUMN[measure]]) if measure in COLUMN else over_mean
+            cell = (line["parameters"], line["remedy"], line["remedy_strength"])
+            cells.setdefault(cell, []).append((value, float(line["test_loss_nats"])))
+    assert {len(cell) for cell in cells.values()} == {7}
+    told = [cell for cell in cells.values() if sum(a == b for a, _ in cell for b, _ in cell) - 7 <= 21]
+    taus = [stats.kendalltau(*zip(*cell, strict=True)).statistic for cell in told]
+    kept = _kept()["tied"]["over_learning_rates"]["all"][f"tied {measure}"]
+    assert (kept["cells"], kept["tau"]) == (len(taus), pytest.approx(np.mean(taus), abs=1e-5))
+
+
 def test_kept_intervals_and_p_values_come_out_again(known: Load) -> None:
     run, kept = known("run"), _kept()["over_learning_rates"]["mu-centring"]
     cells = run.over_learning_rates(run.in_order(known("runs").read()))["mu-centring"]
