@@ -269,7 +269,7 @@ class TestKinds:
                 if measurement.name in ("isoscore", "mean_shift") and measurement.value is not None:
                     assert place(measurement, kind_of(subject, subjects)).equal >= 1  # its own line
             assert subject.placed
-            assert all(one.itself and "itself left out" in one.sentence for one in subject.placed if one.total)
+            assert all(one.itself and "(itself " in one.sentence for one in subject.placed if one.total)
 
 
 class TestWords:
