@@ -25,6 +25,7 @@ from uncone.records.blocks import Figure, Heading
 from uncone.records.parts import Finding, Level
 
 from .command import run_command
+from .edits.language_models import saved
 from .matrices import gaussian
 from .planted import drifted, healthy, low_rank, random_table, rare_tail, rogue, write_model
 
@@ -275,10 +276,11 @@ def test_advice_is_run_as_it_is_pasted(
     case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     findings = [f for s in diagnosed(case.name, folder).subjects for f in s.findings]
-    assert all(bool(f.repair) == f.is_defect for f in findings if f.level != "note")
+    assert all(bool(f.repair) == (f.is_defect or f.level == "no_effect") for f in findings if f.level != "note")
     if case.is_model:
         assert not re.search("quer|document|search", " ".join(f.repair for f in findings).replace("docs/", ""))
-    commands = dict.fromkeys(f.command for f in findings if f.command)
+    # centring a head runs the model, and these have no layers
+    commands = dict.fromkeys(f.command for f in findings if f.command and f.level != "no_effect")
     if commands:
         write(case, tmp_path, case.make(), case.head and case.head())
     monkeypatch.chdir(tmp_path)
@@ -289,25 +291,50 @@ def test_advice_is_run_as_it_is_pasted(
         status, _, err = run_command(arguments[0], capsys, *arguments[1:])
         assert (status, err) == (0, ""), command
         written = {path.name for path in set(tmp_path.iterdir()) - before}
-        ends = (".npy", ".safetensors", "model-repaired", "model-filled")
+        ends = ("model-repaired", "model-filled") if case.is_model else (".npy", ".safetensors")
         assert written == {a for a in arguments if a.endswith(ends)} - {"vectors.npy"}
         for name in written:
             assert not name.endswith(".npy") or np.load(name).shape == case.make().shape
 
 
 COMMANDS = {
-    "drift": "uncone repair 'model#input' centred.npy --method center",
+    "drift": "",
     "drifted vectors": "uncone calibrate vectors.npy",
-    "rank loss": "uncone repair 'model#input' whitened.npy --method whiten",
-    "rogue feature": "uncone repair 'model#input' standardized.npy --method standardize",
     "zero rows": "uncone repair-tokens model model-filled --tokens zero --method covariance",
     "tail": "uncone repair-tokens model model-repaired",
-} | dict.fromkeys(("giant rows", "equal rows", "healthy", "random"), "")
+} | dict.fromkeys(("giant rows", "equal rows", "rank loss", "rogue feature", "healthy", "random"), "")
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS.items())
 def test_the_command_of_each_case(name: str, command: str, folder: Path) -> None:
     assert worst(diagnosed(name, folder).subjects[0]).command == command
+
+
+@pytest.mark.parametrize(("name", "untie"), [("drift", " --untie"), ("untied", "")])
+def test_the_advice_on_a_models_table_is_about_the_model(name: str, untie: str, folder: Path) -> None:
+    """Never about a file of its rows; a head's common direction can be taken out of the model."""
+    (table, head) = diagnosed(name, folder).subjects
+    assert all(".npy" not in f.command and "#" not in f.command for s in (table, head) for f in s.findings)
+    (shared,) = [f for f in head.findings if f.level == "no_effect"]
+    assert shared.command == f"uncone center-head model model-centred{untie}"
+    if name == "drift":
+        assert "docs/prevention.md" in worst(table).repair
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_centring_a_head_is_run_as_it_is_pasted(
+    is_tied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers")
+    saved(tmp_path / "m", "LlamaForCausalLM", size=1.0, tie_word_embeddings=is_tied)
+    monkeypatch.chdir(tmp_path)
+    (command,) = [f.command for f in uncone.diagnose("m#head").subjects[0].findings if f.level == "no_effect"]
+    assert ("--untie" in command) == is_tied
+    status, _, err = run_command(*shlex.split(command)[1:2], capsys, *shlex.split(command)[2:])
+    assert status == 0, err
+    after = uncone.compare(["m", "m-centred"])
+    assert not after.worse, after.verdict
+    assert "no_effect" not in {f.level for f in uncone.diagnose("m-centred#head").subjects[0].findings}
 
 
 def one_direction() -> Tensor:
@@ -363,8 +390,9 @@ def test_hostile_paths_are_quoted(name: str, tmp_path: Path, monkeypatch: pytest
 def test_hostile_model_paths_are_quoted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_model(Path(name), drifted()[:600])
-    for spec in (name, f"{name}#input"):
-        assert shlex.split(worst(uncone.diagnose(spec).subjects[0]).command)[2] == f"{name}#input"
+    for spec in (name, f"{name}#head"):
+        (command,) = [f.command for f in uncone.diagnose(spec).subjects[-1].findings if f.level == "no_effect"]
+        assert shlex.split(command)[1:] == ["center-head", name, f"{name}-centred", "--untie"]
     assert advice_for(f"{name}#head", "head", editable=True).model == shlex.quote(name)
 
 

@@ -1,9 +1,10 @@
 """Make the table of known readings that comes with the package, src/uncone/diagnosis/known/known_readings.csv.
 
-    python experiments/known_runs/make_table.py --models stories260K=build/stories260K all-MiniLM-L6-v2=$MINILM
+    python experiments/known_runs/make_table.py --models NAME=DIRECTORY ... --vectors NAME=FILE.npy ...   # see README.md
 
-Readings of three sources: the 35 runs without a remedy of readings.csv, Table 1 of "Too Much in Common" (from
-experiments/too_much_in_common/paper.py), and uncone's own of the models given. The first two keep the digits of their source.
+Readings of four sources: the runs without a remedy of readings.csv (35, untied) and tied.csv (35), Table 1 of "Too Much
+in Common" (from experiments/too_much_in_common/paper.py), the tokens that Land and Bartolo verified
+(verified_tokens.csv), and uncone's own of the models and vectors given. The first two keep the digits of their source.
 """
 
 import argparse
@@ -14,18 +15,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runs import TABLE, diverged, read
+from runs import TABLE, TIED, diverged, read
 
 import uncone
 from uncone import atomic
-from uncone.diagnosis.known.known import EFFECTIVE_RANK_SHARE, LARGEST_OVER_MEAN, ONE_SIGN, kind_of
+from uncone.diagnosis.known.known import EFFECTIVE_RANK_SHARE, LARGEST_OVER_MEAN, ONE_SIGN, SMALLEST_OVER_MEAN, kind_of
 from uncone.diagnosis.record import Subject
+from uncone.records.tokens import UNDER_TRAINED_SHARE
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "src/uncone/diagnosis/known/known_readings.csv"
 COLUMNS = ("model", "parameters", "kind", "rows", "measure", "value", "diverged", "source")
 STORED, REMOVED = "as stored", "mean removed"
 RUNS = "Stollenwerk 2026, arXiv 2601.02031"
+VERIFIED = Path(__file__).parent / "verified_tokens.csv"
+MAGIKARP = "Land & Bartolo 2024, cohere-ai/magikarp"
+KINDS = {"input": "untied input table", "head": "untied head", "tied": "tied table"}
 OWN = "uncone"
 _OWN_MEASURES = ("mean_cosine", "mean_shift", "isoscore", "partition_isotropy", "effective_rank")
 Line = tuple[str, ...]
@@ -37,12 +42,18 @@ def main() -> None:
     parser.add_argument(
         "--models", nargs="*", default=[], metavar="NAME=DIRECTORY", help="real models that uncone reads"
     )
+    parser.add_argument(
+        "--vectors", nargs="*", default=[], metavar="NAME=FILE", help="rows of no model, such as vectors of documents"
+    )
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
-    lines = [*of_runs(), *of_paper()]
+    lines = [*of_runs(TABLE), *of_runs(TIED), *of_paper(), *of_verified()]
     for model in given.models:
         name, _, directory = model.partition("=")
         lines += of_model(name, Path(directory))
+    for vectors in given.vectors:
+        name, _, file = vectors.partition("=")
+        lines += of_spec(name, "", file)
     atomic.write_text(given.out, as_csv(lines))
 
 
@@ -54,21 +65,45 @@ def as_csv(lines: list[Line]) -> str:
     return written.getvalue()
 
 
-def of_runs() -> Iterator[Line]:
-    """The input tables and heads of the runs without a remedy: untied, rows as stored."""
-    gone = {(run.size, run.learning_rate) for run in diverged(read()) if run.remedy[0] == "baseline"}
-    with TABLE.open(encoding="utf-8", newline="") as file:
+def of_runs(table: Path) -> Iterator[Line]:
+    """The matrices of the runs without a remedy, rows as stored; a run that diverged is marked."""
+    gone = {(run.size, run.learning_rate) for run in diverged(read(table)) if run.remedy[0] == "baseline"}
+    with table.open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
             if line["remedy"] != "baseline":
                 continue
             rate, size = int(line["learning_rate_label"]) * 1e-4, int(line["parameters"])
-            kind = {"input": "untied input table", "head": "untied head"}[line["table"]]
-            ratio = f"{float(line['max_norm']) / float(line['mean_norm']):.2f}"  # three digits: the source has as many
-            named = ((ONE_SIGN, line["isotropy"]), ("mean_shift", line["mean_shift"]), (LARGEST_OVER_MEAN, ratio))
+            mean, kind = float(line["mean_norm"]), KINDS[line["table"]]
+            largest, smallest = (f"{float(line[name]) / mean:.2f}" for name in ("max_norm", "min_norm"))
+            named = (
+                (ONE_SIGN, line["isotropy"]),
+                ("mean_shift", line["mean_shift"]),
+                (LARGEST_OVER_MEAN, largest),  # three digits: the source has as many
+                (SMALLEST_OVER_MEAN, smallest),
+            )
             for measure, value in named:
-                model = f"GPT {size // 10**6}M, learning rate {rate:g}"
+                model = f"GPT {size // 10**6}M{', tied' * (kind == 'tied table')}, learning rate {rate:g}"
                 is_gone = "yes" if (size // 10**6, rate) in gone else "no"
                 yield model, str(size), kind, STORED, measure, value.replace("nan", ""), is_gone, RUNS
+
+
+def of_verified() -> Iterator[Line]:
+    """The share of its vocabulary that prompts verified as untrained, of models whose reports agree with each other.
+
+    Left out are models whose versions differ, or differ from the summary, and those of which none or all of the tokens
+    that were tried are verified: that does not show whether the prompts tell tokens apart.
+    """
+    found: dict[str, set[tuple[str, str]]] = {}
+    with VERIFIED.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            verified, summary = line["n_verified"], line["summary_verified_without_special_bytes"].partition("/")[0]
+            tried = {"0", line["n_tested"], line["n_tested_non_special"]}
+            told = "" if verified in tried or summary not in ("", verified) else verified
+            found.setdefault(line["model"], set()).add((told, line["vocab_size"]))
+    for model, ((verified, tokens), *others) in ((model, sorted(of)) for model, of in found.items()):
+        if verified and not others:
+            share = f"{int(verified) / int(tokens):.6f}"
+            yield model, "", "language model", "", UNDER_TRAINED_SHARE, share, "no", MAGIKARP
 
 
 def of_paper() -> Iterator[Line]:
@@ -93,7 +128,12 @@ def of_paper() -> Iterator[Line]:
 
 def of_model(name: str, directory: Path) -> Iterator[Line]:
     """What `uncone diagnose` reads of a model, to six digits. A tied head gives the readings with the mean row removed."""
-    d, parameters = uncone.diagnose(str(directory)), str(count(directory))
+    yield from of_spec(name, str(count(directory)), str(directory))
+
+
+def of_spec(name: str, parameters: str, spec: str) -> Iterator[Line]:
+    """The same of anything that `uncone diagnose` takes."""
+    d = uncone.diagnose(spec)
     for subject in d.subjects:
         kind = kind_of(subject, d.subjects)
         for rows, measure, value in _own(subject):
@@ -113,12 +153,10 @@ def _own(subject: Subject) -> Iterator[tuple[str, str, float]]:
             yield rows, one.name, one.value
         if one.name == "partition_isotropy":
             yield rows, ONE_SIGN, one.details["one_sign"]
-    if subject.norms is not None:
-        yield (
-            REMOVED if subject.name == "head" else STORED,
-            LARGEST_OVER_MEAN,
-            subject.norms.largest / subject.norms.mean,
-        )
+    if subject.norms is not None and subject.name != "rows":  # what lengths a collection has, its maker chose
+        rows, norms = REMOVED if subject.name == "head" else STORED, subject.norms
+        yield rows, LARGEST_OVER_MEAN, norms.largest / norms.mean
+        yield rows, SMALLEST_OVER_MEAN, norms.smallest / norms.mean
 
 
 def count(directory: Path) -> int:

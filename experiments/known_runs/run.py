@@ -12,7 +12,7 @@ import numpy as np
 from correlations import holm, pool
 from picture import draw
 from prediction import skills
-from runs import READINGS, Run, best_losses, diverged, read
+from runs import READINGS, TIED, TIED_READINGS, Run, best_losses, diverged, read
 from tables import all_tables, in_short
 
 from uncone import atomic
@@ -38,6 +38,7 @@ def main() -> None:
         "chosen_by_reading": chosen(runs),
     }
     found["multiplicity"] = correct(found)
+    found["tied"] = of_tied(in_order(read(TIED)))
     # As the kept file gives it: its keys are texts.
     found = json.loads(json.dumps(rounded(found), allow_nan=False))
     RESULTS.mkdir(exist_ok=True)
@@ -51,7 +52,7 @@ def main() -> None:
 
 def in_order(runs: list[Run]) -> list[Run]:
     """By size, remedy, strength and learning rate, so that tables come out in this order."""
-    kinds = ("baseline", "muloss", "zloss", "mucentering")
+    kinds = ("baseline", "muloss", "zloss", "mucentering", "softcapping")
     return sorted(runs, key=lambda run: (run.size, kinds.index(run.remedy[0]), float(run.remedy[1]), run.learning_rate))
 
 
@@ -92,13 +93,25 @@ def _by(runs: Sequence[Run], group: Callable[[Run], str], cell: Callable[[Run], 
 def name_of(remedy: tuple[str, str]) -> str:
     """A remedy in words."""
     kind, strength = remedy
-    plain = {"baseline": "no remedy", "mucentering": "mu-centring"}
+    plain = {"baseline": "no remedy", "mucentering": "mu-centring", "softcapping": f"soft cap {float(strength):g}"}
     return plain.get(kind) or f"{kind.replace('loss', '-loss')} {float(strength):g}"
 
 
-def pooled(groups: Groups) -> dict[str, dict[str, Any]]:
+def pooled(groups: Groups, readings: Sequence[str] = READINGS) -> dict[str, dict[str, Any]]:
     """Of each group and reading, the pooled tau-b; None where it is undefined in every cell."""
-    return {name: {reading: _one(cells, reading) for reading in READINGS} for name, cells in groups.items()}
+    return {name: {reading: _one(cells, reading) for reading in readings} for name, cells in groups.items()}
+
+
+def of_tied(runs: Sequence[Run]) -> dict[str, Any]:
+    """The same question of the runs with a tied table, with Holm over their own pooled values."""
+    found: dict[str, Any] = {
+        "over_learning_rates": pooled(over_learning_rates(runs), TIED_READINGS),
+        "at_fixed_learning_rate": pooled(at_fixed_learning_rate(runs), TIED_READINGS),
+    }
+    tests = [one for of in found.values() for group, by in of.items() if group != ALL for one in by.values() if one]
+    for one, corrected in zip(tests, holm([one["p"] for one in tests]), strict=True):
+        one["holm"] = corrected
+    return found | {"runs": len(runs), "diverged": len(diverged(list(runs))), "tests": len(tests)}
 
 
 def _one(cells: list[list[Run]], reading: str) -> dict[str, Any] | None:

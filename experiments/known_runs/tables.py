@@ -14,6 +14,13 @@ NAMES = {
     "input largest_over_mean": "largest / mean row, input",
 }
 
+TIED_NAMES = {
+    "tied isotropy": "I(W)",
+    "tied mean_shift": "mean shift",
+    "tied largest_row": "largest row",
+    "tied largest_over_mean": "largest / mean row",
+}
+
 
 def all_tables(found: dict[str, Any]) -> str:
     """Everything that README.md shows or points to."""
@@ -32,6 +39,11 @@ def all_tables(found: dict[str, Any]) -> str:
         "## Chosen by its reading\n\nNats above the best run of the size.\n\n" + _chosen(found["chosen_by_reading"]),
         "## With the learning rate itself\n\nMean of tau-b between a reading and the learning rate, within a size and remedy.\n\n"
         + _with_rate(found["runs"]["correlation_with_the_learning_rate"]),
+        f"## Tied tables\n\nThe {found['tied']['runs']} runs with a tied table, of which {found['tied']['diverged']} diverged: over "
+        f"learning rates, within a remedy. Holm is over the {found['tied']['tests']} pooled values of this section.\n\n"
+        + _groups(found["tied"]["over_learning_rates"], TIED_NAMES)
+        + "\n\nAt a fixed learning rate, over remedies.\n\n"
+        + _groups(found["tied"]["at_fixed_learning_rate"], TIED_NAMES),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -75,9 +87,9 @@ def _multiplicity(of: dict[str, Any]) -> str:
     return table(head, [*lines, ["single cells", *(f"{of[key]:g}" for key in cells), "–", "–"]])
 
 
-def _groups(of: dict[str, Any]) -> str:
+def _groups(of: dict[str, Any], names: dict[str, str] = NAMES) -> str:
     return table(
-        ("", *NAMES.values()), [[group, *(_tau(readings[name]) for name in NAMES)] for group, readings in of.items()]
+        ("", *names.values()), [[group, *(_tau(readings[name]) for name in names)] for group, readings in of.items()]
     )
 
 

@@ -20,6 +20,7 @@ from uncone.comparison.changes import MEANINGFUL, REFERENCE_SHARE, ROUNDING, SCA
 from uncone.comparison.record import ComparedMeasure, Comparison
 from uncone.diagnosis.record import Diagnosis, Subject
 from uncone.errors import InputError
+from uncone.records.blocks import Heading
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms
 from uncone.records.tokens import Estimate, FrequencyGroup, FrequencyGroups, UnderTrained
 
@@ -103,12 +104,18 @@ def test_the_evidence_of_a_defect_is_worse_where_it_came_and_better_where_it_wen
     assert other.direction in ("changed", "equal"), "no defect rests on it"
 
 
+def _badge(found: Comparison) -> str:
+    (heading, *_) = found.blocks()
+    assert isinstance(heading, Heading)
+    return heading.label
+
+
 def _extent(*both: float | None) -> tuple[Finding, ...]:
     return tuple(_finding(extent=extent) for extent in both)
 
 
-BECAME = {"new": [(NONE, _finding()), (_finding("note"), _finding())]}
-BECAME |= {"gone": [(_finding(), NONE), (_finding(), _finding("note"))]}
+BECAME = {"new": [(NONE, _finding()), (_finding("note", 0.2), _finding()), (_finding("note", None), _finding())]}
+BECAME |= {"gone": [(_finding(), NONE), (_finding(), _finding("note", 0.2)), (_finding(), _finding("note", None))]}
 BECAME |= {"grew": [(_finding(), _finding("severe")), _extent(0.3, 0.3 + 0.021), _extent(0.0, 0.02)]}
 BECAME |= {"shrank": [(_finding("severe"), _finding()), _extent(0.3, 0.3 - 0.021), _extent(0.02, 0.0)]}
 BECAME["shrank"].append((_finding("severe", 0.9), _finding("warning", 0.95)))  # the level decides
@@ -118,6 +125,10 @@ BECAME[""] = [
     (_finding("structure"), _finding("structure", 0.9)),
 ]  # older files
 BECAME[""] += [_extent(0.3, 0.3 + 0.019), _extent(0.3, 0.3 - 0.019)]
+BECAME[""] += [
+    (_finding("note"), _finding()),
+    (_finding(), _finding("note")),
+]  # the same rows, named by another finding
 BECAME[""] += [(NONE, _finding("note")), (_finding("no_effect"), NONE)]
 NOT_MEASURED = Finding("not_measured", "note", "s")
 BECAME[""] += [(NOT_MEASURED, _finding()), (_finding(), NOT_MEASURED)]
@@ -149,7 +160,7 @@ def test_of_several_ways_of_one_reading_the_worse_is_told() -> None:
     found = _both(before, _subject(_reading(0.5), findings=(_finding("severe"),)))
     assert found.subjects[0].measures[0].changes[1].direction == "worse"
     assert found.verdict == (
-        "model (2) is worse than model: drift grew (severe, mean cosine 0.500 instead of 0.300), but better: "
+        "model (2) is mixed against model: drift grew (severe, mean cosine 0.500 instead of 0.300), but "
         "tail gone (mean cosine 0.500 instead of 0.300)."
     )
 
@@ -178,7 +189,10 @@ def test_a_defect_that_a_side_cannot_show_is_not_gone() -> None:
     named, unnamed = (Groups(10, "reserved", None, (), by_name) for by_name in (True, False))
     model = replace(_subject(_reading(0.0), findings=(tail, untrained)), groups=named, under_trained=UnderTrained(5))
     vectors = replace(_subject(_reading(0.0), findings=(NONE,)), groups=unnamed)
-    for second, change in ((vectors, ""), (replace(vectors, groups=named, under_trained=UnderTrained(0)), "gone")):
+    for second, change in (
+        (vectors, "not_measured"),
+        (replace(vectors, groups=named, under_trained=UnderTrained(0)), "gone"),
+    ):
         found = _both(model, second).subjects[0].findings
         expected = {"degenerate_tail": change, "under_trained_tokens": change, "no_defect": ""}
         assert {f.cause: f.changes[1] for f in found} == expected
@@ -346,10 +360,17 @@ def test_verdict_tells_findings_that_came_and_went() -> None:
         return _subject(_reading(0.1), findings=(Finding(cause, level, "s"),))
 
     found = _both(with_finding("rogue_dimensions", "warning"), with_finding("degenerate_tail", "severe"))
-    told = "model (2) is worse than model: degenerate tail new (severe), but better: rogue dimensions gone."
-    assert found.verdict == told
+    told = "model (2) is mixed against model: degenerate tail new (severe), but rogue dimensions gone."
+    assert (found.verdict, found.worse, found.mixed, _badge(found)) == (told, True, True, "MIXED")
     worse = _both(*(with_finding("drift", level) for level in ("warning", "severe")))
     assert worse.verdict == "model (2) is worse than model: drift grew (severe)."
+    assert (worse.mixed, _badge(worse)) == (False, "WORSE")
+    three = _both(*(with_finding(*of) for of in (("drift", "warning"), ("tail", "severe"), ("drift", "severe"))))
+    assert (
+        three.verdict
+        == "Against model: model (2) is mixed: tail new (severe), but drift gone; model (3) is worse: drift grew (severe)."
+    )
+    assert (three.worse, three.mixed, _badge(three)) == (True, False, "WORSE")
     assert [finding.levels for finding in found.subjects[0].findings] == [("warning", None), (None, "severe")]
 
 
@@ -499,6 +520,92 @@ def test_what_one_side_alone_can_show_is_named() -> None:
         found = _both(*pair)
         assert not found.worse
         assert "not comparable: the degenerate tail, which only one of the two can show" in found.verdict
+
+
+RANK, LOGITS = _reading(3.0, "effective_rank"), _reading(2.0, "logit_effective_rank")
+
+
+def _head(*findings: Finding, text: bool, **more: Any) -> Subject:
+    return replace(_subject(RANK, *[LOGITS] * text, name="head", findings=findings), without_effect=(RANK,), **more)
+
+
+def _rank_found(cause: str, name: str) -> Finding:
+    return Finding(cause, "severe", "s", measures=(name,), extent=0.5)
+
+
+LOW_RANK = _rank_found("low_effective_rank", "effective_rank")
+LOW_LOGITS = _rank_found("low_logit_rank", "logit_effective_rank")
+
+
+@pytest.mark.parametrize("of_rows", [(LOW_RANK,), (NONE,)])
+@pytest.mark.parametrize("of_logits", [(LOW_LOGITS,), (NONE,)])
+def test_a_text_on_one_side_makes_nothing_worse_or_better(
+    of_rows: tuple[Finding, ...], of_logits: tuple[Finding, ...]
+) -> None:
+    """A head is judged by its logits with a text, and by its rows without one."""
+    without, given = _head(*of_rows, text=False), _head(*of_logits, text=True)
+    for pair in ((without, given), (given, without)):
+        found = _both(*pair)
+        assert not found.worse
+        assert not any(word in found.verdict for word in (" gone", " new", "is better", "shrank"))
+        told = [
+            w
+            for w, here in (("low effective rank", LOW_RANK in of_rows), ("low logit rank", LOW_LOGITS in of_logits))
+            if here
+        ]
+        assert all(word in found.verdict.partition("not comparable: the ")[2] for word in told)
+        assert "logits were read in " in found.subjects[0].notes[0]
+    both = _both(_head(NONE, text=True), _head(LOW_LOGITS, text=True))
+    assert (both.worse, both.subjects[0].notes) == (True, ())
+
+
+def test_counts_on_one_side_make_no_tokens_new() -> None:
+    """Rows of count 0 are known to be unused on one side alone: another test of the same rows."""
+    many = Finding("under_trained_tokens", "warning", "s", measures=("under_trained_share",), extent=0.3)
+    tests = {"": "", "counted": "30 rows of count 0, because few are reserved", "named": "12 rows reserved by name"}
+    for a, b, change in (
+        ("", "counted", "not_measured"),
+        ("named", "counted", "not_measured"),
+        ("named", "named", "new"),
+    ):
+        sides = [
+            replace(
+                _subject(findings=(found,)),
+                under_trained=UnderTrained(n, tested=40, indicator="norm", reference=tests[of]),
+            )
+            for of, found, n in ((a, NONE, 0), (b, many, 12))
+        ]
+        found = _both(*sides)
+        assert {f.cause: f.changes[1] for f in found.subjects[0].findings}["under_trained_tokens"] == change
+        assert found.worse == (change == "new")
+
+
+def test_a_defect_that_another_stands_in_for_is_not_gone() -> None:
+    """One direction is looked for where nothing else explains it, and near-copies beside a tail and equal rows."""
+    copies, direction = (_finding(cause=cause) for cause in ("near_copies", "dominant_direction"))
+    for other, hidden in (("degenerate_tail", copies), ("equal_rows", copies), ("low_effective_rank", direction)):
+        found = _both(
+            _subject(_reading(0.2), findings=(hidden,)), _subject(_reading(0.2), findings=(_finding(cause=other),))
+        )
+        assert (found.worse, found.mixed) == (True, False), found.verdict
+        assert (
+            f"not comparable: the {hidden.cause.replace('_', ' ')}, which only one of the two can show" in found.verdict
+        )
+        (cell,) = [f.changes[1] for f in found.subjects[0].findings if f.cause == hidden.cause]
+        assert cell == "not_measured"
+
+
+def test_a_reading_that_one_side_did_not_take_is_no_change() -> None:
+    """Neighbours were searched on one side: what rests on them is neither new nor gone."""
+    hubs = Finding("hubs", "warning", "s", measures=("hubness",), extent=0.4)
+    with_, without = (
+        _subject(_reading(0.1), _reading(0.4, "hubness"), findings=(hubs,)),
+        _subject(_reading(0.1), findings=(NONE,)),
+    )
+    for pair in ((with_, without), (without, with_)):
+        found = _both(*pair)
+        assert not found.worse
+        assert found.verdict.endswith("not comparable: the hubs, which only one of the two can show.")
 
 
 def test_readings_without_effect_are_counted_where_nothing_else_changed() -> None:

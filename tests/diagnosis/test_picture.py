@@ -27,7 +27,7 @@ def _rows(n: int, d: int = 4, seed: int = 0) -> torch.Tensor:
 
 def _draw(x: torch.Tensor, reserved: np.ndarray | None = None, counts: torch.Tensor | None = None) -> Picture:
     rows = as_rows(x)
-    special = None if reserved is None else Reserved(reserved, "reserved", by_name=True)
+    special = None if reserved is None else Reserved(reserved, "reserved", "reserved")
     return draw_picture(rows, Moments.of(rows), special, counts=counts)
 
 
@@ -91,13 +91,13 @@ def test_a_sample_is_that_of_listed_rows(n: int, share: float, seed: int) -> Non
     others = np.setdiff1d(np.arange(n), reserved)
     kept = reserved[evenly(len(reserved), MOST_POINTS // 2)]
     listed = np.concatenate([kept, others[evenly(len(others), MOST_POINTS - len(kept))]])
-    assert np.array_equal(_sample(n, Reserved(reserved, "", True)), np.sort(listed))
+    assert np.array_equal(_sample(n, Reserved(reserved, "", "reserved")), np.sort(listed))
 
 
 def test_a_sample_of_very_many_rows_lists_no_other() -> None:
     """Of 10^12 rows: the rows were listed, in 10 bytes each."""
     n = 10**12
-    found = _sample(n, Reserved(np.arange(n - 1000, n), "the last ids", False))
+    found = _sample(n, Reserved(np.arange(n - 1000, n), "the last ids", "last"))
     assert len(found) == MOST_POINTS
     assert found[0] == 0
     assert np.array_equal(found[-1000:], np.arange(n - 1000, n))

@@ -9,13 +9,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
 
 import uncone
 from tests.command import run_command
 from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
 from tests.edits.test_directory import digests
+from tests.matrices import gaussian
+from tests.planted import rare_tail, write_model
 from tests.rows.reading import refuses
-from uncone.edits.new_rows import SPREAD, new_rows, trained_rows
+from uncone.edits.new_rows import SPREAD, alike, new_rows, trained_rows
 from uncone.edits.record import TokenEdit
 from uncone.edits.tokens import reinitialise_tokens, whole_id
 from uncone.errors import InputError
@@ -40,24 +43,24 @@ def tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def ids_of(path: Path, *tokens: str) -> list[int]:
-    from tokenizers import Tokenizer
-
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     return [tokenizer.token_to_id(token) for token in tokens]
 
 
 def test_an_added_token_gets_the_mean_of_what_its_string_is_split_into(llama, tmp_path):
-    from tokenizers import Tokenizer
-
     plain = Tokenizer.from_file(str(llama / "tokenizer.json"))
     without = Tokenizer.from_str(json.dumps(json.loads(plain.to_str()) | {"added_tokens": []}))
     parts = {i: without.encode(plain.id_to_token(i)).ids for i in sorted(ids_of(llama, "<cat-dog>", "<log>"))}
     edit = reinitialise_tokens(llama, tmp_path / "o", "added")
-    assert [(t.id, t.way, list(t.sub_tokens)) for t in edit.tokens] == [(i, "sub_tokens", parts[i]) for i in parts]
+    made = [(t.id, t.way, list(t.sub_tokens), t.drawn) for t in edit.tokens]
+    assert made == [(i, "sub_tokens", parts[i], len(parts[i]) == 1) for i in parts]
+    assert sorted(len(part) == 1 for part in parts.values()) == [False, True]
     before, after = tensors(llama), tensors(tmp_path / "o")
     for name in (TABLE, HEAD):
         for i, part in parts.items():
-            assert torch.equal(after[name][i], before[name][part].double().mean(0).to(torch.bfloat16))
+            mean, row = before[name][part].double().mean(0), after[name][i]
+            assert torch.equal(row, mean.to(torch.bfloat16)) == (len(part) > 1), "one part's row has an owner"
+            assert float((row - mean).norm()) < 0.3 * float(before[name].float().norm(dim=1).mean())
     assert_others_same(llama, tmp_path / "o", edit, parts)
     assert [(t.name, t.role) for t in edit.tensors] == [(TABLE, "table"), (HEAD, "head")]
     assert edit.no_loss == "no text was given"
@@ -82,13 +85,52 @@ def test_only_the_rows_that_were_named_change(llama, tmp_path, method):
     edit = reinitialise_tokens(llama, tmp_path / "o", ids, method=method)
     assert_others_same(llama, tmp_path / "o", edit, ids)
     assert edit.edited == 3
-    ways = {"cat": method, "dog": method, "▁": "mean" if method == "sub_tokens" else method}
+    ways = {"cat": method, "dog": method, "▁": "covariance" if method == "sub_tokens" else method}
     assert {t.token: t.way for t in edit.tokens} == ways
-    note = "1 of 3 tokens cannot be written with others; their rows are the mean of all trained rows."
-    assert edit.notes == ((note,) if method == "sub_tokens" else ())
+    notes = {"sub_tokens": "1 of 3 tokens cannot be written with others; their rows are draws around the mean of all"}
+    notes["mean"] = "2 of 3 new rows are equal to another new row: nothing tells these tokens apart. The method 'covari"
+    assert len(edit.notes) == (method in notes)
+    assert all(note.startswith(notes[method]) for note in edit.notes)
     again = reinitialise_tokens(llama, tmp_path / "p", ids[::-1], method=method)
     assert digests(tmp_path / "p") == digests(tmp_path / "o")
     assert again == edit
+
+
+def test_which_parts_make_no_row_of_their_own():
+    parts = {1: (5, 6), 2: (6, 5), 3: (5, 5, 6, 6), 4: (5, 6, 6), 5: (7,), 6: (8, 8), 7: (), 9: (5, 7)}
+    assert alike([*parts, 10], parts) == {1, 2, 3, 5, 6, 7, 10}
+
+
+def test_new_rows_differ_from_each_other_and_from_those_they_are_made_of():
+    """Where sub-tokens alone would make them equal; the others stay the plain mean."""
+    x, parts = gaussian(300, 16), {0: (20, 21), 1: (21, 20), 2: (22,), 4: (20, 22)}
+    trained = trained_rows(as_rows(x), torch.arange(10, 300), with_covariance=True)
+    made = new_rows(as_rows(x), range(8), parts, trained, seed=0)
+    assert len(torch.unique(torch.cat([made.float(), x[10:]]), dim=0)) == 8 + 290
+    assert torch.equal(made[4], x[[20, 22]].double().mean(0))
+    for i, part in parts.items():
+        assert float((made[i] - x[list(part)].double().mean(0)).norm()) < 3 * SPREAD * 16**0.5
+
+
+def test_a_table_is_no_worse_after_new_rows(tmp_path):
+    """Of tokens that are anagrams of one another, and of single characters: the advised command on a collapsed tail."""
+    pytest.importorskip("transformers")
+    tokens = [f"[unused{i}]" if i < 200 else f"token{i}" for i in range(8000)]
+    pieces = "".join(dict.fromkeys("token0123456789[]used"))
+    tokens[4000 : 4000 + len(pieces)] = pieces
+    tokens[7700:8000] = map(chr, range(0x4E00, 0x4E00 + 300))
+    model = write_model(tmp_path / "m", rare_tail(), tokens=tokens)
+    Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=[])).save(
+        str(model / "tokenizer.json")
+    )
+    edit = uncone.repair_tokens(model, tmp_path / "o")
+    assert edit.edited >= 500
+    assert not any("are equal to another" in note for note in edit.notes)
+    table = tensors(tmp_path / "o")["gpt_neox.embed_in.weight"]
+    assert len(torch.unique(table, dim=0)) == len(table)
+    found = uncone.compare([uncone.diagnose(path) for path in (model, tmp_path / "o")])
+    assert not found.worse, found.verdict
+    assert " is better than " in found.verdict
 
 
 def test_a_tied_matrix_is_edited_once(tmp_path):
@@ -174,7 +216,6 @@ def test_the_loss_before_and_after(llama, tmp_path):
     assert edit.loss is not None
     assert edit.loss.kind == "next_token"
     transformers = pytest.importorskip("transformers")
-    from tokenizers import Tokenizer
 
     ids = torch.tensor(Tokenizer.from_file(str(llama / "tokenizer.json")).encode(TEXT).ids)
     windows = ids[: len(ids) // 60 * 60].view(-1, 60)

@@ -159,6 +159,22 @@ def test_kept_correlations_are_those_of_the_table(matrix: str, measure: str, kin
     assert kept["low"] <= kept["tau"] <= kept["high"]
 
 
+@pytest.mark.parametrize("measure", [*COLUMN, "largest_over_mean"])
+def test_kept_correlations_of_tied_runs_are_those_of_the_table(measure: str) -> None:
+    cells: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    with (FOLDER / "tied.csv").open(newline="") as file:
+        for line in csv.DictReader(file):
+            over_mean = float(line["max_norm"]) / float(line["mean_norm"])
+            value = float(line[COLUMN[measure]]) if measure in COLUMN else over_mean
+            cell = (line["parameters"], line["remedy"], line["remedy_strength"])
+            cells.setdefault(cell, []).append((value, float(line["test_loss_nats"])))
+    assert {len(cell) for cell in cells.values()} == {7}
+    told = [cell for cell in cells.values() if sum(a == b for a, _ in cell for b, _ in cell) - 7 <= 21]
+    taus = [stats.kendalltau(*zip(*cell, strict=True)).statistic for cell in told]
+    kept = _kept()["tied"]["over_learning_rates"]["all"][f"tied {measure}"]
+    assert (kept["cells"], kept["tau"]) == (len(taus), pytest.approx(np.mean(taus), abs=1e-5))
+
+
 def test_kept_intervals_and_p_values_come_out_again(known: Load) -> None:
     run, kept = known("run"), _kept()["over_learning_rates"]["mu-centring"]
     cells = run.over_learning_rates(run.in_order(known("runs").read()))["mu-centring"]
@@ -194,9 +210,38 @@ def test_the_shipped_table_is_made_from_the_sources(known: Load) -> None:
     make = known("make_table")
     with SHIPPED.open(newline="", encoding="utf-8") as file:
         shipped = list(csv.reader(file))
-    published = [list(line) for line in (*make.of_runs(), *make.of_paper())]
+    runs = (line for table in (make.TABLE, make.TIED) for line in make.of_runs(table))
+    published = [list(line) for line in (*runs, *make.of_paper(), *make.of_verified())]
     assert shipped[: 1 + len(published)] == [list(make.COLUMNS), *published]
     assert {line[-1] for line in shipped[1 + len(published) :]} == {make.OWN}
+
+
+def test_tied_runs_have_one_matrix_and_three_of_those_without_a_remedy_diverged(known: Load) -> None:
+    runs, make = known("runs"), known("make_table")
+    tied = runs.read(runs.TIED)
+    assert len(tied) == 175
+    baseline = [run for run in tied if run.remedy[0] == "baseline"]
+    gone = [run for run in runs.diverged(tied) if run in baseline]
+    assert [(run.size, run.learning_rate) for run in gone] == [(size, pytest.approx(0.3)) for size in (57, 109, 221)]
+    lines = list(make.of_runs(make.TIED))
+    assert {line[2] for line in lines} == {"tied table"}
+    assert len({line[0] for line in lines}) == 35
+    assert sum(line[6] == "yes" for line in lines) == 3 * 4
+
+
+def test_models_whose_verified_tokens_are_in_doubt_are_left_out(known: Load) -> None:
+    """Versions that differ, and verification of nothing or of all that was tried."""
+    shares = {line[0]: float(line[5]) for line in known("make_table").of_verified()}
+    assert len(shares) == 86
+    doubted = (
+        "allenai/OLMo-2-1124-7B",
+        "allenai/OLMo-2-1124-13B",
+        "facebook/xglm-7.5B",
+        "microsoft/Phi-3-mini-128k-instruct",
+    )
+    doubted += ("deepseek-ai/DeepSeek-R1", "baidu/ERNIE-4.5-21B-A3B-Thinking", "tiiuae/Falcon3-7B-Base")
+    assert not shares.keys() & set(doubted)
+    assert shares["openai-community/gpt2"] == pytest.approx(33 / 50257, abs=1e-6)
 
 
 @pytest.mark.slow

@@ -57,9 +57,9 @@ def _hostile(text: str) -> Diagnosis:
 def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
     text = printed(make_comparison())
     lines = text.splitlines()
-    assert lines[0].startswith("WORSE")
-    worse = "drifted is worse than example-model: common direction drift of the input token table new"
-    assert worse in " ".join(text.split())
+    assert lines[0].startswith("MIXED")
+    mixed = "drifted is mixed against example-model: common direction drift of the input token table new"
+    assert mixed in " ".join(text.split())
     assert max(map(len, lines)) <= 80
     assert "cosine to reserved  A  ▁▁▂ ▄▆  -0.0500 to 0.450" in text
     assert "                    B  ███ ██  0.600 to 0.600" in text, "on the scale of both"

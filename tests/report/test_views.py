@@ -27,6 +27,7 @@ from uncone.records.load import load_record
 from uncone.records.parts import Measurement
 from uncone.records.record import Record
 from uncone.records.text import visible
+from uncone.records.tokens import Estimate, FrequencyGroup, FrequencyGroups
 from uncone.report.html import to_page
 from uncone.report.markdown import markdown_of
 from uncone.report.plot import charts_of
@@ -136,6 +137,42 @@ def test_every_result_has_every_view_and_a_table(record: Record, tmp_path: Path)
     again = load_record(tmp_path / "r.json")
     assert again.to_json() == record.to_json()
     assert report.to_html(again) == page
+
+
+def test_parts_of_a_diagnosis_are_tables_too() -> None:
+    pytest.importorskip("pandas")
+    d = make_diagnosis()
+    assert list(d.to_frame()["measure"]) == [row["measure"] for row in d.to_rows()]
+    findings = d.to_frame("findings")
+    assert list(findings["cause"]) == [f.cause for s in d.subjects for f in s.findings]
+    assert list(findings["subject"]) == [s.name for s in d.subjects for _ in s.findings]
+    bins = [(s.name, b.start, b.mean_cosine) for s in d.subjects if s.groups for b in s.groups.bins]
+    assert [(row["subject"], row["start"], row["mean_cosine"]) for row in d.tables()["bins"]] == bins
+    group = FrequencyGroup("rare", 10, None, Estimate(0.2, (0.1, 0.3)), Estimate(1.0), Estimate(None), Estimate(None))
+    groups = FrequencyGroups("id", "the last 20%", 0.95, (group,), ())
+    (row,) = (
+        replace(d, subjects=(replace(d.subjects[0], frequency_groups=groups),)).to_frame("groups").to_dict("records")
+    )
+    assert (row["subject"], row["name"], row["mean_cosine.value"], row["mean_cosine.interval"]) == (
+        ("input", "rare", 0.2, (0.1, 0.3))
+    )
+    assert all(len(rows) == len(d.to_frame(name)) for name, rows in d.tables().items())
+    assert "raw" not in d.to_frame("subjects"), "coordinates of the picture are no column"
+    with pytest.raises(
+        InputError, match=r"a part of this diagnosis \(subjects, .*findings.*\), got 'layrs': leave it out"
+    ):
+        d.to_frame("layrs")
+    with pytest.raises(InputError, match=r"expected no name of a part, got 'bins': leave it out"):
+        Weather("n", 7.5).to_frame("bins")
+
+
+def test_of_parts_of_one_name_the_nearer_to_the_record_has_it() -> None:
+    """A comparison's findings are what became of them; those of each side say which."""
+    found = make_comparison()
+    changes = [(s.name, f.cause) for s in found.subjects for f in s.findings]
+    assert [(row["subject"], row["cause"]) for row in found.tables()["findings"]] == changes
+    sides = [(s.name, k) for s in found.subjects for k, side in enumerate(s.sides) if side for _ in side.findings]
+    assert [(row["subject"], row["side"]) for row in found.tables()["sides.findings"]] == sides
 
 
 def test_a_calibration_has_every_view_and_a_table() -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from uncone.comparison.record import LETTERS, WORSE, Change, ComparedFinding, ComparedMeasure, FindingChange
+from uncone.comparison.record import BETTER, LETTERS, WORSE, Change, ComparedFinding, ComparedMeasure, FindingChange
 from uncone.records.parts import Finding, Measurement
 from uncone.records.text import Limits, number
 
@@ -47,34 +47,37 @@ Found = Mapping[str, Finding]  # the findings of one side by their cause; empty 
 
 def compare_findings(sides: Sequence[Found], unlike: Collection[tuple[str, int]] = ()) -> tuple[ComparedFinding, ...]:
     """The findings of all sides by cause, each against the first side's; nothing is concluded of `unlike` causes and
-    places, which one of the two could not have shown."""
+    places, which one of the two did not look for."""
     judged = [bool(side) and "not_measured" not in side for side in sides]
     compared = []
     for cause in dict.fromkeys(cause for side in sides for cause in side):
         found = [side.get(cause) for side in sides]
-        changes = (
-            _became(found[0], one) if judged[0] and judged[place] and (cause, place) not in unlike else ""
+        changes = tuple(
+            ""
+            if not (judged[0] and judged[place])
+            else "not_measured"
+            if (cause, place) in unlike
+            else _became(found[0], one)
             for place, one in enumerate(found)
         )
-        compared.append(
-            ComparedFinding(cause, tuple(None if one is None else one.level for one in found), tuple(changes))
-        )
+        compared.append(ComparedFinding(cause, tuple(None if one is None else one.level for one in found), changes))
     return tuple(compared)
 
 
 def _became(before: Finding | None, after: Finding | None) -> FindingChange:
-    """It is empty of a finding that is no defect, or whose extent is not known."""
+    """It is empty of a finding that is no defect, or whose extent is not known; and where a note is a defect of the same
+    extent on the other side, as another finding names these rows on one side alone."""
     was, is_ = (one is not None and one.is_defect for one in (before, after))
+    moved = None
+    if before is not None and after is not None and before.extent is not None and after.extent is not None:
+        moved = after.extent - before.extent
     if was is not is_:
-        return "new" if is_ else "gone"
+        return "" if moved is not None and (moved <= 0 if is_ else moved >= 0) else "new" if is_ else "gone"
     if before is None or after is None or not is_:
         return ""
     if before.level != after.level:
         return "grew" if after.level == "severe" else "shrank"
-    if before.extent is None or after.extent is None:
-        return ""
-    moved = after.extent - before.extent
-    return "" if abs(moved) < GREW else "grew" if moved > 0 else "shrank"
+    return "" if moved is None or abs(moved) < GREW else "grew" if moved > 0 else "shrank"
 
 
 def ways_of(findings: Sequence[ComparedFinding], sides: Sequence[Found], place: int) -> Ways:
@@ -83,7 +86,7 @@ def ways_of(findings: Sequence[ComparedFinding], sides: Sequence[Found], place: 
     for finding in sorted(findings, key=lambda one: one.changes[place] in WORSE):
         change, found = finding.changes[place], [side.get(finding.cause) for side in (sides[0], sides[place])]
         for name in (name for one in found if one is not None for name in one.measures):
-            if change:
+            if change in (*WORSE, *BETTER):
                 ways[name] = "worse" if change in WORSE else "better"
     return ways
 

@@ -28,6 +28,15 @@ from uncone.records.text import listing, plural
 from uncone.regular import starts_with
 from uncone.roles import Progress, Role
 
+LOGIT_RANK = "logit_effective_rank"  # taken where a text was given
+_OF_THE_ROWS = {"rogue_dimensions", "low_effective_rank", "dominant_direction"}  # of a head without a text alone
+_OF_A_TABLE = {"common_direction_drift", "dominant_direction"}  # not of a head whose mean changes no probability
+_HIDDEN_BY = {
+    "dominant_direction": {"rogue_dimensions", "degenerate_tail", "near_copies", "low_effective_rank"},
+    "near_copies": {"degenerate_tail", "equal_rows"},
+}
+"""Findings of the same rows or directions, after which nobody looks for these."""
+
 
 def compare(
     diagnoses: Annotated[Iterable[Any], Role.SPEC],
@@ -141,18 +150,45 @@ def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
 
 
 def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
-    """Defects that a side cannot show: its reserved tokens have no names, it has no test of tokens, or its neighbours
-    were not searched."""
-    unlike = set[tuple[str, int]]()
-    for place, side in enumerate(sides):
-        both = [one for one in (sides[0], side) if one is not None]
-        if len({one.groups is not None and one.groups.reserved_by_name for one in both}) > 1:
-            unlike.add(("degenerate_tail", place))
-        if any(one.under_trained is None or one.under_trained.found is None for one in both):
-            unlike.add(("under_trained_tokens", place))
-        if any(all(m.name != "hubness" or m.value is None for m in one.measurements) for one in both):
-            unlike |= {("hubs", place), ("near_duplicates", place)}
-    return unlike
+    """Defects, and places, that this side or the first did not look for."""
+    pairs = [(sides[0], side) for side in sides]
+    causes = {finding.cause for side in sides if side for finding in side.findings}
+    return {
+        (cause, place)
+        for place, (first, side) in enumerate(pairs)
+        for cause in causes
+        if place and first and side and not (_looks(first, cause, side) and _looks(side, cause, first))
+    }
+
+
+def _looks(side: Subject, cause: str, other: Subject) -> bool:
+    """Whether `side` looked for a defect as `other` did, and no other finding of its own stands in its place."""
+    mine, theirs = ({f.cause: f for f in one.findings} for one in (side, other))
+    defects = {f.cause for f in side.findings if f.is_defect}
+    if cause == "under_trained_tokens":
+        a, b = side.under_trained, other.under_trained
+        if not a or not b or a.found is None or (a.found and cause not in mine):
+            return False
+        return b.found is None or (a.indicator, "of count 0" in a.reference) == (
+            b.indicator,
+            "of count 0" in b.reference,
+        )
+    if cause in ("hubs", "near_duplicates"):
+        return any(one.name == "hubness" and one.value is not None for one in side.measurements)
+    if cause == "degenerate_tail":
+        return len({one.groups is not None and one.groups.reserved_by_name for one in (side, other)}) == 1
+    if cause in _HIDDEN_BY and cause not in mine and defects & _HIDDEN_BY[cause]:
+        return False
+    if cause in _OF_THE_ROWS and LOGIT_RANK in _taken(side):
+        return False
+    if cause in _OF_A_TABLE and bool(side.without_effect) is not bool(other.without_effect):
+        return False
+    rests_on = {*theirs[cause].measures} & {*_taken(other)} if cause in theirs else set()
+    return not rests_on or bool(rests_on & {*_taken(side)})
+
+
+def _taken(side: Subject) -> set[str]:
+    return {one.name for part in PARTS for one in taken_in(side, part)}
 
 
 def _measures(sides: Sequence[Subject | None], table: Part, ways: Sequence[Ways]) -> tuple[ComparedMeasure, ...]:
@@ -165,7 +201,9 @@ def _measures(sides: Sequence[Subject | None], table: Part, ways: Sequence[Ways]
 def _subject_notes(sides: Sequence[Subject | None]) -> list[str]:
     there = [(letter, side) for letter, side in zip(LETTERS, sides, strict=False) if side is not None]
     absent = [letter for letter, side in zip(LETTERS, sides, strict=False) if side is None]
-    notes = []
+    notes, logits = [], [letter for letter, side in there if LOGIT_RANK in _taken(side)]
+    if 0 < len(logits) < len(there):
+        notes.append(f"logits were read in {listing(logits)} alone (a text was given): the head's rank is not compared")
     if absent:
         have = plural(len(absent), "has", "have")
         notes.append(f"only in {listing([letter for letter, _ in there])}; {listing(absent)} {have} none")

@@ -63,14 +63,15 @@ class ComparedMeasure:
         expect(fit, f"as many changes and cautions as values of {self.name!r}, got another number: edited?")
 
 
-FindingChange = Literal["", "new", "grew", "gone", "shrank"]
+FindingChange = Literal["", "new", "grew", "gone", "shrank", "not_measured"]
 
 
 @part
 class ComparedFinding:
     cause: str  # as in the table of findings
     levels: tuple[Level | None, ...]  # its level in each diagnosis, `null` where it was not found
-    # what became of a defect: `new`, `gone`, `grew` or `shrank`; empty where nothing did, or it is none
+    # what became of a defect: `new`, `gone`, `grew` or `shrank`; `not_measured` where this diagnosis or the baseline did
+    # not look for it; empty where nothing became of it, or it is none
     changes: tuple[FindingChange, ...] = ()
 
 
@@ -153,9 +154,19 @@ class Comparison(Record):
 
     @property
     def worse(self) -> bool:
-        """Whether a defect came or grew after the baseline (`--fail-on worse`)."""
-        findings = (f for subject in self.subjects for f in subject.findings)
-        return any(change in WORSE for f in findings for change in f.changes)
+        """Whether a defect came or grew after the baseline (`--fail-on worse`), whatever else went."""
+        return any("worse" in ways for ways in self._ways())
+
+    @property
+    def mixed(self) -> bool:
+        """Whether defects came or grew, and in each such diagnosis others went or shrank."""
+        return self.worse and all("better" in ways for ways in self._ways() if "worse" in ways)
+
+    def _ways(self) -> list[set[str]]:
+        """Of each diagnosis, which ways its defects went from the baseline's."""
+        changes = [f.changes for subject in self.subjects for f in subject.findings if f.changes]
+        words = dict.fromkeys(WORSE, "worse") | dict.fromkeys(BETTER, "better")
+        return [{words.get(of[place], "") for of in changes} for place in range(len(self.diagnoses))]
 
     @property
     def title(self) -> str:
@@ -184,7 +195,9 @@ class Comparison(Record):
         changes = (change for *_, measure in self._measures() for change in measure.changes)
         has_interval = any(change is not None and change.interval is not None for change in changes)
         return shown(
-            Heading(self.verdict, 1, *(("WORSE", "severe") if self.worse else ())),
+            Heading(
+                self.verdict, 1, *(("MIXED", "warning") if self.mixed else ("WORSE", "severe") if self.worse else ())
+            ),
             Table(("", "diagnosis", "measures"), rows),
             Folded("Their own verdicts, and what made them", (Table(("", "verdict"), verdicts), versions)),
             *(named(one.blocks(names), one.name if place else "") for place, one in enumerate(self.subjects)),
@@ -223,7 +236,10 @@ def _by_level(subject: ComparedSubject) -> tuple[Row, ...]:
     rows = list[Row]()
     for f in findings:
         levels = zip(f.levels, f.changes or [""] * len(f.levels), strict=True)
-        cells = (Cell(LABELS[level].lower(), change, level) if level else Cell("-", change) for level, change in levels)
+        cells = (
+            Cell(LABELS[level].lower() if level else "-", change.replace("_", " "), level or "")
+            for level, change in levels
+        )
         rows.append((title(f.cause), *cells))
     return tuple(rows)
 

@@ -61,18 +61,18 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
     steps = sorted((step for subject in shared for step in _steps(subject, order)), key=lambda step: step[:2])
     changed = _grouped(steps[:_MOST_NAMED], of_many)
     named = [(subject, f" of {_called(subject)}" if of_many else "") for subject in shared]
-    said = list[str]()
-    for way, kinds in (("worse", WORSE), ("better", BETTER)):
-        words = [w for subject, of in named for w in _finding_words(subject, order, kinds, of)]
-        if words:
-            said.append(f"{way}{'' if said else than}: {listing(words)}")
+    worse, better = ([w for s, of in named for w in _finding_words(s, order, kinds, of)] for kinds in (WORSE, BETTER))
     alone = [w for subject, of in named for w in _shown_by_one(subject, order, of)]
-    if not said and not changed and not alone:
+    if not worse and not better and not changed and not alone:
         raw = sum(c.meaningful for s in shared for m in s.without_effect if (c := m.changes[order]))
         only = f"; {counted(raw, 'reading')} changed that no probability depends on" if raw else ""
         return f"{name} differs little" + than.replace(" than ", " from ") + only
-    judged = ", but ".join(said) if said else f"neither worse nor better{than}"
-    apart = f"; not comparable: {listing(alone)}" if alone else ""
+    judged = f"neither worse nor better{than}"
+    if worse or better:
+        judged = f"{'worse' if worse else 'better'}{than}: {listing(worse or better)}"
+    if worse and better:
+        judged = f"mixed{than.replace(' than ', ' against ')}: {listing(worse)}, but {listing(better)}"
+    apart = f"; not comparable: the {listing(alone)}, which only one of the two can show" if alone else ""
     return f"{name} is {judged}{apart}" + (f"; changed: {changed}" if changed else "")
 
 
@@ -124,20 +124,18 @@ def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], o
 
 
 def _shown_by_one(subject: ComparedSubject, order: int, of: str) -> list[str]:
-    """Defects of one side that the other could not have shown."""
-    sides = (subject.sides[0], subject.sides[order])
-    if any(not side or not side.findings or side.findings[0].cause == "not_measured" for side in sides):
-        return []
-    still = (one for one in subject.findings if not one.changes[order])
-    shown = (one for one in still if (one.levels[0] in DEFECTS) is not (one.levels[order] in DEFECTS))
-    return [f"the {_name(one.cause)}{of}, which only one of the two can show" for one in shown]
+    """Defects of one side that the other did not look for."""
+    alone = (one for one in subject.findings if one.changes[order] == "not_measured")
+    shown = (one for one in alone if (one.levels[0] in DEFECTS) is not (one.levels[order] in DEFECTS))
+    return [f"{_name(one.cause)}{of}" for one in shown]
 
 
 def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:
     """The first reading of a defect, for instance "mean cosine 0.63 instead of 0.02"."""
     sides = [side for place in (order, 0) if (side := subject.sides[place]) is not None]
     names = [name for side in sides for f in side.findings if f.cause == cause for name in f.measures]
-    values = {measure.name: measure.values for measure in (*subject.measures, *subject.tokens)}
+    taken, defined_otherwise = (*subject.measures, *subject.tokens), "defined otherwise"
+    values = {m.name: m.values for m in taken if not any(c.startswith(defined_otherwise) for c in m.cautions[order])}
     name = next((name for name in names if name in values), "")
     before, after = (values[name][place] if name else None for place in (0, order))
     if before is None or after is None:

@@ -14,8 +14,9 @@ from uncone.records.text import visible
 
 Kind = Literal["vectors", "table", "head", "tensor"]
 """What rows are; a "tensor" is any other matrix of a model: no advice is known."""
-_SIMILAR = "For similarities of tokens take a repaired copy of the table; the model itself keeps its own."
 _TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
+_COMPARED = "Where you compare its tokens yourself, {} there (`uncone.transforms.{}`)."
+_LOST = "No edit of the rows brings lost directions back: train on, or with another width."
 _SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
 _NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: until then they may look untrained."
 _GIANT = "Leave these rows out or make them again: each moves every mean."
@@ -23,28 +24,33 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     "common_direction_drift": {
         "vectors": "Read scores as percentiles. Judged queries show whether the ranking suffers: "
         "`uncone evaluate --queries`.",
-        "table": f"{_SIMILAR} {_TRAIN_ON}",
+        "table": "The model's layers work with it: leave the trained table, and train on, or anew, with a gate or a penalty "
+        f"on the mean (docs/prevention.md). {_COMPARED.format('subtract the mean row', 'Center')}",
         "head": "Train on with a gate or a penalty on the mean (docs/prevention.md).",
     },
     "rogue_dimensions": {
         "vectors": f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
-        "table": _SIMILAR,
+        "table": "Nothing to repair in the model: its layers decide what this dimension does. "
+        + _COMPARED.format("divide each feature by its standard deviation", "Standardize"),
         "head": "Nothing to repair in the head: the states decide what this dimension does.",
     },
-    "dominant_direction": {"vectors": f"Remove the leading directions. {_SEEN}", "table": _SIMILAR},
+    "dominant_direction": {
+        "vectors": f"Remove the leading directions. {_SEEN}",
+        "table": "Nothing to repair in the model: its layers decide what this direction does. "
+        + _COMPARED.format("remove the leading directions", "AllButTheTop"),
+    },
     "low_effective_rank": {
         "vectors": f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
-        "table": _SIMILAR,
-        "head": "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: "
-        "train on, or with another width.",
+        "table": _LOST,
+        "head": f"A head of few directions cannot rank tokens freely. {_LOST}",
     },
     "low_logit_rank": {
         "head": "No edit of the head's rows brings back directions that head and states together do not use: train on, "
-        "or with another width. What a smaller head would cost tells `uncone saturation head`."
+        "or with another width. `uncone saturation head` shows what a smaller head would cost."
     },
     "degenerate_tail": {
         "vectors": "Do not trust similarities of these rows: make them anew or leave them out.",
-        "table": f"Do not trust similarities of these rows. {_TRAIN_ON}",
+        "table": f"{_NEW_ROWS} {_TRAIN_ON}",
         "head": f"{_NEW_ROWS} {_TRAIN_ON}",
     },
     "near_copies": {
@@ -71,7 +77,7 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     "equal_rows": {
         "vectors": "Look at the texts: the same text twice, empty texts, or a default vector for texts that failed?",
         "tokens": "Nothing told these rows apart: added tokens were set to one value, or no text trained them. Give "
-        "them rows of their own before use.",
+        "these tokens rows of their own before you use them (`uncone repair-tokens --tokens IDS`).",
     },
     "near_duplicates": {"vectors": "Look at the texts of these pairs, and keep one row where they are the same."},
     "hubs": {
@@ -83,14 +89,17 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
         "tokens": "Go back to a checkpoint before these rows: training diverged, or the file is damaged.",
     },
 }
-"""By cause and kind of rows; "tokens" stands for a table and a head."""
+"""By cause and kind of rows; "tokens" stands for a table and a head, whose advice is about the model."""
+_CENTER_HEAD = (
+    "Nothing to repair for predictions. To store, quantise or compare the head's rows without it, centre the head: "
+    "`uncone center-head` proves that no probability changes."
+)
 _OF_A_NOTE = {
     "degenerate_tail": "Nothing to do unless these rows come into use: then set them anew first.",
     "zero_rows": "Nothing to do where these rows are padding or stay out of use.",
     "leaning_rows": "Nothing to do where these rows are of one topic. Do not trust similarities of words that hardly occur.",
 }
 _REPAIRS = {
-    "common_direction_drift": ("centred", "center", "center", "Center()"),
     "rogue_dimensions": ("standardized", "standardize", "standardize", "Standardize()"),
     "dominant_direction": ("repaired", "all_but_the_top_d100", "repair", "AllButTheTop()"),
     "low_effective_rank": ("whitened", "whiten", "whiten", "Whiten()"),
@@ -108,6 +117,7 @@ class Advice:
     matrix: str | None = None
     """Quoted for a shell; None for rows in memory, empty for a path that cannot be pasted."""
     model: str | None = None
+    is_tied: bool = False  # the head's rows are the table's
     finds_untrained: bool = False  # for `repair_tokens`
     has_tokens: bool = False  # token strings, of which new rows can be made
     has_unit_rows: bool = False
@@ -118,6 +128,8 @@ class Advice:
 
     def on(self, finding: Finding) -> Finding:
         cause, is_note = finding.cause, finding.level == "note"
+        if cause == "common_direction_of_the_head":
+            return replace(finding, repair=_CENTER_HEAD, command=self._command(cause, ""))
         if not finding.is_defect and not is_note:
             return finding
         if is_note and cause in _OF_A_NOTE:
@@ -128,33 +140,37 @@ class Advice:
 
     def _command(self, cause: str, ids: str) -> str:
         if cause == "new_rows":
-            if self.model is None:
-                return ""
-            name = Path(shlex.split(self.model)[0]).name or "model"
-            how = "" if self.has_tokens else " --method covariance"
-            return f"uncone repair-tokens {self.model} {shlex.quote(f'{name}-set')} --tokens {ids}{how}"
+            return self._edit(
+                "repair-tokens", "set", f" --tokens {ids}" + " --method covariance" * (not self.has_tokens)
+            )
         if self.is_of_tokens and cause in ("degenerate_tail", "under_trained_tokens", "zero_rows"):
             by_name = cause == "zero_rows"
-            if self.model is None or not (by_name or self.finds_untrained):
+            if not (by_name or self.finds_untrained):
                 return ""
-            name = Path(shlex.split(self.model)[0]).name or "model"
-            out = shlex.quote(f"{name}-{'filled' if by_name else 'repaired'}") + " --tokens zero" * by_name
-            how = " --method covariance" * (by_name or not self.has_tokens)
-            return f"uncone repair-tokens {self.model} {out}{how}"
+            how = " --tokens zero" * by_name + " --method covariance" * (by_name or not self.has_tokens)
+            return self._edit("repair-tokens", "filled" if by_name else "repaired", how)
+        if cause == "common_direction_of_the_head":
+            return self._edit("center-head", "centred", " --untie" * self.is_tied)
         if cause == "common_direction_drift" and self.kind == "vectors":
             in_a_shell = self.matrix and f"uncone calibrate {self.matrix}"
             return "calibration = uncone.calibrate(x)" if in_a_shell is None else in_a_shell
-        if cause not in _REPAIRS or self.kind not in ("vectors", "table"):
+        if cause not in _REPAIRS or self.kind != "vectors":
             return ""
         out, method, saved, in_python = _REPAIRS[cause]
         if self.matrix is None:
             return f"repaired = uncone.transforms.{in_python}.fit(x).transform(x)"
-        options = f" --save {saved}.safetensors" * (self.kind == "vectors") + " --normalize" * self.has_unit_rows
+        options = f" --save {saved}.safetensors" + " --normalize" * self.has_unit_rows
         return self.matrix and f"uncone repair {self.matrix} {out}.npy --method {method}{options}"
+
+    def _edit(self, command: str, done: str, options: str) -> str:
+        if self.model is None:
+            return ""
+        name = Path(shlex.split(self.model)[0]).name or "model"
+        return f"uncone {command} {self.model} {shlex.quote(f'{name}-{done}')}{options}"
 
 
 def advice_for(spec: Any, name: str, editable: bool) -> Advice:
-    """`editable`: `repair_tokens` takes the model of `spec`."""
+    """`editable`: `repair_tokens` and `center_head` take the model of `spec`."""
     opened = open_spec(spec) if isinstance(spec, str | os.PathLike) else None
     other: Kind = "tensor" if opened and opened.is_model else "vectors"
     kind: Kind = "head" if name == "head" else "table" if name == "input" else other
@@ -163,9 +179,9 @@ def advice_for(spec: Any, name: str, editable: bool) -> Advice:
     text, part = path_in_commands(opened.spec), opened.part
     if visible(text) != text:  # characters that are not what they look like
         return Advice(kind, "")
-    matrix = text if part is not None or kind == "vectors" else f"{text}#{name}"
     model = shlex.quote(text if part is None else text[: -len(part) - 1])
-    return Advice(kind, shlex.quote(matrix), model if editable else None)
+    is_tied = editable and opened.model.places().tied
+    return Advice(kind, shlex.quote(text), model if editable else None, is_tied)
 
 
 def path_in_commands(spec: str) -> str:

@@ -163,7 +163,7 @@ class Subject:
         return Gauges(tuple(chosen.values())[:_TILES])
 
     def _among_known(self) -> Blocks:
-        known = [one for one in self.placed if one.total >= _FEWEST_KNOWN]
+        known = [one for one in self.placed if one.total >= _FEWEST_KNOWN or one.nearby]
         last = f"No reading of {self.placed[0].whom}s is known to compare with." if self.placed else ""
         if known:
             last = f"Sources: {'; '.join(dict.fromkeys(source for one in known for source in one.sources))}."

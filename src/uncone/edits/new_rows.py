@@ -1,7 +1,9 @@
 """New rows of tokens."""
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,20 +48,38 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
 def new_rows(
     rows: Rows, ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], trained: Trained, *, seed: int
 ) -> Tensor:
-    """The new rows (len(ids), D) in float64: the mean of an id's `parts`; without any a draw, the mean plus 0.1 times a
-    normal vector of the shrunk covariance; without a covariance the mean."""
-    made = trained.mean.expand(len(ids), -1).clone()
+    """The new rows (len(ids), D) in float64: the mean of an id's `parts`, or without any that of the trained rows. With a
+    covariance, those that would be `alike` have 0.1 times a normal vector of it added."""
+    made, drawn = (
+        trained.mean.expand(len(ids), -1).clone(),
+        torch.zeros(len(ids), len(trained.mean), dtype=torch.float64),
+    )
     if trained.covariance is not None:
         generator = torch.Generator().manual_seed(seed)
-        normal = torch.randn(len(ids), len(trained.mean), generator=generator, dtype=torch.float64)
-        made += SPREAD * normal @ torch.linalg.cholesky(trained.covariance).T
+        normal = torch.randn(drawn.shape, generator=generator, dtype=torch.float64)
+        drawn = SPREAD * normal @ torch.linalg.cholesky(trained.covariance).T
+        same = alike(ids, parts)
+        drawn[[i not in same for i in ids]] = 0
     wanted = torch.tensor(sorted({part for i in ids for part in parts.get(i, ())}), dtype=torch.int64)
     if len(wanted):
         sources = of_array(rows.take(wanted.numpy())).double()
         for k, i in enumerate(ids):
             if parts.get(i):
                 made[k] = sources[torch.searchsorted(wanted, torch.tensor(parts[i]))].mean(0)
-    return made
+    return made + drawn
+
+
+def alike(ids: Iterable[int], parts: Mapping[int, tuple[int, ...]]) -> set[int]:
+    """The ids whose parts do not make a row of their own: none, one token alone, or the same shares as another id's."""
+    shares = {i: _shares(parts.get(i, ())) for i in ids}
+    times = Counter(shares.values())
+    return {i for i, of in shares.items() if len(of) < 2 or times[of] > 1}
+
+
+def _shares(parts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The mean of (a, a, b, b) is that of (b, a)."""
+    times = Counter(parts)
+    return tuple(sorted((part, n // math.gcd(*times.values())) for part, n in times.items()))
 
 
 def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:

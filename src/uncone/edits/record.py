@@ -154,6 +154,8 @@ class EditedToken:
     token: str | None  # its token; of a byte-level vocabulary as text
     way: Way  # `sub_tokens`, `mean` or `covariance`
     sub_tokens: tuple[int, ...] = ()  # whose rows the new row is the mean of
+    # whether a tenth of the trained rows' spread was added, since these sub-tokens make no row of its own
+    drawn: bool = False
 
 
 @part
@@ -253,4 +255,4 @@ def _tensor(t: EditedTensor) -> Row:
 
 def _token(token: EditedToken) -> Row:
     name = Cell(shown_token(token.token or ""), tone="token")
-    return str(token.id), name, _WAYS[token.way], " ".join(map(str, token.sub_tokens))
+    return str(token.id), name, _WAYS[token.way] + ", and a draw" * token.drawn, " ".join(map(str, token.sub_tokens))

@@ -11,7 +11,7 @@ import torch
 
 from uncone.atomic import creatable
 from uncone.edits.loss import text_loss
-from uncone.edits.new_rows import new_rows, sub_tokens, trained_rows
+from uncone.edits.new_rows import alike, new_rows, sub_tokens, trained_rows
 from uncone.edits.record import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
 from uncone.errors import InputError, nearest
 from uncone.model import ModelFiles, find_places, rows_of, token_labels
@@ -27,6 +27,7 @@ from uncone.model.directory import (
 from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
 from uncone.model.texts import load_tokenizer
+from uncone.records.text import plural
 from uncone.records.token_text import token_texts
 from uncone.roles import Path_, Progress
 from uncone.rows.safetensors import FLOATS
@@ -65,18 +66,20 @@ def reinitialise_tokens(
     chosen = _chosen(files, places, ids, n, labels)
     parts = sub_tokens(_tokenizer(files, _BY_ROWS), chosen) if way == "sub_tokens" else {}
     parts = {i: tuple(part for part in parts[i] if part < n) for i in parts}
-    edited, tensors = _edited(files, places, chosen, parts, _kept(chosen, n, labels), way, seed)
+    edited, tensors, equal = _edited(files, places, chosen, parts, _kept(chosen, n, labels), way, seed)
     with edited_copy(files, out, tensors) as copy:
         for name in tensors:
             _require_other_rows(files, copy.files, name, chosen)
         measured = tuple(replace(x, mean_norm_after=_mean_norm(copy.files, x.name, chosen)) for x in edited)
         unchanged = compare_untouched(files, copy.files, frozenset(tensors))
         loss, no_loss = text_loss(files, copy.files, set(chosen), n, text, progress)
-        ways: dict[int, Way] = {i: "mean" if way == "sub_tokens" and not parts[i] else way for i in chosen}
+        ways: dict[int, Way] = {i: "covariance" if way == "sub_tokens" and not parts[i] else way for i in chosen}
+        drawn = {i for i in alike(chosen, parts) if parts.get(i)}
         listed = zip(chosen, token_texts(labels, chosen[:MOST_LISTED]), strict=False)
-        tokens = tuple(EditedToken(i, text, ways[i], parts.get(i, ())) for i, text in listed)
+        tokens = tuple(EditedToken(i, text, ways[i], parts.get(i, ()), i in drawn) for i, text in listed)
         made = files.path.resolve().name, way, len(chosen), tokens, measured, unchanged, seed
-        return TokenEdit(*made, loss, no_loss, _notes(ways, way, labels), copy.left_out)
+        notes = (*_notes(ways, way, labels, len(drawn)), *_of_equal(equal, len(chosen), way))
+        return TokenEdit(*made, loss, no_loss, notes, copy.left_out)
 
 
 def way_named(method: str) -> Way:
@@ -94,7 +97,8 @@ def _edited(
     kept: Tensor,
     method: Way,
     seed: int,
-) -> tuple[list[EditedTensor], dict[str, NewTensor]]:
+) -> tuple[list[EditedTensor], dict[str, NewTensor], int]:
+    """And how many new rows are equal to another as they are stored."""
     roles: dict[str, Literal["table", "head", "both"]] = {places.input: "both" if places.tied else "table"}
     if places.head is not None and not places.tied:
         own, n = files.entries[places.head].shape[0], files.entries[places.input].shape[0]
@@ -102,10 +106,11 @@ def _edited(
             got = f"got {own} and {n}: their ids mean different tokens"
             raise InputError(f"expected a head with as many rows as the table, {got}")
         roles[places.head] = "head"
-    edited, tensors = list[EditedTensor](), dict[str, NewTensor]()
+    edited, tensors, equal = list[EditedTensor](), dict[str, NewTensor](), 0
+    draws = method == "covariance" or (method == "sub_tokens" and bool(alike(chosen, parts)))
     for name, role in roles.items():
         rows = rows_of(files, name)
-        trained = trained_rows(rows, kept, with_covariance=method == "covariance")
+        trained = trained_rows(rows, kept, with_covariance=draws)
         fresh = new_rows(rows, chosen, parts, trained, seed=seed)
         others = [other for other in vocabulary_matrices(files) if other not in roles.keys() | tensors.keys()]
         # torch.save holds shared rows under each of their names
@@ -114,8 +119,10 @@ def _edited(
         (n, d), before = rows.shape, _mean_norm(files, name, chosen)
         norms = trained.mean_norm, before if math.isfinite(before) else None, 0.0
         dtype = FLOATS[files.entries[name].dtype]
+        different = torch.unique(rounded_once(fresh, DTYPES[dtype]).view(_INTEGERS[DTYPES[dtype].itemsize]), dim=0)
+        equal = max(equal, len(chosen) - len(different))
         edited.append(EditedTensor(name, role, n, d, dtype, n - len(chosen), *norms, trained.shrinkage))
-    return edited, tensors
+    return edited, tensors, equal
 
 
 def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -> NewTensor:
@@ -155,12 +162,26 @@ def _require_other_rows(files: ModelFiles, copy: ModelFiles, name: str, ids: Seq
         raise InputError(f"expected all rows of {name!r} but {len(ids)} to be as they were, {got}")
 
 
-def _notes(ways: Mapping[int, Way], method: Way, labels: Labels) -> tuple[str, ...]:
+def _notes(ways: Mapping[int, Way], method: Way, labels: Labels, drawn: int) -> tuple[str, ...]:
     n, without = len(ways), sum(way != method for way in ways.values())
     nameless = sum(labels[i] is None for i in ways) if labels else 0
-    mean = f"{without} of {n} tokens cannot be written with others; their rows are the mean of all trained rows."
+    draws = (
+        f"{without} of {n} tokens cannot be written with others; their rows are draws around the mean of all trained"
+    )
+    same = f"{drawn} of {n} tokens {plural(drawn, 'has', 'have')} the sub-tokens of another, or one alone; a draw keeps"
     rows = f"{nameless} of {n} rows stand for no token of the tokenizer: no text reaches them, but a head now scores"
-    return (mean,) * bool(without) + (f"{rows} them like others.",) * bool(nameless)
+    return (
+        (f"{draws} rows.",) * bool(without)
+        + (f"{same} rows apart.",) * bool(drawn)
+        + (f"{rows} them like others.",) * bool(nameless)
+    )
+
+
+def _of_equal(equal: int, n: int, method: Way) -> tuple[str, ...]:
+    why = "the trained rows differ too little for draws that differ as they are stored."
+    if method == "mean":
+        why = "nothing tells these tokens apart. The method 'covariance' (--method covariance) gives rows that differ."
+    return (f"{equal} of {n} new rows are equal to another new row: {why}",) * bool(equal)
 
 
 def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int, labels: Labels) -> list[int]:

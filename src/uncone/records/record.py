@@ -14,6 +14,7 @@ from uncone.records.blocks import Blocks, Document, Gauges, Heading, Text
 from uncone.records.brief import brief
 from uncone.records.layout import shown
 from uncone.records.rebuild import build_record, parsed, read_text, schema_of
+from uncone.records.tables import tables_of
 from uncone.records.text import headline, visible
 from uncone.roles import Path_
 
@@ -101,9 +102,24 @@ class Record:
         except InputError as error:  # names the file, which may be one of several
             raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
 
-    def to_frame(self) -> "DataFrame":
-        """`to_rows` as a table of pandas. UnsupportedModel: pandas is not installed."""
-        return frame_of(self.to_rows())
+    def to_frame(self, part: str = "") -> "DataFrame":
+        """`to_rows` as a table of pandas, or a `part` of this record by its name.
+
+        A part is a list in the record: of a diagnosis "findings", "groups", "bins", "layers" and others; `tables()` has
+        them as plain rows. UnsupportedModel: pandas is not installed. InputError: no part has this name; the message
+        lists all."""
+        if not part:
+            return frame_of(self.to_rows())
+        tables = self.tables()
+        have = f"the name of a part of this {self.KIND} ({', '.join(tables)})"
+        expect(
+            part in tables, f"{have if tables else 'no name of a part'}, got {part!r}: leave it out for the readings"
+        )
+        return frame_of(tables[part])
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """The rows of every part that `to_frame` takes, by its name; an empty part is left out."""
+        return tables_of(self)
 
     def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw a chart with matplotlib (extra `[plot]`) on `ax`, by default the first on new axes; the figure and axes.

@@ -25,6 +25,7 @@ _TITLES |= {"levina_bickel": "Levina-Bickel dimension", "anisotropy_1": "Share o
 _TITLES |= {"partition_isotropy_one_sign": "I(W) with one sign", "norm_id_correlation": "Correlation of norm and id"}
 _TITLES |= {"effective_rank_share": "Effective rank as a share of the columns"}
 _TITLES |= {"largest_row_over_mean": "Longest row over the mean length", "under_trained_tokens": "Under-trained tokens"}
+_TITLES |= {"smallest_row_over_mean": "Shortest row over the mean length"}
 _TITLES |= {"under_trained_share": "Share that looks untrained"}
 _SUFFIXES = {"raw": ", raw", "centered": ", centred", "debiased": ", debiased", "exact": ", exact"}
 _SUFFIXES |= {"nats": " (nats)", "ms": " (ms)", "mib": " (MiB)"}

@@ -117,8 +117,10 @@ class UnderTrained:
     leaning: int = 0
 
     def listed(self, which: Literal["found", "known", "leaning"]) -> list[UnderTrainedToken]:
-        kinds = {(False, False): "found", (True, False): "known", (False, True): "leaning"}
-        return [one for one in self.tokens if kinds[one.expected, one.leaning] == which]
+        def kind(one: UnderTrainedToken) -> str:
+            return "known" if one.expected else "leaning" if one.leaning else "found"
+
+        return [one for one in self.tokens if kind(one) == which]
 
 
 def token_measurements(groups: FrequencyGroups | None, rows: UnderTrained | None, d: int) -> tuple[Measurement, ...]:

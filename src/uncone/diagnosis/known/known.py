@@ -3,7 +3,7 @@
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -13,15 +13,23 @@ from uncone.diagnosis.known.record import Placed
 from uncone.diagnosis.record import Subject
 from uncone.errors import InputError, nearest
 from uncone.records.parts import Measurement
+from uncone.records.text import number
+from uncone.records.tokens import UNDER_TRAINED_SHARE
 
-Kind = Literal["untied input table", "untied head", "tied table", "table without a head", "collection"]
+Kind = Literal[
+    "untied input table", "untied head", "tied table", "table without a head", "collection", "language model"
+]
 ONE_SIGN = "partition_isotropy_one_sign"  # I(W) as published
 EFFECTIVE_RANK_SHARE = "effective_rank_share"  # of min(N, D)
-LARGEST_OVER_MEAN = "largest_row_over_mean"  # lengths
+LARGEST_OVER_MEAN, SMALLEST_OVER_MEAN = "largest_row_over_mean", "smallest_row_over_mean"  # lengths
 _WHOM: dict[Kind, str] = {"table without a head": "tied table or table without a head", "collection": "row collection"}
 _CENTER_THEMSELVES = {"isoscore", EFFECTIVE_RANK_SHARE}
+_OF_MODELS: tuple[Kind, ...] = ("untied input table", "untied head", "tied table")
+_VERIFIED = "whose tokens were verified by prompts"
+_FEW_TRIED = "they are lower bounds: prompts tried the most suspect tokens alone, and here rows only look untrained"
 _PLACED = ("mean_cosine", "mean_shift", "partition_isotropy", "isoscore", "effective_rank")
-_SHARES = ("mean_shift", "partition_isotropy", ONE_SIGN, "isoscore", EFFECTIVE_RANK_SHARE)
+_SHARES: tuple[str, ...] = ("mean_shift", "partition_isotropy", ONE_SIGN, "isoscore", EFFECTIVE_RANK_SHARE)
+_SHARES += (SMALLEST_OVER_MEAN, UNDER_TRAINED_SHARE)
 _RANGES = {"mean_cosine": (-1.0, 1.0)} | dict.fromkeys(_SHARES, (0.0, 1.0)) | {LARGEST_OVER_MEAN: (1.0, math.inf)}
 _PAST_AN_END = 1e-6  # of float32 rows
 _HALF_A_DIGIT = 0.5 + 1e-9  # 0.0005 may have been printed as 0.000 or as 0.001
@@ -65,16 +73,22 @@ def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
     taken = [m for m in (*subject.measurements, *subject.without_effect) if m.value is not None]
     of = {m.name: m for m in taken}  # of a head the rows as stored, as published readings are
     read = {(name, m.centered is True): value for m in taken for name, value in [_read(m)]}
-    largest = (LARGEST_OVER_MEAN, bool(subject.without_effect))
+    lengths = dict[str, float]()
     if subject.norms and subject.norms.mean > 0:
-        read[largest] = max(1.0, subject.norms.largest / subject.norms.mean)
+        lengths[LARGEST_OVER_MEAN] = max(1.0, subject.norms.largest / subject.norms.mean)
+        lengths[SMALLEST_OVER_MEAN] = min(1.0, subject.norms.smallest / subject.norms.mean)
+    of_lengths = bool(subject.without_effect)
+    read |= {(name, of_lengths): value for name, value in lengths.items()}
     itself = _model_of(read)
     for name in _PLACED:
         if name in of and not (name == "partition_isotropy" and of[name].warnings):
             yield place(of[name], kind, itself=itself)
-    if largest in read:
-        (name, centered), shape = largest, (subject.n, subject.d)
-        yield place_value(name, read[largest], kind, shape=shape, centered=centered, itself=itself)
+    shape, untrained = (subject.n, subject.d), subject.under_trained
+    for name, value in lengths.items():
+        yield place_value(name, value, kind, shape=shape, centered=of_lengths, itself=itself)
+    if kind in _OF_MODELS and untrained and untrained.found is not None and untrained.tested:
+        share = untrained.found / untrained.tested
+        yield place_value(UNDER_TRAINED_SHARE, share, "language model", shape=shape, itself=itself)
 
 
 def _model_of(read: Mapping[tuple[str, bool], float]) -> str:
@@ -119,7 +133,8 @@ def place_value(
 
     Args:
         measure: "mean_cosine", "mean_shift", "isoscore", `ONE_SIGN` (I(W) as published), "partition_isotropy" (both
-            signs, of our own readings alone), `EFFECTIVE_RANK_SHARE` or `LARGEST_OVER_MEAN`.
+            signs, of our own readings alone), `EFFECTIVE_RANK_SHARE`, `LARGEST_OVER_MEAN`, `SMALLEST_OVER_MEAN`, or of
+            a "language model" "under_trained_share".
         value: the number, or (lowest, highest) where it lies between two.
         kind: what the matrix is.
         shape: its rows and columns (N, D).
@@ -149,7 +164,17 @@ def place_value(
         note = f"published readings take one sign: place {ONE_SIGN}"
     whom, ends, itself_too = _WHOM.get(kind, kind), (low, high), len(alike) < len(like)
     how = "with the mean row removed" if centered and measure not in _CENTER_THEMSELVES else ""
-    return Placed(measure, whom, how, *tally, smallest, largest, left_out, note, sources, ends, itself_too)
+    if measure == UNDER_TRAINED_SHARE:
+        how, note = _VERIFIED, _FEW_TRIED
+    nearby = _nearby(compared, low, high) if kind == "collection" else ()
+    return Placed(measure, whom, how, *tally, smallest, largest, left_out, note, sources, ends, itself_too, nearby)
+
+
+def _nearby(compared: Sequence[KnownReading], low: float, high: float) -> tuple[str, ...]:
+    """The nearest below and the nearest above, with their numbers: what collections hold differs, and its name says how."""
+    below = max((one for one in compared if one.high < low), key=lambda one: one.high, default=None)
+    above = min((one for one in compared if one.low > high), key=lambda one: one.low, default=None)
+    return tuple(f"{one.model}: {number((one.low + one.high) / 2)}" for one in (below, above) if one)
 
 
 def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tuple[float, float]:

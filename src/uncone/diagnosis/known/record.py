@@ -25,6 +25,8 @@ class Placed:
     # the reading itself, from its lowest to its highest; missing in older files
     ends: tuple[float, float] | None = None
     itself: bool = False  # whether this very matrix is among the known ones, and was left out
+    # of a collection: the known ones nearest below and above, each with its number
+    nearby: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.sentence
@@ -65,7 +67,8 @@ class Placed:
             said = f"{word}er than {every if beaten == self.total else f'{beaten} of {self.total} {known}'}"
             said += f", as {word} as {self.equal}" if self.equal else ""
         gone = ["itself"] * self.itself + [counted(self.left_out, "diverged run")] * bool(self.left_out)
-        doubts = "; ".join(filter(None, (f"{listing(gone)} left out" if gone else "", self.note)))
+        nearest = f"nearest are {listing(self.nearby)}" if self.nearby else ""
+        doubts = "; ".join(filter(None, (nearest, f"{listing(gone)} left out" if gone else "", self.note)))
         return f"{said} ({doubts})" if doubts else said
 
     @property
