@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from statistics import NormalDist
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from uncone.records.text import counted, listing, number
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import Estimate
 from uncone.rows import Array, Rows, SelectedRows
+from uncone.statistics.correlations import fisher_interval
 from uncone.statistics.ranks import centred_ranks
 
 FEWEST_ROWS = 10  # a smaller bin is joined to its neighbour: its means say little
@@ -34,8 +34,7 @@ _NEAR_ZERO = 1e-5  # of the mean norm: a shorter mean row is rounding
 def spearman(x: Array, y: Array, *, confidence: float = CONFIDENCE) -> Estimate:
     """Spearman's rank correlation of x and y (n,), ties by their mean rank; undefined where either is constant.
 
-    The interval is Fisher's, tanh(atanh(r) +- z sqrt((1 + r^2 / 2) / (n - 3))) with the variance of Bonett & Wright
-    2000. There is none below 4 rows, nor where |r| is 1.
+    The interval is that of `fisher_interval`.
 
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).value
     0.5
@@ -45,10 +44,7 @@ def spearman(x: Array, y: Array, *, confidence: float = CONFIDENCE) -> Estimate:
     if length == 0:
         return Estimate(None)
     r, n = max(-1.0, min(1.0, float(a @ b) / length)), len(a)
-    if n < 4 or abs(r) == 1:
-        return Estimate(r)
-    z, reach = math.atanh(r), NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((1 + r**2 / 2) / (n - 3))
-    return Estimate(r, (math.tanh(z - reach), math.tanh(z + reach)))
+    return Estimate(r, fisher_interval(r, n, confidence))
 
 
 def bin_edges(counts: Array) -> list[int]:
