@@ -170,11 +170,11 @@ class TestDrawnRows:
 
     def test_they_stand_for_all(self) -> None:
         drawn = self.drawn()
-        assert len(drawn.rows) == len(drawn.weights) == drawn.most == 8192
-        assert drawn.weights.sum() == pytest.approx(20_000, rel=0.03)
+        assert len(drawn.rows) == len(drawn.weights) == drawn.most == 4096
+        assert drawn.weights.sum() == pytest.approx(20_000, rel=0.06)
         for power in (1, 2, 4):
             sums = [(np.abs(rows) ** power).sum(1) for rows in (self.x, drawn.rows)]
-            assert drawn.weights @ sums[1] == pytest.approx(sums[0].sum(), rel=0.03)
+            assert drawn.weights @ sums[1] == pytest.approx(sums[0].sum(), rel=0.06)
 
     def test_a_giant_row_is_always_there(self) -> None:
         assert (self.drawn().rows == self.x[123]).all(axis=1).any()
@@ -191,7 +191,7 @@ class TestDrawnRows:
             half.add(squares_about(x, np.zeros(64)), lambda at, x=x: x[at])  # type: ignore[misc]
         merged = halves[0].merge(halves[1])
         assert len(merged.rows) == merged.most
-        assert merged.weights.sum() == pytest.approx(20_000, rel=0.03)
+        assert merged.weights.sum() == pytest.approx(20_000, rel=0.06)
         assert (merged.rows == self.x[123]).all(axis=1).any()
 
     def test_moments_keep_them_through_a_merge(self) -> None:

@@ -10,14 +10,14 @@ from uncone.moments.cell import cuts
 from uncone.rows import Array
 from uncone.threads import share
 
-FEWEST, MOST = 1024, 8192
+FEWEST, MOST = 1024, 4096
 WIDE = 8192  # columns, of which fewer rows are kept
 NUMBERS = 2**19  # of all rows; fewer columns leave room for more rows
 _STRIP = 256  # rows that a core's cache holds
 
 
 class DrawnRows:
-    """At most 1,024 random rows (up to 8,192 of few columns, 256 of very many), drawn as they come: priority sampling (Duffield, Lund &
+    """At most 1,024 random rows (up to 4,096 of few columns, 256 of very many), drawn as they come: priority sampling (Duffield, Lund &
     Thorup 2007).
 
     Rows far from the first ones' mean are drawn more often, by 1 + (|y|^2 / mean |y|^2)^2: a few of them may decide how
