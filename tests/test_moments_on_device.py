@@ -69,3 +69,12 @@ def test_a_tensor_on_a_gpu_is_summed_there() -> None:
     x[3, 1] = torch.nan
     with pytest.raises(InputError, match=r"got 1 row of 20000 .* \(row 3\)"):
         Moments.of(x.cuda())
+
+
+def test_the_drawn_rows_are_those_of_arrays() -> None:
+    x = gaussian(2 * GRID + 100, 64)
+    here, there = Moments.of(x).drawn, _by_torch(x, drawn=True).drawn
+    assert here is not None
+    assert there is not None
+    assert np.array_equal(here.rows, there.rows)
+    assert close(here.weights, there.weights, rtol=1e-5)

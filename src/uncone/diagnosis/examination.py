@@ -76,7 +76,7 @@ class Examination:
         seen = zero = raw = common = None
         odd_rows = measure.OddRowFinder(rows.shape[1], rows.shape[0])
         if self._head:
-            raw = Moments(rows.shape[1])
+            raw = Moments(rows.shape[1], drawn=True)
             for start, block in raw.add_all(rows, progress=self._tick("summing the raw rows")):
                 named = _marked(self._reserved.indices, start, len(block)) & self._reserved.by_name
                 odd_rows.add_rows(start, block, row_norms(block) == 0, named)
@@ -178,7 +178,7 @@ class Examination:
         stop = n if all_ids is None else int(all_ids[-1]) + 1
         bin_size = _bin_size_for(stop)
         count = (stop - 1) // bin_size + 1
-        moments, profile = Moments(d, second=raw is None, unit_second=True), measure.NormProfile()
+        moments, profile = Moments(d, second=raw is None, unit_second=True, drawn=True), measure.NormProfile()
         bins, special = measure.GroupMoments(count, d), measure.GroupMoments(1, d)
         for sums in (bins, special):
             sums.work_with(moments)

@@ -7,11 +7,12 @@ import numpy as np
 
 from uncone.arguments import whole_number
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.influence import along, norms
 from uncone.measure.reading import cosine_warnings, moments_of, reading
-from uncone.moments import Moments, row_norms
+from uncone.moments import Moments, inverse, row_norms
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement, RandomScores
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
 REACHED = 0.01  # the share of pairs that reach a score which users meet in every search
@@ -48,6 +49,7 @@ COSINE_BETWEEN = MeasureDescription(
     isotropic="0",
     reads_badly="a group has few rows: their mean direction is mostly their own.",
     source="The sum of `mean_cosine`, over two groups.",
+    interval="none: `compare_groups` has those of groups of rows.",
 )  # fmt: skip
 
 
@@ -63,7 +65,27 @@ def mean_cosine(x: Any, *, mask: Any = None) -> Measurement:
     pairs, square = pair_weight(m), float(np.square(m.unit_sums()[0]).sum())
     value, lowest = (square - m.unit_weight_square) / pairs, max(-1.0, -m.unit_weight_square / pairs)
     rest = {"details": {"zero_rows": m.zero_rows}, "warnings": cosine_warnings(m)}
-    return reading(MEAN_COSINE, value, m, reference=0.0, lowest=lowest, **rest)
+    sure = {"influence": lambda: on_mean_cosine(m, value), "least_error": least_cosine_error(m)}
+    return reading(MEAN_COSINE, value, m, reference=0.0, lowest=lowest, **sure, **rest)
+
+
+def on_mean_cosine(m: Moments, value: float) -> Array:
+    """The influences on the mean cosine: (2 u . S - 2) / (N - 1) - 2 mean cosine, 0 of rows without a direction."""
+    lengths = norms(m)
+    n, cosines = m.n - m.zero_rows, along(m, m.unit_sums()[0][:, None])[:, 0] * inverse(lengths)
+    return np.where(lengths > 0, 2 * (cosines - 1) / (n - 1) - 2 * value, 0.0)
+
+
+def least_cosine_error(m: Moments) -> float:
+    """The standard error that the mean cosine has where its rows have no common direction: sqrt(2 E c^2) / N, the
+    mean over pairs of drawn rows. There single rows say nothing of it."""
+    if m.drawn is None or len(m.drawn.rows) < 2:
+        return 0.0
+    rows, scale, half = m.drawn.rows, inverse(norms(m)), len(m.drawn.rows) // 2
+    ends = (slice(0, half), slice(half, 2 * half))
+    cosines = np.einsum("ij,ij->i", *(rows[end] * scale[end, None] for end in ends))
+    pairs = np.multiply(*(m.drawn.weights[end] for end in ends))
+    return math.sqrt(2 * float(pairs @ np.square(cosines)) / float(pairs.sum())) / m.n
 
 
 def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
@@ -77,7 +99,14 @@ def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
         raise UndefinedMeasure("expected a row that is not zero, got none: no length to compare with")
     length = float(row_norms(m.mean()[None])[0])
     details = {"mean_row_norm": length, "mean_norm": m.mean_norm()}
-    return reading(MEAN_SHIFT, length / m.mean_norm(), m, reference=1 / math.sqrt(m.effective_n), details=details)
+    shift = length / m.mean_norm()
+
+    def influence() -> Array:
+        parts = along(m, m.mean()[:, None] / length)[:, 0] if length else norms(m)
+        return (parts - shift * norms(m)) / m.mean_norm()
+
+    rest = {"details": details, "influence": influence}
+    return reading(MEAN_SHIFT, shift, m, reference=1 / math.sqrt(m.effective_n), **rest)
 
 
 def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:

@@ -7,11 +7,14 @@ import numpy as np
 
 from uncone.arguments import finite_number, flag
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.cosine import mean_cosine
+from uncone.measure.cosine import mean_cosine, on_mean_cosine
+from uncone.measure.influence import NoIntervalError, drawn_rows, norms, squared_lengths
 from uncone.measure.reading import cosine_warnings, largest_share, moments_of, reading
+from uncone.moments import inverse
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.records.text import counted
+from uncone.rows import Array
 
 _NAMED = 8
 
@@ -43,7 +46,7 @@ OUTLIER_DIMENSIONS = MeasureDescription(
     formula="number of i with |mu_i - mean mu| > sigmas * std mu,  sigmas = 3 unless given",
     isotropic="D P(|z| > sigmas), 0.27% of D for 3",
     reads_badly="D is small, and when the outliers are so large that they widen the standard deviation they are measured with.",
-    source="Kovaleva et al. 2021; Luo et al. 2021.",
+    source="Kovaleva et al. 2021; Luo et al. 2021.", interval="none: a count moves in steps.",
 )  # fmt: skip
 
 
@@ -56,7 +59,8 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     0.64
     """
     m = moments_of(x, mask, second=False)
-    total = float(mean_cosine(m))
+    whole = mean_cosine(m)
+    total = float(whole)
     pairs = m.unit_weight**2 - m.unit_weight_square
     # The mean cosine of n isotropic rows scatters by sqrt(2 / D) / n about 0.
     n = m.unit_weight**2 / m.unit_weight_square
@@ -68,7 +72,19 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     leading = np.argsort(-parts, kind="stable")[:_NAMED]
     details = {"dimensions": leading.tolist(), "shares": parts[leading].tolist(), "mean_cosine": total}
     rest = {"details": details, "warnings": cosine_warnings(m)}
-    return reading(ROGUE_DIMENSIONS, float(parts[leading[0]]), m, lowest=1 / m.d, reference=1 / m.d, **rest)
+    carrier, share = int(leading[0]), float(parts[leading[0]])
+
+    def influence() -> Array:
+        low, high = whole.interval or (0.0, 0.0)
+        if total < 2 * max(high - total, total - low):
+            near = "the mean cosine is within two half widths of its interval from 0"
+            raise NoIntervalError(f"{near}, so that a share of it could be anything")
+        u = drawn_rows(m)[:, carrier] * inverse(norms(m))
+        on_part = 2 * (u * first[carrier] - np.square(u)) / (m.n - m.zero_rows - 1)
+        return np.asarray((on_part - share * on_mean_cosine(m, total)) / total)
+
+    of = {"lowest": 1 / m.d, "reference": 1 / m.d, "influence": influence}
+    return reading(ROGUE_DIMENSIONS, share, m, **of, **rest)
 
 
 def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
@@ -83,7 +99,14 @@ def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Me
         raise UndefinedMeasure("expected rows that differ, got rows that are all equal: no dimension varies")
     asked = {"total": "variance" if centered else "second moment"}
     rest = {"centered": centered, "asked": asked, "details": {"dimension": dimension}}
-    return reading(DOMINANT_DIMENSION, share, m, lowest=1 / m.d, reference=1 / m.d, **rest)
+
+    def influence() -> Array:
+        of_dimension = drawn_rows(m)[:, dimension] - (m.mean()[dimension] if centered else 0.0)
+        lengths = squared_lengths(m, centered=centered)
+        return np.asarray((np.square(of_dimension) - share * lengths) / m.variances(centered=centered).sum())
+
+    of = {"lowest": 1 / m.d, "reference": 1 / m.d, "influence": influence}
+    return reading(DOMINANT_DIMENSION, share, m, **of, **rest)
 
 
 def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Measurement:

@@ -107,7 +107,7 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
         m, rows = moments_of(x, mask), None
     else:
         rows = as_samples(x, mask)
-        m, profile = Moments(rows.shape[1], unit_second=True), NormProfile()
+        m, profile = Moments(rows.shape[1], unit_second=True, drawn=True), NormProfile()
         for start, block in m.add_all(rows):
             ids = np.arange(start, start + len(block)) if rows.ids is None else rows.ids[start:]
             profile.update(row_norms(block), ids[: len(block)])

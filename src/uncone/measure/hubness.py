@@ -37,6 +37,7 @@ k = 10, cosine, unless given; 0 where every row occurs equally often""",
     "lowest numbers are listed. Of a sample of lists the skewness comes from factorial moments, without bias in each of "
     "them, and its interval from a jackknife; it is wide where hubs are few.",
     source="Radovanovic et al. 2010, eq. 1; the Robin Hood index of Feldbauer et al. 2018.",
+    interval="95%, of a sample of lists, for all rows. Of all lists there is none: other rows would change every list.",
 )  # fmt: skip
 
 

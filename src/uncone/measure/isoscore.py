@@ -7,6 +7,7 @@ import numpy as np
 
 from uncone.arguments import finite_number, flag
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.influence import Influence, on_concentration
 from uncone.measure.reading import moments_of, reading, spectral_warnings
 from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
@@ -89,8 +90,11 @@ def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = 
     if not 0 <= finite_number(zeta, "zeta") <= 1:
         raise InputError(f"expected zeta in [0, 1], got {zeta}: 0 is no shrinkage")
     concentration, target = _concentration(m), None if target is None else as_numbers(target)
+    influence: Influence | None = None  # none on the score towards another target
     if target is None:  # tr(C0) = tr(C), <C, C0> = |C0|^2 = tr(C)^2 / D
         ratio = 1 / ((1 - zeta) ** 2 * concentration + zeta * (2 - zeta) / m.d)
+        slope = -(((1 - zeta) * ratio) ** 2) / (m.d - 1)
+        influence = lambda: slope * on_concentration(m)  # noqa: E731
     elif target.shape != (m.d, m.d) or not np.isfinite(target).all():
         got = f"{target.shape}: give one row of finite numbers a feature"
         raise InputError(f"expected a target of shape {(m.d, m.d)}, got {got}")
@@ -102,7 +106,7 @@ def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = 
     inverse = (1 / _isotropic_ratio(m) - 1 / m.d) * (1 - zeta) ** 2 + 1 / m.d
     value, reference = (ratio - 1) / (m.d - 1), (1 / inverse - 1) / (m.d - 1)
     rest = {"asked": {"zeta": zeta}, "details": {"zeta": zeta}, "warnings": spectral_warnings(m, centered=True)}
-    return reading(ISOSCORE_STAR, value, m, reference=reference, **rest)
+    return reading(ISOSCORE_STAR, value, m, reference=reference, influence=influence, **rest)
 
 
 def _of_features(x: Any, mask: Any) -> Moments:
@@ -116,10 +120,13 @@ def _of_ratio(what: MeasureDescription, m: Moments, debiased: bool, score: Score
     debiased = flag(debiased, "debiased")
     concentration, n, words = _concentration(m), m.effective_n - 1, ""
     ratio, reference = 1 / concentration, _isotropic_ratio(m)
+    slope = -(score(ratio) - score(0.0)) * ratio
     warnings = spectral_warnings(m, centered=True, debiased=debiased)
     if debiased:
         words = ", sampling bias removed (unbiased for Gaussian rows)"
         ratio, reference = _debiased(m, concentration), float(m.d)
+        # ratio + 2 / n is 1 / f, and f is linear in the concentration
+        slope = -(score(1.0) - score(0.0)) * (ratio + 2 / n) ** 2 * n**2 / ((n - 1) * (n + 2))
         # Of isotropic rows 1 / P varies by 2 / n of itself.
         if ratio > m.d * (1 + 10 / n):
             above = f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error"
@@ -127,7 +134,7 @@ def _of_ratio(what: MeasureDescription, m: Moments, debiased: bool, score: Score
             warnings += (f"{above}: {even}; read the ratio that is not debiased",)
     ends = {"highest": None if debiased else highest, "reference": score(reference)}
     rest = {"suffix": "_debiased" * debiased, "asked": {"debiased": words}, "warnings": warnings}
-    return reading(what, score(ratio), m, **ends, **rest)
+    return reading(what, score(ratio), m, influence=lambda: slope * on_concentration(m), **ends, **rest)
 
 
 def _debiased(m: Moments, concentration: float) -> float:

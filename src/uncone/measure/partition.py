@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from uncone.measure.influence import CARRIED, NoIntervalError, on_direction, products
 from uncone.measure.projections import by_piece
 from uncone.measure.reading import moments_of, reading, rounding_warnings, with_moments
 from uncone.measure.spectrum import marchenko_pastur
@@ -86,7 +87,14 @@ def partition_isotropy(
     if value == 0:
         warnings += (f"too small for a float: its natural logarithm is {logarithm:.6g}",)
     details = {"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high, **tied}
-    return _isotropy(PARTITION_ISOTROPY, value, m, warnings, details=details)
+
+    def influence() -> Array:
+        least, most = int(small.argmin()), int(large.argmax())
+        on_least = _on_log_sum(m, least, bool(minus[least] < plus[least]), float(small[least]))
+        return on_least - _on_log_sum(m, most, bool(minus[most] > plus[most]), float(large[most]))
+
+    rest = {"influence": influence, "logarithm": logarithm}
+    return _isotropy(PARTITION_ISOTROPY, value, m, warnings, details=details, **rest)
 
 
 def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
@@ -99,7 +107,8 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     m = moments_of(x, mask)
     linear, values, n = m.mean_along().copy(), m.spectrum(centered=False), m.effective_n
     unsure = 4 * m.spectral_error(centered=False)
-    for first, stop in tied_runs(values, _rounding(m, values, linear)):
+    runs = tied_runs(values, _rounding(m, values, linear))
+    for first, stop in runs:
         linear[first] = np.sqrt(np.square(linear[first:stop]).sum())
         linear[first + 1 : stop] = 0.0
         unsure[first:stop] += linear[first]  # more digits may part these eigenvalues, and the mean among them
@@ -108,7 +117,47 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     least, most = quadratic - linear, quadratic + linear
     value = math.exp(float(least.min() - most.max()))
     error = value * float(unsure[least.argmin()] + unsure[most.argmax()])
-    return _isotropy(GAUSSIAN_ISOTROPY, value, m, rounding_warnings(value, m, error))
+
+    def influence() -> Array:
+        at = (int(least.argmin()), int(most.argmax()))
+        if any(first <= place < stop for first, stop in runs for place in at):
+            raise NoIntervalError("eigenvalues coincide, so that the directions are one choice of many")
+        if max(at) >= m.directions().shape[1]:
+            raise NoIntervalError("the rows do not span all dimensions")
+        mean = m.mean() @ m.directions()
+        first, last = (
+            _on_exponent(m, mean, place, -side * math.copysign(1.0, mean[place]))
+            for place, side in zip(at, (1, -1), strict=True)
+        )
+        return first - last
+
+    rest = {"influence": influence, "logarithm": float(least.min() - most.max())}
+    return _isotropy(GAUSSIAN_ISOTROPY, value, m, rounding_warnings(value, m, error), **rest)
+
+
+def _on_exponent(m: Moments, mean: Array, place: int, side: float) -> Array:
+    """The influences on g(c) = c . mu + c'Cc / 2 along an eigenvector of the second moment, or its opposite; `mean` is
+    mu in the eigenvectors."""
+    parts = products(m, centered=False)[:, place].astype(np.float64) - mean[place]
+    turned = on_direction(m, place, side * mean - mean[place] * mean)  # v_j'Cv_k = -mu_j mu_k
+    return np.asarray(side * parts + 0.5 * np.square(parts) + turned)
+
+
+def _on_log_sum(m: Moments, place: int, is_minus: bool, log_sum: float) -> Array:
+    """The influences on ln Z along an eigenvector of the second moment, or its opposite."""
+    found, side = products(m, centered=False), -1.0 if is_minus else 1.0
+    if place >= found.shape[1]:  # there all terms are 1
+        return np.ones(len(found))
+    terms = np.exp(side * found[:, place].astype(np.float64) - log_sum + math.log(m.n))
+    assert m.drawn is not None
+    weights = m.drawn.weights
+    carried = float(weights @ terms) ** 2 / float(weights @ np.square(terms))
+    if carried < CARRIED:
+        raise NoIntervalError(
+            f"about {carried:.1f} rows carry Z along one direction, and other rows like them may be missing"
+        )
+    pull = side * ((weights * terms).astype(found.dtype) @ found) / float(weights @ terms)
+    return np.asarray(terms + on_direction(m, place, pull))
 
 
 def partition_of(rows: Rows, m: Moments, *, progress: Ticks = None) -> tuple[Array, Array]:

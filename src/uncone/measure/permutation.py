@@ -29,6 +29,7 @@ b of m = 999 random groups, drawn without replacement from all rows with a direc
     isotropic="the mean cosine of all rows, which is the mean over random groups",
     reads_badly="the group was chosen because its rows are alike: the test then finds what was put in.",
     source="Phipson & Smyth 2010: p counts the group itself among the draws, so that it is exact and never 0.",
+    interval="none: `details` has how likely a random group reaches it.",
 )  # fmt: skip
 
 

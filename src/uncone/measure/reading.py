@@ -9,6 +9,7 @@ import numpy as np
 
 from uncone.arguments import shown
 from uncone.errors import InputError, UndefinedMeasure, first_line
+from uncone.measure.influence import Influence, NoIntervalError, interval_of
 from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
@@ -18,13 +19,20 @@ from uncone.rows import Array, Rows, as_array, as_samples
 FEW_ROWS = 5  # rows a feature, below which noise spreads an isotropic spectrum by more than 2 : 1 on each side
 DOMINANT_SHARE = 0.2  # with so much of all variance in one feature, cosines and spectra describe it more than the cloud
 TINY_NORM = 1e-4  # of the mean norm: the direction of shorter rows says little, but counts as much as any
+_OPEN = (-math.inf, math.inf)
 ROUNDINGS = 64.0  # by which a value may pass an end of its range, which it then is
 ROUNDED = 1e-5  # a relative error from which on a reading says how many of its digits are left
 
 
 def reading(description: MeasureDescription, value: float, m: Moments, **rest: Any) -> Measurement:
     """The `Measurement` of `value`, with `rest` as for `MeasureDescription.measured`. A value that rounding brought
-    past an end of the range becomes the end."""
+    past an end of the range becomes the end.
+
+    With an `influence`, on `value` or where given on its `logarithm`, it has an interval inside the range, of a
+    standard error of `least_error` or more; where none can be had, `details` has the reason in `no_interval`.
+    """
+    influence: Influence | None = rest.pop("influence", None)
+    least, logarithm = rest.pop("least_error", 0.0), rest.pop("logarithm", None)
     measured = description.measured(value, n=m.n, d=m.d, **rest)
     if not math.isfinite(value):
         got = f"expected a finite {measured.name}, got {value}"
@@ -33,7 +41,16 @@ def reading(description: MeasureDescription, value: float, m: Moments, **rest: A
         if end is not None and 0 < (value - end) * past <= ROUNDINGS * m.epsilon * max(1.0, abs(end)):
             value = end
     reference = measured.reference
-    return replace(measured, value=value, reference=reference if math.isfinite(reference or 0.0) else None)
+    measured = replace(measured, value=value, reference=reference if math.isfinite(reference or 0.0) else None)
+    if influence is None or m.drawn is None:
+        return measured
+    try:
+        of = value if logarithm is None else logarithm
+        ends = interval_of(of, influence, m, least, log=logarithm is not None)
+    except NoIntervalError as reason:
+        return replace(measured, details={**measured.details, "no_interval": str(reason)})
+    first, last = (given if given is not None else inf for given, inf in zip(measured.range, _OPEN, strict=True))
+    return replace(measured, interval=(max(first, min(ends[0], value)), min(last, max(ends[1], value))))
 
 
 def read(name: str, function: Callable[..., Measurement], *of: Any) -> Measurement:

@@ -9,6 +9,7 @@ import numpy as np
 
 from uncone.arguments import finite_number, flag, whole_number
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.influence import leading_squares, products
 from uncone.measure.reading import moments_of, reading, rounding_warnings, spectral_warnings
 from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
@@ -85,7 +86,14 @@ def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measur
     """
     m = moments_of(x, mask)
     highest = float(min(m.n, m.d))
-    return _spectral(EFFECTIVE_RANK, lambda values: math.exp(_entropy(np.sqrt(values))), m, centered, highest=highest)
+
+    def rank(values: Array) -> float:
+        return math.exp(_entropy(np.sqrt(values)))
+
+    def gradient(values: Array) -> Array:
+        return rank(values) * _entropy_gradient(values, 0.5)
+
+    return _spectral(EFFECTIVE_RANK, rank, m, centered, gradient=gradient, highest=highest)
 
 
 def rankme(x: Any, *, mask: Any = None) -> Measurement:
@@ -102,7 +110,11 @@ def rankme(x: Any, *, mask: Any = None) -> Measurement:
         return math.exp(float(-(p * np.log(p)).sum()))
 
     lowest, highest = rank(np.eye(1, terms)[0]), rank(np.ones(terms))
-    return _spectral(RANKME, rank, m, False, lowest=lowest, highest=highest)
+
+    def gradient(values: Array) -> Array:
+        return rank(values) * _entropy_gradient(values, 0.5, added=1e-7)
+
+    return _spectral(RANKME, rank, m, False, gradient=gradient, lowest=lowest, highest=highest)
 
 
 def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
@@ -112,7 +124,14 @@ def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurem
     """
     m = moments_of(x, mask)
     ends: Any = {"leading": 1, "highest": float(min(m.n, m.d))}
-    return _spectral(STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, **ends)
+
+    def rank(values: Array) -> float:
+        return float(values.sum() / values[0])
+
+    def gradient(values: Array) -> Array:
+        return np.asarray((1 - rank(values) * np.eye(1, len(values))[0]) / values[0])
+
+    return _spectral(STABLE_RANK, rank, m, centered, gradient=gradient, **ends)
 
 
 def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -> Measurement:
@@ -124,7 +143,14 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
     if not 1 <= whole_number(k, "k") <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
     ends: Any = {"leading": k, "highest": 1 / k}
-    return _spectral(ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, **ends)
+
+    def share(values: Array) -> float:
+        return float(values[k - 1] / values.sum())
+
+    def gradient(values: Array) -> Array:
+        return np.asarray((np.eye(1, len(values), k - 1)[0] - share(values)) / values.sum())
+
+    return _spectral(ANISOTROPY, share, m, centered, k, gradient=gradient, **ends)
 
 
 def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
@@ -133,7 +159,8 @@ def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Meas
     0.6931
     """
     m = moments_of(x, mask)
-    return _spectral(SINGULAR_ENTROPY, _entropy, m, centered, highest=math.log(m.d))
+    ends: Any = {"gradient": lambda values: _entropy_gradient(values, 1.0), "highest": math.log(m.d)}
+    return _spectral(SINGULAR_ENTROPY, _entropy, m, centered, **ends)
 
 
 def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
@@ -149,7 +176,17 @@ def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Mea
         small = f"the smallest of {m.d} squared singular values is within the rounding of the largest"
         advice = "or not to this precision; pass float64 rows for more digits"
         raise UndefinedMeasure(f"{small}: the rows do not span all dimensions, {advice}")
-    return _spectral(CONDITION_NUMBER, lambda values: math.sqrt(float(values[0] / values[-1])), m, centered)
+
+    def condition(values: Array) -> float:
+        return math.sqrt(float(values[0] / values[-1]))
+
+    def gradient(values: Array) -> Array:
+        slopes = np.zeros(len(values))
+        slopes[0] = condition(values) / 2 / values[0]
+        slopes[-1] -= condition(values) / 2 / values[-1]
+        return slopes
+
+    return _spectral(CONDITION_NUMBER, condition, m, centered, gradient=gradient)
 
 
 def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
@@ -226,10 +263,12 @@ def _spectral(
     centered: bool,
     k: int = 0,
     *,
+    gradient: Callable[[Array], Array],
     leading: int = 0,
     **ends: float,
 ) -> Measurement:
-    """A `function` of the first `leading` values and the sum of the others needs no decomposition."""
+    """A `function` of the first `leading` values and the sum of the others needs no decomposition. Its `gradient` says
+    what a row adds: y y' less the covariance adds (y . v)^2 to the eigenvalue of the eigenvector v, to first order."""
     centered = flag(centered, "centered")
     values = m.leading_spectrum(leading, centered=centered) if leading else m.spectrum(centered=centered)
     if float(values.sum()) <= 0:
@@ -248,7 +287,14 @@ def _spectral(
         reference = math.nan  # an isotropic cloud of so few rows has no such number
     asked = {"rows": "mean row subtracted" if centered else "uncentred", "k": k}
     rest = {"suffix": f"_{k}" if k else "", "warnings": warnings + rounding_warnings(value, m, error)}
-    return reading(what, value, m, reference=reference, centered=centered, asked=asked, **rest, **ends)
+
+    def influence() -> Array:
+        whole = not leading
+        found = np.square(products(m, centered=centered)) if whole else leading_squares(m, leading, centered=centered)
+        return np.asarray(found @ gradient(values)[: found.shape[1]].astype(found.dtype))
+
+    of = {"reference": reference, "centered": centered, "asked": asked, "influence": influence}
+    return reading(what, value, m, **of, **rest, **ends)
 
 
 def _resolved(values: Array, function: Function, m: Moments, centered: bool) -> tuple[Array, float, int]:
@@ -269,3 +315,12 @@ def _resolved(values: Array, function: Function, m: Moments, centered: bool) -> 
 def _entropy(weights: Array) -> float:
     p = weights[weights > 0] / weights.sum()
     return float(-(p * np.log(p)).sum())
+
+
+def _entropy_gradient(values: Array, power: float, *, added: float = 0.0) -> Array:
+    """Of the entropy of p = values^power over their sum, plus `added`, by the values; 0 where a value is 0."""
+    kept, gradient = values > 0, np.zeros_like(values)
+    p = values[kept] ** power / (values[kept] ** power).sum()
+    logs = np.log(p + added)
+    gradient[kept] = power * p / values[kept] * (float(p @ logs) - logs)
+    return gradient

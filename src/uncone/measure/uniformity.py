@@ -7,12 +7,13 @@ import numpy as np
 
 from uncone.arguments import finite_number
 from uncone.errors import InputError
-from uncone.measure.cosine import pair_weight
+from uncone.measure.cosine import on_mean_cosine, pair_weight
+from uncone.measure.influence import NoIntervalError, norms, quadratic
 from uncone.measure.neighbours import sampled_rows, ticks
 from uncone.measure.points import Points
 from uncone.measure.reading import cosine_warnings, moments_of, reading, rounding_warnings, with_moments
 from uncone.measure.tiles import sum_by_query, sum_over_pairs
-from uncone.moments import Moments
+from uncone.moments import Moments, inverse
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.records.text import counted
@@ -45,6 +46,7 @@ UNIFORMITY_EXACT = MeasureDescription(
     reads_badly="a few tight groups hold the sum: near pairs weigh up to exp(4t) times as much as opposite ones. With a "
     "sample of rows, `interval` is the 95% interval for all pairs.",
     source="Wang & Isola 2020, eq. 3, whose loss leaves normalising to its caller; here rows are divided by their norms.",
+    interval="95%, of a sample of rows, for all pairs. Of all pairs there is none.",
 )  # fmt: skip
 
 
@@ -70,7 +72,18 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
     ends = {"lowest": -4 * t, "highest": 2 * t * (t - 1) + 0.5 if t > 0.5 else 0.0}
     details = {"t": t, "cosine_mean": mean, "cosine_variance": variance}
     rest = {"details": details, "warnings": cosine_warnings(m) + rounding_warnings(value, m, error)}
-    return reading(UNIFORMITY, value, m, reference=-2 * t + 2 * t**2 / m.d, asked={"t": t}, **ends, **rest)
+
+    def influence() -> Array:
+        if m.keeps_rows:
+            raise NoIntervalError("fewer rows than half of the columns: it takes more")
+        assert m.unit_second is not None
+        on_square = 2 * (quadratic(m, m.unit_second, scale=inverse(norms(m))) - 1) / (m.n - m.zero_rows - 1)
+        on_mean = on_mean_cosine(m, mean)
+        on_variance = np.where(norms(m) > 0, on_square - 2 * square, 0.0) - 2 * mean * on_mean
+        return 2 * t * on_mean + (2 * t**2 * on_variance if variance else 0.0)
+
+    of = {"reference": -2 * t + 2 * t**2 / m.d, "asked": {"t": t}, "influence": influence}
+    return reading(UNIFORMITY, value, m, **of, **ends, **rest)
 
 
 @on_one_thread

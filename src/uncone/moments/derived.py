@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +33,7 @@ class Moments(Sums):
         *,
         second: bool = True,
         unit_first: bool = True,
+        drawn: bool = True,
         shift: Any = None,
         progress: Ticks = None,
     ) -> Self:
@@ -45,12 +46,14 @@ class Moments(Sums):
                 `rogue_dimensions` do without.
             unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions` and
                 `uniformity` read.
+            drawn: False keeps no rows: the readings of these moments then have no intervals.
             shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by cell.
             progress: called with the rows done.
         Raises InputError: a row is not finite; weights of another length, negative or all zero.
         """
         rows = as_samples(rows)
         kinds: dict[str, Any] = {"second": second, "unit_first": unit_first, "unit_second": unit_second}
+        kinds["drawn"] = drawn and weights is None
         moments = cls(rows.shape[1], shift=shift if second else None, **kinds)
         w = checked_weights(weights, rows.shape[0])
         if isinstance(rows, ArrayRows) and rows.on_device is not None:
@@ -199,8 +202,9 @@ class Moments(Sums):
         known = self.keeps_rows or ("centered" if centered else "raw") in self._derived
         if not known and len(self._derived.get(name, ())) <= k:
             matrix = self.covariance() if centered else self.second_moment()
-            trace, values = float(np.trace(matrix)), leading_pairs(matrix, k)[0]
+            trace, (values, vectors) = float(np.trace(matrix)), leading_pairs(matrix, k)
             self._derived[name] = np.append(values, max(0.0, trace - values.sum()))
+            self._derived["leading" if centered else "leading raw"] = vectors
         values = self.spectrum(centered=centered) if known else self._derived[name]
         return np.append(values[:k], values[k:].sum())
 
@@ -278,18 +282,30 @@ class Moments(Sums):
             self._derived["raw"], self._derived["eigen"] = (values, along), (self._whole(values), vectors)
         return self._derived["eigen"]  # type: ignore[no-any-return]
 
+    @property
+    def is_decomposed(self) -> bool:
+        return "centered" in self._derived
+
+    def once(self, name: str, make: Callable[[], Array]) -> Array:
+        """What `make` makes, kept until more rows come."""
+        if name not in self._derived:
+            self._derived[name] = make()
+        return self._derived[name]  # type: ignore[no-any-return]
+
     def keep_directions(self) -> None:
         """Free the second-order sums; what was read from them before, and `directions`, stay."""
         self.directions()
         self.second = self.unit_second = None
-        for name in ("vectors", "summed"):
+        for name in ("vectors", "summed", "drawn products True", "drawn products False"):
             self._derived.pop(name, None)
 
     def leading_directions(self, k: int, *, centered: bool) -> Array:
         """The first k unit eigenvectors as columns (D, k); centred ones in little memory."""
         k = min(k, self.d)
         if not centered:
-            return self.directions()[:, :k]
+            known = self._derived.get("leading raw")  # left by `leading_spectrum`
+            is_enough = known is not None and known.shape[1] >= k and "eigen" not in self._derived
+            return known[:, :k] if is_enough and known is not None else self.directions()[:, :k]
         if self.keeps_rows:
             self._centered_eigen()
         if "vectors" in self._derived:

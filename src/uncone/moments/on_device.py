@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,9 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
         for cut in cuts(len(x), GRID):
             cell = _cell(x[cut].to(wide), None if w is None else w[cut], first, sums)
             extremes.append(cell.pop("norms"))
+            squares = cell.pop("squares")
+            if sums.drawn is not None:
+                sums.drawn.add(squares.cpu().numpy(), partial(_taken, x[cut]))
             for name, value in cell.items():
                 add_up = torch.hypot if name == "rounding" else torch.add
                 total[name] = add_up(total[name], value) if name in total else value
@@ -74,6 +78,7 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
         "norm_sum": counts @ norms,
         "norm_square_sum": counts @ norms.square(),
         "norms": torch.stack([norms.min(), norms.max()]),
+        "squares": y.double().square().sum(1),
     }
     if sums.second is not None:
         z = y if w is None else y * w.sqrt().to(y.dtype)[:, None]
@@ -89,6 +94,11 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
             v = u if w is None else u * w.sqrt().to(u.dtype)[:, None]
             found["unit_second"] = (v.T @ v).double()
     return found
+
+
+def _taken(x: Tensor, at: Any) -> Any:
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return x[torch.from_numpy(at).to(x.device)].to(wide).cpu().numpy()
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from uncone.arguments import shown, whole_number
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, zeros
 from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, cuts, mirror
+from uncone.moments.drawn import DrawnRows, squares_about
 from uncone.roles import Path_
 from uncone.rows import GRID, Array
 from uncone.rows.safetensors import read_tensors, to_bytes
@@ -79,6 +80,7 @@ class Sums:
         n, zero_rows: rows seen, and how many of them were all zero.
         weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: without the zero rows.
         norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
+        drawn: `DrawnRows`, some of the rows, for intervals; None under weights, or read from a file.
     Sums that were not asked for are None.
     """
 
@@ -86,7 +88,14 @@ class Sums:
     unit_second: Array | None = _product("unit_second")
 
     def __init__(
-        self, d: int, *, shift: Any = None, second: bool = True, unit_first: bool = True, unit_second: bool = False
+        self,
+        d: int,
+        *,
+        shift: Any = None,
+        second: bool = True,
+        unit_first: bool = True,
+        unit_second: bool = False,
+        drawn: bool = False,
     ) -> None:
         self.d = d = whole_number(d, "d", 1, 2**31)
         if unit_second and not unit_first:
@@ -96,6 +105,7 @@ class Sums:
             raise InputError(f"expected a shift of shape ({d},), got {shown(shift)}: pass a finite mean row")
         self.shift: Array | None = None if shift is None else shift.astype(np.float64)
         self.first = zeros((d,))
+        self.drawn = DrawnRows(d) if drawn else None
         wanted = {"second": second, "unit_second": unit_second}
         self._products: dict[str, Any] = {name: None for name, is_wanted in wanted.items() if is_wanted}
         self._lower: set[str] = set()  # products of which only the lower half is up to date
@@ -166,6 +176,8 @@ class Sums:
             if len(x) + kept > self.most_kept():
                 self.sum_products()
         cell = self._summed_cell([(x, w)], self._cell)
+        if self.drawn is not None:
+            self._draw(x, w)
         self._cell = cell if more else None
         if self._few is not None:
             self._parts.append((x.copy(), None if w is None else w.copy()))
@@ -179,6 +191,14 @@ class Sums:
         for name, value in cell.sums.items():
             setattr(self, name, getattr(self, name) + value)
         self.widen(cell)
+
+    def _draw(self, x: Array, w: Array | None) -> None:
+        assert self.drawn is not None
+        assert self.shift is not None
+        if w is None:
+            self.drawn.add(squares_about(x, self.shift), lambda at: x[at])
+        else:  # what other rows would weigh is not known
+            self.drawn = None
 
     def widen(self, other: Any) -> None:
         """Take in the extremes of the norms, and the largest machine epsilons."""
@@ -238,6 +258,8 @@ class Sums:
         a, b = (self, other) if keeps else (self._summed(), other._summed())
         for name in _ADDED:
             setattr(merged, name, getattr(a, name) + getattr(b, name))
+        if self.drawn is not None and other.drawn is not None:
+            merged.drawn = self.drawn.merge(other.drawn)
         merged.widen(a)
         merged.widen(b)
         merged.rounding = np.hypot(a.rounding, b.rounding)

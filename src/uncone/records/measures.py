@@ -56,6 +56,7 @@ class MeasureDescription:
     source: str
     centered: bool | None = None  # whether the mean row is subtracted unless asked otherwise; None does not matter
     variants: tuple[tuple[str, str], ...] = ()  # the names that its options give a reading, with what each is
+    interval: str = "95%, by the infinitesimal jackknife over rows."  # of a reading, or why there is none
 
     def measured(
         self,
@@ -93,6 +94,7 @@ class MeasureDescription:
             f"Isotropic: {self.isotropic}.",
             f"Read from: {_ROWS.get(self.centered, 'as stored or with the mean row subtracted is the same')}.",
             *(f"`{name}`: {words}." for name, words in self.variants),
+            f"Interval: {self.interval}",
             f"Reads badly when {self.reads_badly}",
             f"Source: {self.source}",
         )
