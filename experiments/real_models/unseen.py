@@ -49,7 +49,7 @@ def train(text: str, seed: int, *, pieces: int = 4096, steps: int = 500) -> tupl
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return model.transformer.wte.weight.detach().numpy(), seen.numpy(), float(loss)
+    return model.transformer.wte.weight.detach().numpy(), seen.numpy(), loss.item()
 
 
 def judge(table: Array, seen: Array, seed: int) -> dict[str, Any]:
