@@ -393,3 +393,8 @@ def test_a_record_that_was_edited(planted: Path) -> None:
 def test_all_repairs_by_default(planted: Path) -> None:
     found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", resamples=100)
     assert list(found.repairs()) == ["original", *filter(is_affine, REPAIRS)]
+
+
+def test_vectors_in_memory_are_no_spec_of_a_task_with_texts(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a path as the spec of wordsim, got ndarray: write the vectors"):
+        evaluate(np.ones((40, 3)), task="wordsim", data=tmp_path)

@@ -5,6 +5,8 @@ import pytest
 from tests.report.printed import printed
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_measurements
 from uncone import report
+from uncone.records.parts import Measurement
+from uncone.records.readings import readings_blocks
 from uncone.records.text import number, visible
 from uncone.report.spark import sparkline
 
@@ -70,3 +72,9 @@ def test_sparkline() -> None:
     lines = {(0.0, 0.5, 1.0): "▁▅█", (1.0, None, 1.0): "▁ ▁", (): "", (None,): " "}
     assert {values: sparkline(values) for values in lines} == lines
     assert len(sparkline([float(k) for k in range(200)])) == 40
+
+
+def test_ends_of_an_interval_have_so_many_digits_that_they_differ() -> None:
+    for ends, shown in (((323.96, 324.04), "323.96 to 324.04"), ((1.0, 2.0), "1 to 2"), ((5.0, 5.0), "5 to 5")):
+        m = Measurement("stable_rank", sum(ends) / 2, interval=ends, n=100, d=400)
+        assert shown in str(readings_blocks("Measurements", "", (m,), fixed=False))

@@ -105,6 +105,8 @@ def evaluate(
     got = f"got them with {task} of {data}: leave them out"
     expect(fits, f"columns (--columns) with a table as data of wordsim or sts, {got}")
     settings = Settings(repair_names(names), seed, resamples, progress or silent)
+    got = f"got {type(spec).__name__}: write the vectors to a file, or give documents and queries"
+    expect(own is not None or isinstance(spec, str | os.PathLike), f"a path as the spec of {task}, {got}")
     opened = None if own is not None else open_spec(spec)
     stored = task == "ann" and opened is not None and opened.path.is_file()
     spec = opened or spec

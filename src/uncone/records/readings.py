@@ -46,7 +46,8 @@ def readings_blocks(
 def _cells(m: Measurement, fixed: bool) -> Row:
     name, used = title(m.name), {True: "centred", False: "raw", None: ""}[is_centered(m, fixed)]
     value = "undefined" if m.value is None else number(m.value, limits=m.range)
-    interval = " to ".join(number(end, limits=m.range) for end in m.interval or ())
+    ends = [[number(end, limits=m.range, digits=digits) for end in m.interval or ()] for digits in range(3, 7)]
+    interval = " to ".join(next((two for two in ends if len({*two}) == 2), ends[0]))  # so many digits that they differ
     name = name if name.endswith(used) else f"{name}, {used}"
     direction = "" if m.better == "neither" else m.better
     return name, Cell(value, interval, "strong"), optional(m.reference, m.range), direction, count(m.n)
