@@ -38,6 +38,9 @@ def language_model(directory: Path, text: Path, out: Path) -> Part:
     told, of = {"verdict": d.verdict, "text": text.name, "tokens": TOKENS}, d.explanation
     table, head = d.subjects[0], d.subjects[-1]
     told |= matrix(d)
+    told["I(W) centred"] = (
+        head.measurement("partition_isotropy").value if d.subjects[1:] and head.without_effect else None
+    )
     told["frequency"] = table.by_count.verdict
     told["correlations"] = {c.reading: estimate(c.correlation) for c in table.by_count.correlations}
     told["untrained"] = untrained(head if head.under_trained and head.under_trained.found is not None else table)
@@ -163,11 +166,10 @@ def glove(folder: Path, wordsim: Path, out: Path) -> Part:
 def e5(vectors: Path, scifact: Path, out: Path) -> Part:
     """Vectors of a contrastive encoder: the scale of scores, and what repairs do to judged queries."""
     d = page("e5", uncone.diagnose(vectors / "documents.npy", neighbours=True), out)
-    own = {
-        "documents": vectors / "documents.npy",
-        "queries": vectors / "queries.npy",
-        "qrels": scifact / "qrels" / "test.tsv",
+    own = {name: vectors / f"{name}.npy" for name in ("documents", "queries")} | {
+        "qrels": scifact / "qrels" / "test.tsv"
     }
+    own |= {"ids": vectors / "documents.ids", "query_ids": vectors / "queries.ids"}
     scored = page("e5-scifact", uncone.evaluate(**own), out)
     frame = scored.to_frame()
     ndcg = (
