@@ -72,7 +72,7 @@ def language_model(directory: Path, text: Path, out: Path) -> Part:
 
 
 def matrix(d: Diagnosis) -> Part:
-    """The readings of the first matrix as stored, and I(W) of its rows less their mean."""
+    """The readings of the first matrix as stored, with their intervals, and its findings."""
     table = d.subjects[0]
     names = ("mean_cosine", "mean_shift", "isoscore", "effective_rank", "partition_isotropy")
     readings = {name: [table.measurement(name).value, *(table.measurement(name).interval or ())] for name in names}
