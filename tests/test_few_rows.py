@@ -110,7 +110,8 @@ def test_measures_are_those_of_the_products(n: int, d: int, drift: float, dtype:
     a, b = (measure.partition_isotropy(x, m) for m in (kept, products))
     assert float(a) == pytest.approx(float(b), rel=1e-4)
     if not a.warnings:
-        assert a.details == pytest.approx(b.details, rel=1e-4)
+        both = ({k: v for k, v in m.details.items() if k != "no_interval"} for m in (a, b))  # products keep no rows
+        assert next(both) == pytest.approx(next(both), rel=1e-4)
 
 
 def test_the_partition_function_counts_directions_without_rows() -> None:

@@ -65,6 +65,7 @@ _USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
 _KEYS, _TILES = ("mean_cosine", "effective_rank", "isoscore"), 3
 _OF_SINGLE_ROWS = {"hubs", "near_duplicates", "equal_rows", "zero_rows", "giant_rows", "nonfinite_rows"}
 _FEWEST_KNOWN, _OUTERMOST = 5, 8  # fewer models say little about what is usual
+_FIRST_KNOWN = 2  # on a page, before the others unfold
 
 
 @part
@@ -168,7 +169,11 @@ class Subject:
         if known:
             last = f"Sources: {'; '.join(dict.fromkeys(source for one in known for source in one.sources))}."
         texts = (Text(words, "quiet") for words in (*dict.fromkeys(one.about for one in known), last))
-        return section("Among known models", Bullets(tuple(one.named for one in known)), texts)
+        named = tuple(one.named for one in known)
+        rest = shown(Bullets(named[_FIRST_KNOWN:]), *texts)
+        more = f"More readings among known models: {len(named[_FIRST_KNOWN:])}, and the sources"
+        folded = Folded(more, rest, in_terminal=True) if named else rest
+        return section("Among known models", Bullets(named[:_FIRST_KNOWN]), folded)
 
     def _found(self) -> str:
         causes = {f.cause for f in self.findings}

@@ -112,6 +112,8 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
             ids = np.arange(start, start + len(block)) if rows.ids is None else rows.ids[start:]
             profile.update(row_norms(block), ids[: len(block)])
             del block
+        if m.n > 1:
+            m.spectrum(centered=True)  # first, as in a diagnosis, so that intervals have the same digits
     taken = [
         _missing(name, m, "Moments.of(rows, unit_second=True)")
         if function is uniformity and not m.has("unit_second")

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from uncone.moments import Moments, cuts, row_norms
+from uncone.records.text import counted
 from uncone.rows import Array
 from uncone.statistics.tails import point_of
 from uncone.threads import share
@@ -32,7 +33,8 @@ def interval_of(value: float, influence: Influence, m: Moments, least: float, *,
     """
     assert m.drawn is not None
     if m.n < FEWEST:
-        raise NoIntervalError(f"{m.n} rows are too few for one: it takes {FEWEST}")
+        rows = counted(m.n, "row is", "rows are")
+        raise NoIntervalError(f"{rows} too few for one: it takes {FEWEST}")
     with np.errstate(all="ignore"):  # of rows at the ends of float64
         influences, weights = influence().astype(np.float64), m.drawn.weights
         influences -= weights @ influences / weights.sum()

@@ -151,12 +151,14 @@ def _on_log_sum(m: Moments, place: int, is_minus: bool, log_sum: float) -> Array
     terms = np.exp(side * found[:, place].astype(np.float64) - log_sum + math.log(m.n))
     assert m.drawn is not None
     weights = m.drawn.weights
-    carried = float(weights @ terms) ** 2 / float(weights @ np.square(terms))
-    if carried < CARRIED:
+    total, squares = float(weights @ terms), float(weights @ np.square(terms))
+    if not 0 < squares < math.inf:
+        raise NoIntervalError("the rows are too long or too short for one: scale them")
+    if (carried := total**2 / squares) < CARRIED:
         raise NoIntervalError(
             f"about {carried:.1f} rows carry Z along one direction, and other rows like them may be missing"
         )
-    pull = side * ((weights * terms).astype(found.dtype) @ found) / float(weights @ terms)
+    pull = side * ((weights * terms).astype(found.dtype) @ found) / total
     return np.asarray(terms + on_direction(m, place, pull))
 
 
