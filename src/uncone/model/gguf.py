@@ -58,7 +58,8 @@ def find_gguf(directory: Path) -> Path | None:
 def open_gguf(path: Path) -> LanguageModel:
     model = _read(path)
     settings = {name.partition(".")[2]: value for name, value in model.metadata.items()}
-    return LanguageModel(partial(_places, model), partial(_rows, model), logit_cap(settings))
+    # a table and a head have the same tokens, which are read once
+    return LanguageModel(partial(_places, model), partial(_rows, model, {}), logit_cap(settings))
 
 
 def _read(path: Path) -> _Gguf:
@@ -138,18 +139,21 @@ def _places(model: _Gguf) -> Places:
     return Places(TABLE, TABLE, True, why)
 
 
-def _rows(model: _Gguf, tensor: str, *, with_tokens: bool = False) -> Rows:
+def _rows(model: _Gguf, known: dict[int, Tokens], tensor: str, *, with_tokens: bool = False) -> Rows:
     rows = gguf_rows(model.parts.get(tensor, model.source), model.tensors, tensor, where=f"{model.path}#{tensor}")
     types = model.metadata.get("tokenizer.ggml.token_type")
     array, n, source = model.metadata.get("tokenizer.ggml.tokens"), rows.shape[0], model.source
     if with_tokens and isinstance(array, StringArray):
 
         def labels() -> Tokens:  # `rows` would keep the file open
+            if n in known:
+                return known[n]
             found = Tokens(strings(source, StringArray(array.start, min(array.count, n))))
             found += [None] * (n - len(found))
             if isinstance(types, ScalarArray) and types.type in "iI":
                 kinds = enumerate(numbers(source, types, n))
                 found.special = frozenset(i for i, kind in kinds if kind in _SPECIAL)
+            known[n] = found
             return found
 
         rows.load_labels = labels
