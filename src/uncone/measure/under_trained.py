@@ -59,9 +59,9 @@ def under_trained_tokens(
     `robust_null`, each against its own bulk: atanh of that cosine, and the cube root of the squared distance |y_i - u|^2
     (near normal for a chi-squared variable: Wilson & Hilferty 1931). A row looks untrained by both: p is the larger
     p-value, and `benjamini_hochberg` joins the rows; those found by the direction alone are told apart, as rows that
-    lean to the unused ones and were hardly trained. The indicator `norm` is the length: an untrained row of an input table of its
-    own gets no gradient. A row must also lie nearer to the known-unused rows than to the ordinary ones, and half of the
-    known-unused rows must be found.
+    lean to the unused ones and were hardly trained. The indicator `norm` is the length: an untrained row of an input
+    table of its own gets no gradient. A row must also lie nearer to the known-unused rows than to the ordinary ones,
+    and half of the known-unused rows must be found.
 
     Known to be unused are rows whose token is reserved by name, and those without a token: 10 or more. Else the special
     tokens of the tokenizer stand in, some of which may be trained, where 3 or more lie together (a mean cosine of 0.8
@@ -80,7 +80,7 @@ def under_trained_tokens(
     by.
 
     Reads badly when the vocabulary holds a second kind of rows (added languages, images) on the side of the unused
-    ones. Whether the model can use a named row takes a prompt.
+    ones, or when special tokens that were trained lie together and stand in. Whether the model can use a named row takes a prompt.
     """
     rows, m = with_moments(rows, moments, unit_first=False)
     axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
@@ -140,8 +140,9 @@ def _spread(ids: Array) -> Array:
 def _gathered(y: Array, fewest: int) -> tuple[Array, Array, float]:
     """Of candidates y (K, D) less the mean row those that lie together (K,), their sum, and their mean cosine.
 
-    A candidate lies apart where its cosine to the sum of the others' directions is under half of the median's. All
-    are kept where that median is under 0.5, or fewer than `fewest` are left: a choice among rows without a common direction would make one.
+    A candidate lies apart where its cosine to the sum of the others' directions is under half of the median's. All are
+    kept where that median is under 0.5, or fewer than `fewest` are left: a choice among rows without a common direction
+    would make one.
     """
     y = np.asarray(y, np.float64)
     unit = y * inverse(np.sqrt(np.square(y).sum(1)))[:, None]
@@ -197,7 +198,7 @@ def find_projected(
             raise UndefinedMeasure(f"expected rows known to be unused {apart}")
         if prefer == "cosine":
             known = "rows known to be unused (reserved by name, without a token, or of count 0)"
-            got = "got fewer: give counts of a text that leaves some out"
+            got = "got fewer: give counts of the text that trained the model"
             raise UndefinedMeasure(f"expected at least {FEWEST_RESERVED} {known}, {got}")
     for indicator in order:
         try:
