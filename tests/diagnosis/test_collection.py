@@ -315,3 +315,11 @@ def test_e5_is_no_degenerate_collection(tmp_path: Path) -> None:
     (tmp_path / "documents.ids").write_text("\n".join(ids))
     (again,) = uncone.diagnose(tmp_path / "documents.npy").subjects
     assert f"900 ('{ids[900]}') equals 30 ('{ids[30]}')" in causes(again)["equal_rows"].evidence
+
+
+def test_a_file_of_ids_that_cannot_be_read_is_named_without_its_place(tmp_path: Path) -> None:
+    np.save(tmp_path / "documents.npy", np.random.default_rng(0).normal(size=(40, 8)))
+    (tmp_path / "documents.ids").write_bytes(b"\xff\xfe\n")
+    (note,) = uncone.diagnose(tmp_path / "documents.npy").subjects[0].notes
+    assert note.startswith("documents.ids does not name the rows: expected UTF-8, got documents.ids, whose line 1")
+    assert str(tmp_path) not in note

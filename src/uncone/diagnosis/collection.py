@@ -39,7 +39,8 @@ def _lines_of(path: Path, rows: Rows) -> tuple[list[str | None] | None, tuple[st
     try:
         lines = [line.strip() for line in table_lines(path, how="give a text file of ids, one a line")]
     except InputError as error:
-        return None, (f"{path.name} does not name the rows: {error}",)
+        why = str(error).replace(str(path), path.name)  # a report is passed on, and tells no whole path
+        return None, (f"{path.name} does not name the rows: {why}.",)
     total = rows.shape[0] + len(rows.left_out)
     if len(lines) != total:
         have = f"it has {counted(len(lines), 'line')}, and the file {counted(total, 'row')}"
