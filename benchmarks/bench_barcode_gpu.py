@@ -267,7 +267,7 @@ def main() -> None:
     )
     parts = [
         f"# The H0 barcode on {'a CPU' if chosen.tiny else torch.cuda.get_device_name()}\n",
-        "`python benchmarks/bench_barcode_gpu.py`\n",
+        f"`{' '.join(['python benchmarks/bench_barcode_gpu.py', *sys.argv[1:]])}`\n",
     ]
     for shape in shapes:
         points = cloud(shape, device)

@@ -235,7 +235,7 @@ def show(table: list[Row], title: str) -> str:
     """The table in Markdown."""
     medians = {row.name: statistics.median(row.times) for row in table if row.times and row.problem is None}
     against = [("floor", table[0].name), ("triton plain", "triton, plain"), ("Liger", "Liger, its defaults")]
-    lines = [f"# {title}", "", "`python benchmarks/bench_cross_entropy_gpu.py`", ""]
+    lines = [f"# {title}", "", f"`{' '.join(['python benchmarks/bench_cross_entropy_gpu.py', *sys.argv[1:]])}`", ""]
     heads = [
         "row",
         "median ms",

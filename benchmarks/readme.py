@@ -268,6 +268,50 @@ def _explained() -> str:
     return "\n".join(f"| {' | '.join(cells)} | `bench_{name}.py` |" for *cells, name in lines)
 
 
+def _gpu() -> str:
+    heads = {row["row"]: row for row in kept("cross_entropy_gpu_nvidia_h100_80gb_hbm3")}
+    plain, gated, liger = heads["triton, plain"], heads["triton, gated"], heads["Liger, its defaults"]
+    rivals = (
+        f"Liger: {_ms(liger)}, {liger['extra memory MiB']} MiB; logits and cross-entropy: "
+        f"{_ms(heads['logits + cross_entropy'])}, {heads['logits + cross_entropy']['extra memory MiB']} MiB; the backend "
+        f"`chunk`: {_ms(heads['chunk, plain'])}"
+    )
+    lines = [
+        (
+            "the same on an H100, 16384 targets, 128256 x 4096, bfloat16, `triton`",
+            f"{_ms(plain)}, {plain['extra memory MiB']} MiB; gated {_ms(gated)}",
+            rivals,
+            f"{_inverse(plain['x Liger'])} x faster than Liger; {plain['x floor']} x the floor of its products",
+            "cross_entropy",
+        )
+    ]
+    for work, title in (
+        ("H0 barcode and gradient, 4096 x 768", "4096 x 768"),
+        ("of 256 clouds of 16", "256 x 16 x 768"),
+    ):
+        rows = section("barcode_gpu", title)
+        eager, replayed = (rows[f"barcode, forward and backward{how}"] for how in ("", ", graph replay"))
+        rival = rows["torch-topological, forward and backward"]
+        cost, ratios = (
+            f"{_ms(eager)}; as a CUDA graph {_ms(replayed)}",
+            f"{_ratio(rival, eager)} and {_ratio(rival, replayed)} x faster",
+        )
+        lines.append(
+            (
+                f"{work}, on an H100",
+                cost,
+                f"torch-topological, whose bars are made on the CPU: {_ms(rival)}",
+                ratios,
+                "barcode",
+            )
+        )
+    return "\n".join(f"| {' | '.join(cells)} | `bench_{name}_gpu.py` |" for *cells, name in lines)
+
+
+def _ratio(slow: dict[str, str], fast: dict[str, str]) -> str:
+    return f"{float(slow['median ms']) / float(fast['median ms']):.3g}"
+
+
 LINES = (
     _partition,
     _moments,
@@ -281,6 +325,7 @@ LINES = (
     _barcode,
     _barcode_large,
     _cross_entropy,
+    _gpu,
     _saturation,
     _explained,
     _diagnose,
