@@ -14,7 +14,12 @@ from uncone.records.text import visible
 
 Kind = Literal["vectors", "table", "head", "tensor"]
 """What rows are; a "tensor" is any other matrix of a model: no advice is known."""
-_TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
+_PREVENT = (
+    "train on, or anew, with a second moment shared over rows (`uncone.TableAdam`), or with a penalty on the mean cosine "
+    "(`uncone.CosinePenalty`; docs/prevention.md)"
+)
+"""In `experiments/gradients` the mean row came from Adam's division by each row's second moment, not from the gradient,
+which a gate changes."""
 _COMPARED = "Where you compare its tokens yourself, {} there (`uncone.transforms.{}`)."
 _LOST = "No edit of the rows brings lost directions back: train on, or with another width."
 _SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
@@ -24,9 +29,9 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     "common_direction_drift": {
         "vectors": "Read scores as percentiles. Judged queries show whether the ranking suffers: "
         "`uncone evaluate --queries`.",
-        "table": "The model's layers work with it: leave the trained table, and train on, or anew, with a gate or a penalty "
-        f"on the mean (docs/prevention.md). {_COMPARED.format('subtract the mean row', 'Center')}",
-        "head": "Train on with a gate or a penalty on the mean (docs/prevention.md).",
+        "table": f"The model's layers work with it: leave the trained table. Against it, {_PREVENT}. "
+        + _COMPARED.format("subtract the mean row", "Center"),
+        "head": f"Against it, {_PREVENT}. `uncone.CenterRows` keeps the mean of an untied head at 0 in training.",
     },
     "rogue_dimensions": {
         "vectors": f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
@@ -50,8 +55,8 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     },
     "degenerate_tail": {
         "vectors": "Do not trust similarities of these rows: make them anew or leave them out.",
-        "table": f"{_NEW_ROWS} {_TRAIN_ON}",
-        "head": f"{_NEW_ROWS} {_TRAIN_ON}",
+        "table": f"{_NEW_ROWS} Against it, {_PREVENT}.",
+        "head": f"{_NEW_ROWS} Against it, {_PREVENT}.",
     },
     "near_copies": {
         "vectors": "Look at some of these rows: one topic, or one text many times?",
