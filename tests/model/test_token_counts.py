@@ -103,6 +103,7 @@ def test_bad_input(tokenizer: Path, tmp_path: Path) -> None:
     (tmp_path / "blank.txt").write_text("\n \n")
     (tmp_path / "latin.txt").write_bytes(b"w1 w2\n" * 30_000 + b"caf\xe9\n")
     np.save(tmp_path / "short.npy", np.arange(199))
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
     for model, texts, message in (
         (tokenizer, tmp_path / "empty.txt", "expected a text, got nothing in empty.txt"),
         (tokenizer, tmp_path / "blank.txt", "at least one token, got none"),
@@ -115,6 +116,7 @@ def test_bad_input(tokenizer: Path, tmp_path: Path) -> None:
             tmp_path / "blank.txt",
             "expected a tokenizer in .*: give a model with tokenizer.json",
         ),
+        (tmp_path / "a.gguf", tmp_path / "short.npy", "got a GGUF file, of which only token strings are read"),
     ):
         with pytest.raises(InputError, match=message):
             count_tokens(model, texts)

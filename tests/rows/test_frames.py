@@ -90,6 +90,7 @@ def _with(place: int, value: Any) -> Any:
 REFUSED: list[tuple[Any, str]] = [
     (_with(3, X[3][:2]), "expected a list of 4 numbers in row 3 of column 'vector', got 2: fill it, or drop the row"),
     (_with(5, None), "in row 5 of column 'vector', got none"),
+    (pandas.Series([[1.0, 2.0], None]), "expected a list of 2 numbers in row 1 of the Series, got none"),
     (_with(0, None), "expected a list of 4 numbers in row 0 of column 'vector', got none"),
     (_with(1, ["a"] * 4), "in row 1 of column 'vector', got 4 of <U1"),
     (_with(1, np.ones((4, 1))), r"in row 1 of column 'vector', got shape \(4, 1\)"),

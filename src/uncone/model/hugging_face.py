@@ -102,6 +102,11 @@ def open_tokenizer(path: Path) -> Any:
         return None
     of_json = tokenizer_class()
     transformers = None if file in (path, path / "tokenizer.json") else need(f"the tokenizer {file}")
+    if file.suffix == ".gguf":
+        how = "give the tokenizer.json of the model it was made from"
+        raise InputError(
+            f"expected a tokenizer in {file}, got a GGUF file, of which only token strings are read: {how}"
+        )
     if (size := file.stat().st_size) > LARGEST_TOKENIZER:
         raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {size}: give a tokenizer.json")
     try:

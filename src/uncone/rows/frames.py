@@ -95,8 +95,10 @@ def _stacked(name: str, series: Any) -> Array:
         if row is None or row.ndim != 1 or len(row) != d or row.dtype.kind not in "fiu":
             got = "none" if row is None else f"{len(row)}" if row.ndim == 1 else f"shape {row.shape}"
             got = f"{got} of {row.dtype}" if row is not None and row.dtype.kind not in "fiu" else got
-            where = f"row {place} of column {name!r}"
-            raise InputError(f"expected a list of {d} numbers in {where}, got {got}: fill it, or drop the row")
+            where = f"column {name!r}" if name else "the Series"
+            raise InputError(
+                f"expected a list of {d} numbers in row {place} of {where}, got {got}: fill it, or drop the row"
+            )
     return np.stack([row for row in rows if row is not None])
 
 
