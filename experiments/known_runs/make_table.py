@@ -11,6 +11,7 @@ import argparse
 import csv
 import importlib.util
 import io
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,16 @@ from runs import TABLE, TIED, diverged, read
 
 import uncone
 from uncone import atomic
-from uncone.diagnosis.known.known import EFFECTIVE_RANK_SHARE, LARGEST_OVER_MEAN, ONE_SIGN, SMALLEST_OVER_MEAN, kind_of
+from uncone.diagnosis.known.known import (
+    ALONG_MEAN,
+    EFFECTIVE_RANK_SHARE,
+    LARGEST_OVER_MEAN,
+    ONE_SIGN,
+    SMALLEST_OVER_LARGEST,
+    SMALLEST_OVER_MEAN,
+    kind_of,
+    singular_ratio,
+)
 from uncone.diagnosis.record import Subject
 from uncone.records.tokens import UNDER_TRAINED_SHARE
 
@@ -80,11 +90,25 @@ def of_runs(table: Path) -> Iterator[Line]:
                 ("mean_shift", line["mean_shift"]),
                 (LARGEST_OVER_MEAN, largest),  # three digits: the source has as many
                 (SMALLEST_OVER_MEAN, smallest),
+                *_of_spectrum(line),
             )
             for measure, value in named:
                 model = f"GPT {size // 10**6}M{', tied' * (kind == 'tied table')}, learning rate {rate:g}"
                 is_gone = "yes" if (size // 10**6, rate) in gone else "no"
                 yield model, str(size), kind, STORED, measure, value.replace("nan", ""), is_gone, RUNS
+
+
+def _of_spectrum(line: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """What the source has of heads and tied tables alone: the smallest over the largest singular value, to its digits, and
+    how far along the mean row the rows of frequent tokens lie (of heads)."""
+    if smallest := line["smallest_singular_value"]:
+        ratio, digits = (
+            float(smallest) / float(line["largest_singular_value"]),
+            len(smallest.replace(".", "").lstrip("0")),
+        )
+        yield SMALLEST_OVER_LARGEST, f"{ratio:.{digits - 1 - math.floor(math.log10(ratio))}f}"
+    if along := line.get("rank_correlation_along_mean"):
+        yield ALONG_MEAN, along
 
 
 def of_verified() -> Iterator[Line]:
@@ -153,6 +177,8 @@ def _own(subject: Subject) -> Iterator[tuple[str, str, float]]:
             yield rows, one.name, one.value
         if one.name == "partition_isotropy":
             yield rows, ONE_SIGN, one.details["one_sign"]
+    if subject.name != "rows" and (ratio := singular_ratio(subject)) is not None:
+        yield STORED, SMALLEST_OVER_LARGEST, ratio
     if subject.norms is not None and subject.name != "rows":  # what lengths a collection has, its maker chose
         rows, norms = REMOVED if subject.name == "head" else STORED, subject.norms
         yield rows, LARGEST_OVER_MEAN, norms.largest / norms.mean

@@ -226,7 +226,7 @@ def test_tied_runs_have_one_matrix_and_three_of_those_without_a_remedy_diverged(
     lines = list(make.of_runs(make.TIED))
     assert {line[2] for line in lines} == {"tied table"}
     assert len({line[0] for line in lines}) == 35
-    assert sum(line[6] == "yes" for line in lines) == 3 * 4
+    assert sum(line[6] == "yes" for line in lines) == 3 * 5
 
 
 def test_models_whose_verified_tokens_are_in_doubt_are_left_out(known: Load) -> None:

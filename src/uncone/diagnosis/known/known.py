@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Literal, get_args
 
+from uncone.diagnosis.bins.record import ALONG
 from uncone.diagnosis.known.record import Placed
 from uncone.diagnosis.record import Subject
 from uncone.errors import InputError, nearest
@@ -22,6 +23,8 @@ Kind = Literal[
 ONE_SIGN = "partition_isotropy_one_sign"  # I(W) as published
 EFFECTIVE_RANK_SHARE = "effective_rank_share"  # of min(N, D)
 LARGEST_OVER_MEAN, SMALLEST_OVER_MEAN = "largest_row_over_mean", "smallest_row_over_mean"  # lengths
+SMALLEST_OVER_LARGEST = "smallest_over_largest_singular_value"  # of the rows as stored
+ALONG_MEAN = "rank_correlation_along_mean"  # of how often a token occurs with its row's distance along the mean row
 _WHOM: dict[Kind, str] = {"table without a head": "tied table or table without a head", "collection": "row collection"}
 _CENTER_THEMSELVES = {"isoscore", EFFECTIVE_RANK_SHARE}
 _OF_MODELS: tuple[Kind, ...] = ("untied input table", "untied head", "tied table")
@@ -29,8 +32,12 @@ _VERIFIED = "whose tokens were verified by prompts"
 _FEW_TRIED = "they are lower bounds: prompts tried the most suspect tokens alone, and here rows only look untrained"
 _PLACED = ("mean_cosine", "mean_shift", "partition_isotropy", "isoscore", "effective_rank")
 _SHARES: tuple[str, ...] = ("mean_shift", "partition_isotropy", ONE_SIGN, "isoscore", EFFECTIVE_RANK_SHARE)
-_SHARES += (SMALLEST_OVER_MEAN, UNDER_TRAINED_SHARE)
-_RANGES = {"mean_cosine": (-1.0, 1.0)} | dict.fromkeys(_SHARES, (0.0, 1.0)) | {LARGEST_OVER_MEAN: (1.0, math.inf)}
+_SHARES += (SMALLEST_OVER_MEAN, SMALLEST_OVER_LARGEST, UNDER_TRAINED_SHARE)
+_RANGES = (
+    dict.fromkeys(("mean_cosine", ALONG_MEAN), (-1.0, 1.0))
+    | dict.fromkeys(_SHARES, (0.0, 1.0))
+    | {LARGEST_OVER_MEAN: (1.0, math.inf)}
+)
 _PAST_AN_END = 1e-6  # of float32 rows
 _HALF_A_DIGIT = 0.5 + 1e-9  # 0.0005 may have been printed as 0.000 or as 0.001
 _SAME, _FEWEST_SAME = 2e-6, 4
@@ -86,9 +93,22 @@ def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
     shape, untrained = (subject.n, subject.d), subject.under_trained
     for name, value in lengths.items():
         yield place_value(name, value, kind, shape=shape, centered=of_lengths, itself=itself)
+    if kind not in ("untied input table", "collection") and (ratio := singular_ratio(subject)) is not None:
+        yield place_value(SMALLEST_OVER_LARGEST, ratio, kind, shape=shape, itself=itself)
+    # Of a head the rows less their mean are read: their order along it is that of the rows as stored, as published
+    bins = subject.by_count if kind == "untied head" and subject.by_count and subject.by_count.by == "count" else None
+    for one in bins.correlations if bins else ():
+        if one.reading == ALONG and one.correlation.value is not None:
+            yield place_value(ALONG_MEAN, one.correlation.value, kind, shape=shape, itself=itself)
     if kind in _OF_MODELS and untrained and untrained.found is not None and untrained.tested:
         share = untrained.found / untrained.tested
         yield place_value(UNDER_TRAINED_SHARE, share, "language model", shape=shape, itself=itself)
+
+
+def singular_ratio(subject: Subject) -> float | None:
+    """The smallest over the largest singular value of the rows as stored; None without a spectrum, or of zeros."""
+    raw = subject.spectrum.raw[: min(subject.n, subject.d)] if subject.spectrum else ()
+    return math.sqrt(min(1.0, max(0.0, min(raw) / max(raw)))) if raw and max(raw) > 0 else None
 
 
 def _model_of(read: Mapping[tuple[str, bool], float]) -> str:
@@ -134,7 +154,8 @@ def place_value(
     Args:
         measure: "mean_cosine", "mean_shift", "isoscore", `ONE_SIGN` (I(W) as published), "partition_isotropy" (both
             signs, of our own readings alone), `EFFECTIVE_RANK_SHARE`, `LARGEST_OVER_MEAN`, `SMALLEST_OVER_MEAN`, or of
-            a "language model" "under_trained_share".
+            a "language model" "under_trained_share"; `SMALLEST_OVER_LARGEST` of singular values, and of an untied head
+            `ALONG_MEAN`.
         value: the number, or (lowest, highest) where it lies between two.
         kind: what the matrix is.
         shape: its rows and columns (N, D).
