@@ -7,6 +7,7 @@ python benchmarks/bench_layers_gpu.py --tiny    # small models on the CPU, to tr
 import argparse
 import platform
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -113,14 +114,16 @@ def row(name: str, path: Path, source: Path, device: str, dtype: str, most: int,
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--tokens", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=5)
     chosen = parser.parse_args()
     if not chosen.tiny and not torch.cuda.is_available():
         raise SystemExit("expected a GPU, got none: pass --tiny to try the script on the CPU")
-    device, most, repeats = ("cpu", 5_000, 2) if chosen.tiny else ("cuda", 100_000, 5)
+    device, most, repeats = ("cpu", 5_000, 2) if chosen.tiny else ("cuda", chosen.tokens, chosen.repeats)
     lines = [
         f"# Hidden states of all layers on a GPU, {most:,} tokens",
         "",
-        "`python benchmarks/bench_layers_gpu.py`",
+        f"`{' '.join(['python benchmarks/bench_layers_gpu.py', *sys.argv[1:]])}`",
         "",
         "| model | forward s | all layers summed s | x forward | most memory MiB |",
         "|---|---|---|---|---|",
