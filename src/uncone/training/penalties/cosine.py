@@ -167,7 +167,7 @@ def _parts(weight: Tensor, rows: Tensor | None = None) -> Iterator[Part]:
 def _ids(rows: Any) -> tuple[Tensor, int | None]:
     """Ascending ids, and of a mask the number of rows."""
     try:
-        given = rows.detach() if isinstance(rows, Tensor) else torch.as_tensor(rows)
+        given = torch.as_tensor(rows)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"expected rows as a bool mask or ids, got {shown(rows)}: pass a tensor") from error
     if given.ndim != 1 or given.dtype not in (torch.bool, *INTEGERS) or given.is_meta:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from uncone.arguments import share
+from uncone.arguments import share, shown
 from uncone.errors import InputError
 from uncone.training.bars.clouds import kind
 from uncone.training.cloud import labelled
@@ -84,7 +84,10 @@ class IsoScorePenalty:
 
 
 def _symmetric(target: Any) -> Tensor:
-    given = target.detach() if isinstance(target, Tensor) else torch.as_tensor(target)
+    try:
+        given = torch.as_tensor(target).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"expected a target (D, D), got {shown(target)}: give a tensor") from error
     if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.is_floating_point():
         raise InputError(f"expected a target (D, D) in floating point, got {kind(given)}: give one row a feature")
     if not torch.allclose(given, given.T) or not bool(torch.isfinite(given).all()) or not bool(given.trace() > 0):
