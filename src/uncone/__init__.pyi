@@ -104,5 +104,8 @@ from uncone.training.gradient_monitor import GradientMonitor as GradientMonitor
 from uncone.training.loss.loss import gated_linear_cross_entropy as gated_linear_cross_entropy
 from uncone.training.loss.loss import linear_cross_entropy as linear_cross_entropy
 from uncone.training.loss.options import CrossEntropyOptions as CrossEntropyOptions
-from uncone.training.persistent_entropy import PersistentEntropy as PersistentEntropy
+from uncone.training.penalties.cosine import CosinePenalty as CosinePenalty
+from uncone.training.penalties.isoscore import IsoScorePenalty as IsoScorePenalty
+from uncone.training.penalties.orthogonal import OrthogonalPenalty as OrthogonalPenalty
+from uncone.training.penalties.persistent_entropy import PersistentEntropy as PersistentEntropy
 from uncone.version import __version__ as __version__

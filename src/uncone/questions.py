@@ -137,7 +137,10 @@ _FILES = {
     "training.gradient_monitor": "GradientMonitor",
     "training.loss.loss": "gated_linear_cross_entropy linear_cross_entropy",
     "training.loss.options": "CrossEntropyOptions",
-    "training.persistent_entropy": "PersistentEntropy",
+    "training.penalties.cosine": "CosinePenalty",
+    "training.penalties.isoscore": "IsoScorePenalty",
+    "training.penalties.orthogonal": "OrthogonalPenalty",
+    "training.penalties.persistent_entropy": "PersistentEntropy",
 }
 OBJECTS = dict(sorted((name, file) for file, names in _FILES.items() for name in names.split()))
 """Every other public object, and its file."""

@@ -14,7 +14,15 @@ from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import HeadMap, decoder_input_ids, is_seq2seq
 from uncone.training.attachment import STATE, Attachment, checkpoint, part_of_step, tell, unwrapped, with_loss
 from uncone.training.gate import GateStatus
-from uncone.training.heads import output_head, probe, refuse_frozen, refuse_patched, refuse_sharded, whole_bias
+from uncone.training.heads import (
+    is_sharded_alone,
+    output_head,
+    probe,
+    refuse_frozen,
+    refuse_patched,
+    refuse_sharded,
+    whole_bias,
+)
 from uncone.training.loss.loss import gated_linear_cross_entropy
 from uncone.training.loss.options import CrossEntropyOptions
 from uncone.training.loss.problem import Gate
@@ -153,7 +161,8 @@ class Attached(Attachment):
             total = 1 if items is None else torch.as_tensor(items, device=loss.device).reshape(())
             self.nll = self.nll.sum() * total / counted.clamp(min=1)
         if self._penalties:
-            added = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties]).sum()
+            rows = weight.clone() if is_sharded_alone(self.head) else weight  # what the backward pass still finds
+            added = torch.stack([penalty(rows).to(loss.dtype) for penalty in self._penalties]).sum()
             self.penalty = added.detach().clone()
             # it counts once over all micro-batches of a step
             loss = loss + (added if items is None else added * part_of_step(counted, items))

@@ -36,6 +36,11 @@ def output_head(model: Any) -> torch.nn.Linear:
         raise UnsupportedModel(f"expected a head in floating point, got {got}: exempt it from quantisation")
     if not isinstance(head, torch.nn.Linear):
         raise UnsupportedModel(f"expected a torch.nn.Linear head, got {kind}: its logits are not h W' + bias")
+    if hasattr(weight, "placements") and not any(map(is_sharded_alone, model.modules())):
+        how = "in a loop of your own take gated_linear_cross_entropy with CrossEntropyOptions(group=...), on to_local()"
+        raise UnsupportedModel(
+            f"expected a head that is whole, or sharded by fully_shard, got a DTensor of its own: {how}"
+        )
     return head
 
 
@@ -70,9 +75,13 @@ def refuse_patched(model: Any, backend: str) -> None:
         raise UnsupportedModel(f"expected the model's own forward, got Liger's: {how}")
 
 
+def is_sharded_alone(head: torch.nn.Module) -> bool:
+    """By `fully_shard` of its own: the backward pass finds its storage freed."""
+    return any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__)
+
+
 def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
-    """The backward pass would find the head's storage freed."""
-    if reduction == "none" and any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__):
+    if reduction == "none" and is_sharded_alone(head):
         how = "leave it in the root's group (fully_shard the model only), as the backward pass needs its rows"
         raise UnsupportedModel(f"expected reduction 'mean' with a head that is sharded by itself, got 'none': {how}")
 

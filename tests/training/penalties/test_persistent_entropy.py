@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import uncone
 from uncone import InputError
 from uncone.training.bars.bars import prominent_bars, prominent_mask
-from uncone.training.persistent_entropy import PersistentEntropy
+from uncone.training.penalties.persistent_entropy import PersistentEntropy
 
-from .bars.hard_clouds import scipy_lengths
+from ..bars.hard_clouds import scipy_lengths
 
 Tensor = torch.Tensor
 
@@ -241,7 +241,7 @@ def test_numbers_of_numpy_are_weights() -> None:
 @pytest.mark.parametrize("sizes", [None, (20, 4, 9)])
 def test_the_selection_is_told_how_large_the_largest_class_is(sizes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU it waits for the device where it has to ask."""
-    import uncone.training.persistent_entropy as module
+    import uncone.training.penalties.persistent_entropy as module
 
     widths = []
 
