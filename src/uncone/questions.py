@@ -137,6 +137,10 @@ _FILES = {
     "training.gradient_monitor": "GradientMonitor",
     "training.loss.loss": "gated_linear_cross_entropy linear_cross_entropy",
     "training.loss.options": "CrossEntropyOptions",
+    "training.optimisers.center_rows": "CenterRows",
+    "training.optimisers.groups": "JoinedOptimizer table_parameters with_table_adam",
+    "training.optimisers.kappa": "KappaTable kappa_by_frequency",
+    "training.optimisers.table_adam": "TableAdam",
     "training.persistent_entropy": "PersistentEntropy",
 }
 OBJECTS = dict(sorted((name, file) for file, names in _FILES.items() for name in names.split()))
