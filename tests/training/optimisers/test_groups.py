@@ -13,7 +13,7 @@ import torch
 import uncone
 from uncone import InputError, JoinedOptimizer, TableAdam, UnsupportedModel, table_parameters, with_table_adam
 
-from ..models import D, V, batch, build
+from ..models import D, V, batch, build, untied
 from ..test_trainer import losses, stock
 
 Tensor = torch.Tensor
@@ -23,7 +23,6 @@ MODELS = {
     "GPT2LMHeadModel": ["transformer.wte.weight"],
     "LlamaForCausalLM": ["model.embed_tokens.weight", "lm_head.weight"],
     "T5ForConditionalGeneration": ["shared.weight"],
-    "MT5ForConditionalGeneration": ["shared.weight", "lm_head.weight"],
     "BertForMaskedLM": ["bert.embeddings.word_embeddings.weight"],
     "BartForConditionalGeneration": ["model.shared.weight"],
 }
@@ -62,6 +61,11 @@ def test_tables_and_heads_are_found_once_and_nothing_is_lost(name: str) -> None:
     assert named(model, tables) == MODELS[name]
     assert {id(p) for p in tables} | {id(p) for p in others} == {id(p) for p in model.parameters()}
     assert len(tables) + len(others) == len(list(model.parameters()))
+
+
+def test_a_head_that_was_untied_is_a_table_of_its_own() -> None:
+    model = untied("T5ForConditionalGeneration")
+    assert named(model, table_parameters(model)[0]) == ["shared.weight", "lm_head.weight"]
 
 
 def test_tables_are_found_inside_of_wrappers() -> None:
