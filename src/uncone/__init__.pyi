@@ -104,6 +104,13 @@ from uncone.training.gradient_monitor import GradientMonitor as GradientMonitor
 from uncone.training.loss.loss import gated_linear_cross_entropy as gated_linear_cross_entropy
 from uncone.training.loss.loss import linear_cross_entropy as linear_cross_entropy
 from uncone.training.loss.options import CrossEntropyOptions as CrossEntropyOptions
+from uncone.training.optimisers.center_rows import CenterRows as CenterRows
+from uncone.training.optimisers.groups import JoinedOptimizer as JoinedOptimizer
+from uncone.training.optimisers.groups import table_parameters as table_parameters
+from uncone.training.optimisers.groups import with_table_adam as with_table_adam
+from uncone.training.optimisers.kappa import KappaTable as KappaTable
+from uncone.training.optimisers.kappa import kappa_by_frequency as kappa_by_frequency
+from uncone.training.optimisers.table_adam import TableAdam as TableAdam
 from uncone.training.penalties.cosine import CosinePenalty as CosinePenalty
 from uncone.training.penalties.isoscore import IsoScorePenalty as IsoScorePenalty
 from uncone.training.penalties.orthogonal import OrthogonalPenalty as OrthogonalPenalty

@@ -78,6 +78,13 @@ def build(name: str, *, dtype: torch.dtype = torch.float64, scale: float = 3.0, 
     return model.train()
 
 
+def untied(name: str, **options: Any) -> Any:
+    """With a head of its own, also where the architecture ties it whatever its config has (T5)."""
+    model = build(name, **options)
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    return model
+
+
 def gpt2(**options: Any) -> Any:
     return build("GPT2LMHeadModel", **options)
 

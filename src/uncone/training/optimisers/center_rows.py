@@ -1,0 +1,92 @@
+"""`CenterRows`: the mean row of an output head is taken away after each step."""
+
+from typing import Any
+
+import torch
+
+from uncone.errors import UnsupportedModel, needed
+from uncone.model.head_map import logit_map
+from uncone.training.attachment import unwrapped
+from uncone.training.heads import output_head
+from uncone.training.optimisers.rows import blocks, column_sums, local, over_shards
+
+
+class CenterRows:
+    """Subtracts the mean row of a model's output head after each optimiser step.
+
+        w_i <- w_i - mean over all rows j of w_j
+
+    Source: mu-centering of Output Embedding Centering, Stollenwerk, Lokrantz and Hertzberg 2026, arXiv 2601.02031. The
+    mean is over all rows, padded ones included, and the optimiser's moments stay as they are, as in its code. All
+    logits of a position move by one number, so that no probability changes but by rounding, with a bias or without. So
+    it takes no cone out of a model's predictions; it keeps logits from growing together, which lets larger learning
+    rates train.
+
+    Price: two passes over the head a step, one that reads and one that writes; no V x D memory. In bfloat16 a row moves
+    only where the mean is more than the rounding of its numbers. A head sharded by rows sums one D-vector.
+
+        centering = uncone.CenterRows(model)
+        optimizer.step(); centering.step()                       # a loop of one's own
+        Trainer(model, ..., callbacks=[centering.callback])
+
+    `mean` is the mean row (D,) that the last step took away.
+
+    Args:
+        model: of transformers with a linear head, also inside DDP, PEFT or a compiler.
+        tied: centre a head that is also the token table. That changes what the model reads, so that nothing is claimed
+            about its probabilities.
+
+    Raises:
+        UnsupportedModel: a tied head without `tied=True`; logits that are capped (Gemma 2), where the mean row does
+            change probabilities; a head that is not linear.
+    """
+
+    def __init__(self, model: Any, *, tied: bool = False) -> None:
+        inner = unwrapped(model)
+        self._head = output_head(inner)
+        weight = self._head.weight
+        is_tied = sum(each is weight for _, each in inner.named_parameters(remove_duplicate=False)) > 1
+        if is_tied and not tied:
+            raise UnsupportedModel(
+                "expected a head of its own, got one that is the token table too: centring would change what the model "
+                "reads. Use uncone.with_table_adam(model, second_moment='column'), or uncone.CenterRows(model, "
+                "tied=True) to try it"
+            )
+        if (cap := logit_map(inner, self._head).cap) is not None:
+            raise UnsupportedModel(
+                f"expected logits without a cap, got a cap of {cap:g}: under it the mean row changes probabilities. Use "
+                "uncone.with_table_adam(model, second_moment='column'), or AdamW with betas=(0.9, 0.999)"
+            )
+        self.mean: torch.Tensor | None = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Call it after each `optimizer.step()`; again at once it changes nothing but rounding."""
+        table = self._head.weight  # sharding puts another one in its place
+        weight = local(table)
+        self.mean = over_shards(column_sums(weight), table, 0) / table.shape[0]
+        for at in blocks(weight):
+            rows = weight[at]
+            if rows.dtype == self.mean.dtype:
+                rows.sub_(self.mean)
+            else:
+                rows.copy_(rows.to(self.mean.dtype).sub_(self.mean))
+
+    @property
+    def callback(self) -> Any:
+        """For a transformers Trainer: `step()` right after its optimiser's."""
+        message, centering = "a callback needs transformers: pip install 'uncone[hf]'", self
+        trainer_callback: Any = needed("transformers", message, UnsupportedModel).TrainerCallback
+
+        class Callback(trainer_callback):  # type: ignore[misc]
+            def on_train_begin(self, args: Any, *others: Any, **kwargs: Any) -> None:
+                if getattr(args, "deepspeed", None):
+                    how = "centre with DDP or FSDP2"
+                    raise UnsupportedModel(
+                        f"expected an optimiser that holds the model's weights, got DeepSpeed's, which holds copies: {how}"
+                    )
+
+            def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+                centering.step()
+
+        return Callback()

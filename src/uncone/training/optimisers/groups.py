@@ -1,0 +1,151 @@
+"""Which parameters are tables, and several optimisers as one."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from uncone.errors import InputError, UnsupportedModel
+from uncone.training.optimisers.table_adam import TableAdam
+
+Parameters = list[torch.nn.Parameter]
+Optimizers = tuple[torch.optim.Optimizer, ...]
+_HOW = (
+    "name them yourself: uncone.JoinedOptimizer(uncone.TableAdam([model.table.weight]), torch.optim.AdamW(the others))"
+)
+
+
+def table_parameters(model: torch.nn.Module) -> tuple[Parameters, Parameters]:
+    """The trainable token tables and output heads of `model`, and all its other trainable parameters.
+
+    Tables are what `get_input_embeddings()` and `get_output_embeddings()` of the model give, or those of any module in
+    it: a model of transformers, alone or in a Sentence Transformer, a LightningModule, DDP or PEFT. A table that is
+    tied to a head comes once. Tables of positions and of token types are among the others.
+
+        tables, others = uncone.table_parameters(model)
+        torch.optim.AdamW([{"params": tables, "weight_decay": 0.0}, {"params": others, "weight_decay": 0.1}])
+
+    UnsupportedModel where there is no such table, or none that trains.
+    """
+    matrices = {id(weight) for module in _tables(model) for weight in _trained(module)}
+    if not matrices:
+        raise UnsupportedModel(
+            f"expected a model with get_input_embeddings() and a token table that trains, got {type(model).__name__}: "
+            f"unfreeze it, or {_HOW}"
+        )
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [p for p in trained if id(p) in matrices], [p for p in trained if id(p) not in matrices]
+
+
+def with_table_adam(
+    model: torch.nn.Module,
+    other: Callable[[Parameters], torch.optim.Optimizer] = torch.optim.AdamW,
+    *,
+    matrices: Callable[[Parameters], torch.optim.Optimizer] | None = None,
+    **options: Any,
+) -> "JoinedOptimizer":
+    """One optimiser for `model`: `TableAdam` for its token table and head, another for the rest.
+
+        uncone.with_table_adam(model, lr=1e-3)
+        uncone.with_table_adam(model, partial(torch.optim.AdamW, lr=3e-4), second_moment="column", lr=1e-3)
+        uncone.with_table_adam(model, matrices=partial(torch.optim.Muon, lr=0.02), lr=1e-3)
+
+    Args:
+        model: as `table_parameters` takes it; move and shard it first, as for any optimiser.
+        other: makes the optimiser of the other parameters from their list: a class of torch's, a `partial` of one with
+            its options, or a function.
+        matrices: the same for those of shape (M, N) among them: `torch.optim.Muon`, which takes no others.
+        options: of `TableAdam`.
+
+    InputError for options out of range; UnsupportedModel where no table is found.
+    """
+    tables, others = table_parameters(model)
+    flat = [p for p in others if matrices is None or p.ndim != 2]
+    square = [p for p in others if matrices is not None and p.ndim == 2]
+    made: list[torch.optim.Optimizer] = [TableAdam(tables, **options)]
+    made += [make(kept) for make, kept in ((matrices, square), (other, flat)) if make is not None and kept]
+    return JoinedOptimizer(*made)
+
+
+class JoinedOptimizer(torch.optim.Optimizer):
+    """Several optimisers as one: their groups in a row, in one list and one state.
+
+    A learning-rate scheduler, a Trainer (`optimizers=(joined, None)`), Lightning's `configure_optimizers`, a gradient
+    scaler and Accelerate take it as any other of torch's. A scheduler moves every group by its own initial rate. An
+    optimiser that calls a closure many times (LBFGS) is refused. `optimizers` are the optimisers, which are no longer to
+    be used or saved apart.
+
+    InputError where they share a parameter, or where a state has other groups.
+    """
+
+    def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
+        for one in optimizers:
+            if not isinstance(one, torch.optim.Optimizer) or isinstance(one, torch.optim.LBFGS):
+                got = f"got {type(one).__name__}: pass optimisers of torch other than LBFGS"
+                raise InputError(f"expected optimisers that step once, {got}")
+        parameters = [id(p) for one in optimizers for group in one.param_groups for p in group["params"]]
+        if not parameters or len(parameters) != len(set(parameters)):
+            got = f"got {len(parameters) - len(set(parameters))} twice of {len(parameters)}"
+            raise InputError(f"expected each parameter in one optimiser, {got}: uncone.table_parameters parts a model")
+        self.optimizers: Optimizers = optimizers
+        shared = set.intersection(*(set(one.defaults) for one in optimizers))
+        super().__init__([{"params": []}], {name: optimizers[0].defaults[name] for name in shared})
+        self._share()
+
+    def _share(self) -> None:
+        """One state, and the very groups of each: who changes a learning rate here changes it there."""
+        self.param_groups = [group for one in self.optimizers for group in one.param_groups]
+        state: defaultdict[torch.Tensor, Any] = defaultdict(dict)
+        for one in self.optimizers:
+            state.update(one.state)
+        for one in (self, *self.optimizers):
+            one.state = state
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for one in self.optimizers:
+            one.step()
+        return loss
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused but for the empty one at the start: it would not say whose it is."""
+        if param_group["params"]:
+            how = "call joined.optimizers[i].add_param_group(group) before joining"
+            raise InputError(f"expected all groups before optimisers are joined, got another one: {how}")
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """InputError for the state of other optimisers."""
+        groups = state_dict["param_groups"]
+        if len(groups) != len(self.param_groups):
+            got = f"got {len(groups)}: join the optimisers of the checkpoint"
+            raise InputError(f"expected a state of {len(self.param_groups)} groups, {got}")
+        first = 0
+        for one in self.optimizers:
+            own = groups[first : (first := first + len(one.param_groups))]
+            ids = {i for group in own for i in group["params"]}
+            one.load_state_dict(
+                {"state": {i: value for i, value in state_dict["state"].items() if i in ids}, "param_groups": own}
+            )
+        self._share()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"optimizers": self.optimizers}
+
+
+def _tables(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    for module in model.modules():
+        for name in ("get_input_embeddings", "get_output_embeddings"):
+            with suppress(NotImplementedError, AttributeError):  # a model of pictures has none
+                found = getattr(module, name)()
+                if isinstance(found, torch.nn.Module) and getattr(getattr(found, "weight", None), "ndim", 0) == 2:
+                    yield found
+
+
+def _trained(module: Any) -> Iterable[torch.nn.Parameter]:
+    """Also the copy that PEFT trains; not its adapters, whose shapes differ."""
+    return (p for p in module.parameters() if p.requires_grad and p.shape == module.weight.shape)

@@ -1,0 +1,96 @@
+"""Passes over a table's rows in blocks, and sums over its shards."""
+
+from collections.abc import Iterator
+
+import torch
+
+from uncone.errors import InputError
+
+Tensor = torch.Tensor
+_IN_CACHE = 1 << 18  # numbers a block on a CPU: 1 MB of float32, so that table, gradient and moment stay in its cache
+_AT_MOST = 1 << 25  # elsewhere, where each block is a launch
+
+
+def local(table: Tensor) -> Tensor:
+    """The rows, or columns, that this rank holds."""
+    part: Tensor = table.to_local() if hasattr(table, "to_local") else table
+    return part
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """In which a table of `dtype` is added up: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def blocks(rows: Tensor) -> Iterator[slice]:
+    """Slices over (N, D); one of all rows under a compiler."""
+    n, d = rows.shape
+    at_once = max(n, 1)
+    if not torch.compiler.is_compiling():
+        at_once = max(1, (_IN_CACHE if rows.device.type == "cpu" else _AT_MOST) // max(d, 1))
+    return (slice(first, min(first + at_once, n)) for first in range(0, n, at_once))
+
+
+def column_sums(rows: Tensor) -> Tensor:
+    """(D,) in `wide` numbers, in one pass without a second (N, D): each place of a block is added up by itself."""
+    dtype, places = wide(rows.dtype), None
+    for at in blocks(rows):
+        block = rows[at].to(dtype)
+        if places is None:
+            places = block.clone() if dtype == rows.dtype else block
+        else:
+            places[: len(block)] += block
+    return rows.new_zeros(rows.shape[1], dtype=dtype) if places is None else places.sum(0)
+
+
+def square_sums(rows: Tensor, *, by_row: bool, by_column: bool) -> tuple[Tensor | None, Tensor | None]:
+    """Sums of squares (N,) and (D,), or None, in one pass as in `column_sums`."""
+    dtype, places = wide(rows.dtype), None
+    if torch.compiler.is_compiling():  # which makes one loop of it
+        squares = rows.to(dtype).square()
+        return squares.sum(1) if by_row else None, squares.sum(0) if by_column else None
+    of_rows = [rows.new_zeros(0, dtype=dtype)]
+    for at in blocks(rows):
+        block = rows[at].to(dtype)
+        if places is None:
+            places = block.new_zeros(block.shape)
+        if not by_row:
+            places[: len(block)].addcmul_(block, block)
+            continue
+        squares = block * block
+        of_rows.append(squares.sum(1))
+        if by_column:
+            places[: len(block)] += squares
+    of_columns = rows.new_zeros(rows.shape[1], dtype=dtype) if places is None else places.sum(0)
+    return torch.cat(of_rows) if by_row else None, of_columns if by_column else None
+
+
+def over_shards(values: Tensor, table: Tensor, axis: int) -> Tensor:
+    """`values`, in place, with those of the other shards of `table` along `axis` added; the same without shards."""
+    for at, placement in enumerate(getattr(table, "placements", ())):
+        if placement.is_shard(axis):
+            torch.distributed.all_reduce(values, group=table.device_mesh.get_group(at))  # type: ignore[attr-defined]
+    return values
+
+
+def new_vector(table: Tensor, axis: int) -> Tensor:
+    """Zeros, one for each index along `axis` of `table`, sharded as that axis is."""
+    values = local(table).new_zeros(local(table).shape[axis], dtype=wide(table.dtype))
+    if not hasattr(table, "placements"):
+        return values
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    shape = (table.shape[axis],)
+    placements = [Shard(0) if one.is_shard(axis) else Replicate() for one in table.placements]
+    mesh: torch.distributed.device_mesh.DeviceMesh = table.device_mesh  # type: ignore[attr-defined]
+    return DTensor.from_local(values, mesh, placements, run_check=False, shape=torch.Size(shape), stride=(1,))
+
+
+def refuse_no_table(table: Tensor) -> None:
+    if table.ndim != 2:
+        raise InputError(
+            f"expected tables of shape (V, D), got a parameter of shape {tuple(table.shape)}: leave other parameters to "
+            "another optimiser, as uncone.with_table_adam(model, torch.optim.AdamW) does"
+        )
+    if not table.is_floating_point():
+        raise InputError(f"expected a table in floating point, got {table.dtype}: exempt it from quantisation")
