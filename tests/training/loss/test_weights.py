@@ -149,7 +149,7 @@ def loop(z: Tensor, labels: Tensor, z_loss: float) -> list[float]:
 
 
 def read(stats: CrossEntropyStats) -> list[float]:
-    names = ("targets", "cross_entropy", "z_loss", "accuracy", "log_sum_exp", "largest_log_sum_exp")
+    names = ("targets", "cross_entropy", "z_loss", "accuracy", "logsumexp", "largest_logsumexp")
     return [float(getattr(stats, name)) for name in names]
 
 

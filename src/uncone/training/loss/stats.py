@@ -38,11 +38,11 @@ class CrossEntropyStats:
         return self._mean(3)
 
     @property
-    def log_sum_exp(self) -> Tensor:
+    def logsumexp(self) -> Tensor:
         return self._mean(4)
 
     @property
-    def largest_log_sum_exp(self) -> Tensor:
+    def largest_logsumexp(self) -> Tensor:
         return torch.where(self.targets > 0, self.numbers[5], 0.0)
 
     def __add__(self, other: "CrossEntropyStats") -> "CrossEntropyStats":
