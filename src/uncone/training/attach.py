@@ -26,6 +26,8 @@ from uncone.training.heads import (
 from uncone.training.loss.loss import gated_linear_cross_entropy
 from uncone.training.loss.options import CrossEntropyOptions
 from uncone.training.loss.problem import Gate
+from uncone.training.loss.stats import CrossEntropyStats
+from uncone.training.means import Means, names_of
 
 Tensor = torch.Tensor
 Penalty = Callable[[Tensor], Tensor]
@@ -92,10 +94,14 @@ class Attached(Attachment):
     without targets. It includes label smoothing and a z loss."""
     penalty: Tensor | None = field(default=None, init=False)
     """The penalties' undivided sum there, detached; None without penalties."""
+    stats: CrossEntropyStats | None = field(default=None, init=False)
+    """Its plain cross-entropy, accuracy and log-sum-exp; what another package's kernel does not say is NaN."""
 
     def __post_init__(self) -> None:
         super().__init__()
         self._ignored: Any = self.options.ignore_index
+        several = [f"penalty/{name}" for name in names_of(self._penalties)] if len(self._penalties) > 1 else []
+        self._means = Means(several + ["penalty"] * bool(self._penalties), self.head.weight.device)
         self._targets: Tensor | None = None  # aligned targets that wait for the head's input
         self._items: Any = None
         self._loss: Tensor | None = None
@@ -117,10 +123,14 @@ class Attached(Attachment):
     def _trained(self) -> Iterator[Any]:
         yield self.head.weight
 
-    def _status(self) -> dict[str, int | float]:
+    def logs(self) -> dict[str, int | float]:
+        """The gate's status and, as means since the last call, the loss's stats and the penalties, each as a log names
+        it. Every rank calls it. It waits for the device, and nothing else does."""
         status = getattr(self.gate, "status", None)
         told: dict[str, Any] = asdict(status) if isinstance(status, GateStatus) else {}
-        told["penalty"] = None if self.penalty is None else float(self.penalty)
+        told |= self._means.take()
+        if not self.options.z_loss:
+            told.pop("z_loss", None)
         return {f"uncone/{name}": value for name, value in told.items() if value is not None}
 
     def _refuse(self, args: Any) -> None:
@@ -139,6 +149,22 @@ class Attached(Attachment):
             tell(self.gate, "set_epoch", -(-len(loader) // steps))
         tell(self.gate, "set_batch", args.world_size * args.train_batch_size * steps)
 
+    def _state(self) -> Any:
+        return self.gate if hasattr(self.gate, "state_dict") and hasattr(self.gate, "load_state_dict") else None
+
+    def _begin_in_lightning(self, trainer: Any, loaded: bool) -> None:
+        step, status = trainer.global_step, getattr(self.gate, "status", None)
+        if step > 0 and not loaded and self._state() is not None and getattr(status, "step", 1) == 0:
+            if not self.fresh:
+                how = "call gate.load_state_dict before fit; if that run had no gate, use attach(..., fresh=True)"
+                raise InputError(f"expected the gate's state in the checkpoint of step {step}, got none: {how}")
+            _begin_fresh(self.gate, step, "its callbacks are without it")
+        every, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
+        if isinstance(batches, int):
+            tell(self.gate, "set_epoch", -(-batches // every))
+        if isinstance(size := getattr(trainer.train_dataloader, "batch_size", None), int):
+            tell(self.gate, "set_batch", trainer.world_size * size * every)
+
     def _run_head(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
         if self._targets is None or not self.active:
             return self._on_head.original(hidden, *args, **kwargs)
@@ -155,17 +181,29 @@ class Attached(Attachment):
             raise InputError(f"expected a hidden state for each of {targets.numel()} labels, {got}")
         hidden = hidden.reshape(*targets.shape, hidden.shape[-1])
         bias = whole_bias(self.head.bias, self.head_map, weight.device)
-        loss = gated_linear_cross_entropy(hidden, weight, targets, gate=self.gate, bias=bias, options=options)
+        of_loss: dict[str, Any] = {"gate": self.gate, "bias": bias, "options": options}
+        noted = not options.backend.startswith("wrap:")
+        if noted:
+            loss, self.stats = gated_linear_cross_entropy(hidden, weight, targets, return_stats=True, **of_loss)
+        else:
+            loss = gated_linear_cross_entropy(hidden, weight, targets, **of_loss)
         counted, self.nll = (targets != self._ignored).sum(), loss.detach().clone()
         if options.reduction != "mean" or items is not None:
             total = 1 if items is None else torch.as_tensor(items, device=loss.device).reshape(())
             self.nll = self.nll.sum() * total / counted.clamp(min=1)
+        if not noted:
+            self.stats = _stats_of(self.nll, counted, plain=not options.label_smoothing and not options.z_loss)
+        values = None
         if self._penalties:
             rows = weight.clone() if is_sharded_alone(self.head) else weight  # what the backward pass still finds
-            added = torch.stack([penalty(rows).to(loss.dtype) for penalty in self._penalties]).sum()
+            each = torch.stack([penalty(rows).to(loss.dtype) for penalty in self._penalties])
+            added = each.sum()
             self.penalty = added.detach().clone()
+            values = torch.cat([each[: len(each) * (len(each) > 1)], added[None]])
             # it counts once over all micro-batches of a step
             loss = loss + (added if items is None else added * part_of_step(counted, items))
+        if self.stats is not None:
+            self._means.add(self.stats.numbers, values)
         return loss
 
     def _run_model(self, *args: Any, **kwargs: Any) -> Any:
@@ -227,6 +265,15 @@ def _refuse_more_losses(outputs: Any) -> None:
         raise UnsupportedModel(f"expected the cross-entropy as the only loss, {got}: {how}")
 
 
+def _stats_of(nll: Tensor, targets: Tensor, *, plain: bool) -> CrossEntropyStats:
+    """As far as the mean `nll` of the targets says."""
+    numbers = torch.full((6,), torch.nan, dtype=torch.float64, device=nll.device)
+    numbers[0] = targets
+    if plain:
+        numbers[1] = nll * targets
+    return CrossEntropyStats(numbers)
+
+
 def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...]) -> None:
     if penalties and options.reduction == "none":
         raise InputError("expected a reduced loss with penalties, got 'none': a penalty has no single target")
@@ -263,9 +310,7 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
     if states := [folder / STATE for folder in (*folders, own) if (folder / STATE).exists()]:
         gate.load(states[0])
     elif fresh and gate.status.step == 0:
-        tell(gate, "begin_at", step)
-        said = f"the checkpoint of step {step} was written without a gate ({own.name}/{STATE} is not there)"
-        warnings.warn(f"{said}: the gate begins at this step, with counts of its own from here on", stacklevel=2)
+        _begin_fresh(gate, step, f"{own.name}/{STATE} is not there")
         return
     if (at := gate.status.step) != step:
         raise InputError(
@@ -274,3 +319,9 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
             f"gate.load(checkpoint / {STATE!r}) before train(); if it was written without a gate, use "
             "uncone.attach(model, gate=gate, fresh=True)"
         )
+
+
+def _begin_fresh(gate: Any, step: int, where: str) -> None:
+    tell(gate, "begin_at", step)
+    said = f"the checkpoint of step {step} was written without a gate ({where})"
+    warnings.warn(f"{said}: the gate begins at this step, with counts of its own from here on", stacklevel=3)

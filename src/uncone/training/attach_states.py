@@ -13,6 +13,7 @@ from uncone.model.head_map import is_seq2seq, run_model, undisturbed
 from uncone.training.attachment import Attachment, part_of_step, unwrapped, with_loss
 from uncone.training.bars.clouds import kind
 from uncone.training.cloud import AnisotropyTrack, Pooling, are_classes, is_first, joined, pool, token_mask
+from uncone.training.means import Means
 
 Tensor = torch.Tensor
 StatePenalty = Callable[[Tensor, Tensor | None], Tensor]
@@ -97,6 +98,7 @@ class AttachedStates(Attachment):
 
     def __post_init__(self) -> None:
         super().__init__()
+        self._means = Means(["states_penalty"] * (self._penalty is not None), torch.device("cpu"))
         self._on_base = self._put(self.base, self._run_base)
         if self._adds:
             self._on_model = self._put(self.model, self._run_model)
@@ -135,8 +137,28 @@ class AttachedStates(Attachment):
     def _trained(self) -> Iterator[Any]:
         return iter(self.model.parameters())
 
-    def _status(self) -> dict[str, int | float]:
-        return {} if self.value is None else {"uncone/states_penalty": float(self.value)}
+    def logs(self) -> dict[str, int | float]:
+        """The penalty of a cloud, undivided, as a mean over those since the last call, as a log names it. Every rank
+        calls it."""
+        return {f"uncone/{name}": value for name, value in self._means.take().items()}
+
+    def state_dict(self) -> dict[str, int]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.resume(state["steps"])
+
+    def _state(self) -> Any:
+        return self
+
+    def _begin_in_lightning(self, trainer: Any, loaded: bool) -> None:
+        if not loaded and trainer.global_step > 0:
+            self.resume(trainer.global_step)
+
+    def added_to(self, loss: torch.nn.Module) -> torch.nn.Module:
+        """`loss` with `penalty()` added in training, for a Trainer that takes a loss of the model (with
+        `add_to_loss=False`): `SentenceTransformerTrainer(model, loss=attached.added_to(loss))`."""
+        return _WithPenalty(loss, self)
 
     def resume(self, steps: int) -> None:
         """Go on after so many optimiser steps."""
@@ -168,6 +190,7 @@ class AttachedStates(Attachment):
             value = self._penalty(points, labels)
             if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
                 raise InputError(f"expected a scalar tensor from penalty, got {kind(value)}: return one")
+            self._means.add(None, value.detach()[None])
             value = value * part.to(value)
             self.value = value.detach()
         self._taken += 1
@@ -247,6 +270,18 @@ class AttachedStates(Attachment):
             return None
         counted = labels[..., 1:] if labels.ndim > 1 and labels.shape[-1] > 1 else labels  # a first token is given
         return part_of_step((counted != -100).sum(), items)
+
+
+class _WithPenalty(torch.nn.Module):
+    def __init__(self, loss: torch.nn.Module, attached: AttachedStates) -> None:
+        super().__init__()
+        self.loss, self._attached = loss, attached
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        found, attached = self.loss(*args, **kwargs), self._attached
+        if not attached._kept:  # no forward was in training
+            return found
+        return found | {"penalty": attached.penalty()} if isinstance(found, dict) else found + attached.penalty()
 
 
 def _base(top: Any) -> Any:

@@ -16,13 +16,23 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from uncone.errors import StepWarning, UnsupportedModel, needed
+from uncone.training.lightning import lightning_callback
 
 STATE = "uncone_gate.safetensors"  # a gate's state in a checkpoint folder
-_BETWEEN = ("uncone", "torch", "transformers", "accelerate", "peft", "trl", "contextlib")  # not the user's code
+_BETWEEN: tuple[str, ...] = (
+    "uncone",
+    "torch",
+    "transformers",
+    "accelerate",
+    "peft",
+    "trl",
+    "contextlib",
+)  # not the user's code
+_BETWEEN += ("lightning", "pytorch_lightning", "lightning_fabric")
 _EACH = "expected attached.step() after each optimizer.step()"
 _LINE = (
-    "add attached.step() after optimizer.step(), or give a Trainer callbacks=[attached.callback], where attached is "
-    "what attach returned"
+    "add attached.step() after optimizer.step(), or give a Trainer callbacks=[attached.callback], a Lightning Trainer "
+    "callbacks=[attached.lightning], where attached is what attach returned"
 )
 
 
@@ -90,7 +100,7 @@ def _call(method: weakref.WeakMethod[Any], *args: Any) -> None:
 
 
 class Attachment:
-    """A handle on attached forwards, also as a context manager; `callback` serves a Trainer."""
+    """A handle on attached forwards, also as a context manager; `callback` serves a Trainer, `lightning` Lightning's."""
 
     model: Any
     gate: Any = None
@@ -98,7 +108,9 @@ class Attachment:
     _needs_steps: Callable[[], bool]  # whether a step that is not closed changes anything
     _trained: Callable[[], Iterator[Any]]  # an optimiser that steps for this attachment holds one of these parameters
     _begin: Callable[[Any, int, Any], None]  # a Trainer with (arguments, steps before, data) begins
-    _status: Callable[[], dict[str, int | float]]  # for a Trainer's logs
+    _begin_in_lightning: Callable[[Any, bool], None]  # its Trainer begins, with whether a checkpoint brought the state
+    _state: Callable[[], Any]  # what a checkpoint keeps, with `state_dict` and `load_state_dict`
+    logs: Callable[[], dict[str, int | float]]  # since its last call
 
     def __init__(self) -> None:
         self.active = True  # once detached, something may still call the forwards
@@ -212,7 +224,7 @@ class Attachment:
             def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
                 if logs is None or "loss" not in logs:  # an evaluation's, or the summary of a run
                     return
-                logs |= (status := attached._status())
+                logs |= (status := attached.logs())
                 if state.log_history and state.log_history[-1].get("step") == state.global_step:
                     state.log_history[-1] |= status  # a copy of `logs`
 
@@ -224,6 +236,22 @@ class Attachment:
                     tell(attached.gate, "save", checkpoint(args, state.global_step) / STATE)
 
         return Callback()
+
+    @property
+    def lightning(self) -> Any:
+        """A callback for a `lightning.pytorch.Trainer`; its checkpoints keep the state."""
+
+        def stepped() -> None:
+            self._moved = True
+            self.step()
+
+        def begin(trainer: Any, loaded: bool) -> None:
+            self.check()
+            self._begin_in_lightning(trainer, loaded)
+
+        name, of_epoch = type(self).__name__, partial(tell, self.gate, "end_epoch")
+        given: Any = {"logs": self.logs, "state": self._state(), "begin": begin, "end_epoch": of_epoch}
+        return lightning_callback(stepped, name=name, **given)
 
     def _refuse(self, args: Any) -> None:
         if args.label_smoothing_factor:

@@ -46,6 +46,7 @@ CASES: dict[str, tuple[bool, dict[str, Any]]] = {
     ),
     "gate, one loss a target": (True, {"reduction": "none"}),
     "gate, number of items": (True, {"num_items": 17}),
+    "gate, weights": (True, {"label_smoothing": 0.1, "z_loss": 1e-3, "reduction": "none"}),
     "items in a tensor, nothing ignored": (False, {"num_items": torch.tensor(17.0), "ignore_index": None}),
 }
 
@@ -56,15 +57,22 @@ def test_a_whole_graph_has_the_numbers_of_the_loss_to_the_bit(case: str) -> None
     has_gate, settings = CASES[case]
     labels = labels.clamp(min=0) if "ignore_index" in settings else labels
     options = CrossEntropyOptions(**settings)
+    of = {"class_weights": torch.rand(len(weight)), "token_weights": torch.randn(len(labels))}
+    of = of if "weights" in case else {}
     found = []
     for compiler in (lambda step: step, _whole):
-        gate = _recording(len(weight)) if has_gate else None
+        gate, stats = _recording(len(weight)) if has_gate else None, list[Tensor]()
 
-        def step(h: Tensor, w: Tensor, b: Tensor, gate: Any = gate) -> Tensor:
-            return gated_linear_cross_entropy(torch.tanh(h * 2), w, labels, gate=gate, bias=b, options=options).sum()
+        def step(h: Tensor, w: Tensor, b: Tensor, gate: Any = gate, stats: Any = stats) -> Tensor:
+            of_loss = {"gate": gate, "bias": b, "options": options, **of}
+            loss, noted = gated_linear_cross_entropy(torch.tanh(h * 2), w, labels, return_stats=True, **of_loss)
+            stats.append(noted.numbers)
+            return loss.sum()
 
         value, given = gradients(compiler(step), hidden, weight, bias)
-        found.append((value, *given, *(gate.told if gate is not None and settings.get("reduction") != "none" else ())))
+        found.append(
+            (value, *given, *stats, *(gate.told if gate is not None and settings.get("reduction") != "none" else ()))
+        )
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
@@ -153,7 +161,8 @@ def test_the_operators_keep_what_torch_asks_of_one() -> None:
         ("none", None, [True] * 3),
         ("none", torch.ones(len(hidden)), [True, False, True]),
     ):
-        call = (h, w, b, labels, *gates, factors, *settings, reduction, None, 5, torch.float32, needs, True)
+        of = (torch.rand(len(weight)), torch.rand(len(hidden)))
+        call = (h, w, b, labels, *gates, *of, factors, *settings, reduction, None, 5, torch.float32, needs, True)
         tests = ("test_schema", "test_faketensor", "test_autograd_registration")
         torch.library.opcheck(compiled._loss, call, test_utils=tests)
 

@@ -136,6 +136,29 @@ def test_the_share_of_a_gate_is_the_one_that_chunks_tell(options: str) -> None:
     assert told[0] == pytest.approx(told[1], rel=1e-5)
 
 
+@pytest.mark.parametrize("v", [40, 9000])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_weights_and_stats_are_those_of_chunks(options: str, v: int) -> None:
+    hidden, weight, bias, labels = problem(v=v, dtype=torch.float32)
+    hidden[:9] = 3 * weight[labels[:9].clamp(min=0)]
+    of = {"class_weights": torch.rand(v), "token_weights": torch.randn(len(labels)), "bias": bias}
+    found = list[Tensor]()
+    for backend in (TRITON, CrossEntropyOptions()):
+        chosen = replace(backend, **OPTIONS[options] | ({} if "reduction" in OPTIONS[options] else {"num_items": 9}))
+
+        def loss(h: Tensor, w: Tensor, chosen: CrossEntropyOptions = chosen) -> Tensor:
+            value, stats = gated_linear_cross_entropy(
+                h, w, labels, gate=gate_of("some rare", v), options=chosen, return_stats=True, **of
+            )
+            found.append(stats.numbers)  # noqa: B023
+            return value
+
+        value, grads = gradients(loss, hidden, weight, upstream=torch.ones(23) if chosen.reduction == "none" else None)
+        found += [value, *grads]
+    for mine, known in zip(found[:4], found[4:], strict=True):
+        assert float((mine - known).norm()) <= 1e-5 * max(1.0, float(known.norm()))
+
+
 def test_float64_is_refused() -> None:
     hidden, weight, _, labels = problem()
     for options in (TRITON, LIGER):

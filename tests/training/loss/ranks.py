@@ -31,6 +31,7 @@ OPTIONS = {
     "all": CrossEntropyOptions(
         label_smoothing=0.3, z_loss=1e-2, softcap=5.0, logit_scale=-2.0, reduction="none", chunk=6
     ),
+    "weights": CrossEntropyOptions(label_smoothing=0.3, z_loss=1e-2, chunk=6),
 }
 
 
@@ -46,26 +47,39 @@ class Recorder(FixedGate):
         self.told.append([float(gated), float(total)])
 
 
-def cases() -> Iterator[tuple[str, CrossEntropyOptions, float | None, bool, torch.dtype]]:
-    """(name, options, share of rare ids, with a bias, dtype)"""
+def cases() -> Iterator[tuple[str, CrossEntropyOptions, float | None, bool, torch.dtype, bool]]:
+    """(name, options, share of rare ids, with a bias, dtype, with weights)"""
     for name, options in OPTIONS.items():
         for gate, rare in GATES.items():
             for biased in (True, False):
-                yield (f"{name}, {gate}, {'biased, ' if biased else ''}float64", options, rare, biased, torch.float64)
-        yield f"{name}, some rare, biased, float32", options, 0.3, True, torch.float32
+                weighted = name == "weights"
+                full = f"{name}, {gate}, {'biased, ' if biased else ''}float64"
+                yield full, options, rare, biased, torch.float64, weighted
+        yield f"{name}, some rare, biased, float32", options, 0.3, True, torch.float32, name == "weights"
 
 
 def found(
-    options: CrossEntropyOptions, rare: float | None, biased: bool, dtype: torch.dtype, rows: slice
+    options: CrossEntropyOptions, rare: float | None, biased: bool, dtype: torch.dtype, weighted: bool, rows: slice
 ) -> dict[str, Any]:
     """Loss and gradients of the problem with these rows of the head."""
     hidden, weight, bias, labels = problem(dtype=dtype)
     gate = None if rare is None else Recorder(a_gate(len(weight), rare).gates())
     h, w, b = (t.clone().requires_grad_() for t in (hidden, weight[rows], bias[rows]))
-    loss = gated_linear_cross_entropy(h, w, labels, gate=gate, bias=b if biased else None, options=options)
+    of: dict[str, Any] = {"gate": gate, "bias": b if biased else None, "options": options}
+    if weighted:
+        random = torch.Generator().manual_seed(1)
+        of["class_weights"], of["token_weights"] = (torch.rand(n, generator=random) for n in (len(weight), len(labels)))
+    loss, stats = gated_linear_cross_entropy(h, w, labels, return_stats=True, **of)
     loss.backward(torch.linspace(0.5, 1.5, loss.numel(), dtype=dtype).view(loss.shape))
     told = None if gate is None else gate.told
-    return {"loss": loss.detach(), "hidden": h.grad, "weight": w.grad, "bias": b.grad, "told": told}
+    return {
+        "loss": loss.detach(),
+        "hidden": h.grad,
+        "weight": w.grad,
+        "bias": b.grad,
+        "told": told,
+        "stats": stats.numbers,
+    }
 
 
 def refusals(group: Any, rows: slice) -> dict[str, str]:
@@ -102,8 +116,5 @@ def refusals(group: Any, rows: slice) -> dict[str, str]:
 def main(rank: int, folder: Path) -> None:
     """Run all cases as one of the ranks."""
     group = torch.distributed.group.WORLD
-    each = {
-        name: found(replace(options, group=group), rare, biased, dtype, SLICES[rank])
-        for name, options, rare, biased, dtype in cases()
-    }
+    each = {name: found(replace(options, group=group), *rest, SLICES[rank]) for name, options, *rest in cases()}
     torch.save({"cases": each, "refusals": refusals(group, SLICES[rank])}, folder / f"{rank}.pt")

@@ -119,11 +119,15 @@ def test_kernels_compile_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     types = {"z_ptr": "*bf16", "labels_ptr": "*i64", "bias_ptr": "*fp32", "factors_ptr": "*fp32", "losses_ptr": "*fp32"}
+    types |= {"classes_ptr": "*fp32", "notes_ptr": "*fp32"}
     types |= {"row_stride": "i32", "columns": "i32", "d_ptr": "*bf16"}
     types |= {"cap": "fp32", "smoothing": "fp32", "z_loss": "fp32"}
     given = {"CAPPED": True, "SMOOTHED": True, "WRITE": True, "BLOCK": 8192}
     nothing = given | {"CAPPED": False, "SMOOTHED": False, "bias_ptr": None, "factors_ptr": None}
-    for kernel, values in ((kernels.differentiate, given), (kernels.differentiate, nothing), (kernels._gate, given)):
+    weighted = given | {"SMOOTHED": False}
+    nothing |= {"classes_ptr": None, "notes_ptr": None}
+    of_loss = [(kernels.differentiate, values) for values in (given, weighted, nothing)]
+    for kernel, values in (*of_loss, (kernels._gate, given)):
         names = {name: "constexpr" if name in values else types[name] for name in kernel.arg_names}
         source = ASTSource(kernel, names, {name: values[name] for name in names if name in values})
         assert triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 16}).asm["cubin"]

@@ -132,8 +132,8 @@ def test_gradients_are_given_out_once(backend: str) -> None:
     hidden, weight, _, labels = problem()
     h, options = hidden.clone().requires_grad_(), CrossEntropyOptions(backend=backend)
     loss = linear_cross_entropy(h, weight, labels, options=options)
-    loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match=r"given out already.*instead of retain_graph=True"):
+    loss.backward(retain_graph=backend != "chunk")  # which keeps them then: test_weights.py
+    with pytest.raises(RuntimeError, match=r"given out already: .*compute the loss again"):
         loss.backward()
     with pytest.raises(RuntimeError, match="create_graph=True would take them for constants"):
         torch.autograd.grad(linear_cross_entropy(h, weight, labels, options=options), h, create_graph=True)

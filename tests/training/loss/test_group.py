@@ -31,6 +31,8 @@ def test_two_ranks_give_what_one_gives(pair: list[dict[str, Any]], name: str) ->
 
     assert torch.equal(parts[0]["loss"], parts[1]["loss"])
     assert torch.equal(parts[0]["hidden"], parts[1]["hidden"])
+    assert torch.equal(parts[0]["stats"], parts[1]["stats"])
+    assert near(parts[0]["stats"], known["stats"])
     assert near(parts[0]["loss"], known["loss"])
     assert near(parts[0]["hidden"], known["hidden"])
     assert near(torch.cat([part["weight"] for part in parts]), known["weight"])

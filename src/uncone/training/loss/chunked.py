@@ -7,6 +7,9 @@ h. With a gate G the head's gradient is of rank two off the targets,
 
 with D0 the rows of targets that are not rare and D1 the others: so those come first, dW is scaled by g1 once, and only
 the few rare targets are gated number by number. The backward pass only scales the gradients.
+
+Class weights c and the weight t of a token make the target's distribution q_v = t c_v ((1 - E) [v = y] + E / V), whose
+sum t m takes the place of 1; t c_y multiplies the z loss.
 """
 
 from typing import Any
@@ -15,6 +18,7 @@ import torch
 
 from uncone.tensors import empty, zeros
 from uncone.training.loss.problem import GatedShare, Problem, refuse_again, refuse_nan
+from uncone.training.loss.stats import Notes
 
 Tensor = torch.Tensor
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -26,7 +30,7 @@ _FEW = 16  # rows below which a product of transposes takes ten times as long
 
 class Sweep:
     """One pass over the targets. `factors` (N,) weight their gradients; if `recorded`, the problem hears how much of
-    the gradient its gate held back."""
+    the gradient its gate held back, if `noted`, the numbers of its targets."""
 
     def __init__(
         self,
@@ -38,13 +42,22 @@ class Sweep:
         *,
         factors: Tensor | None = None,
         recorded: bool = False,
+        noted: bool = False,
     ) -> None:
         self._options, self._problem, self._needs = problem.options, problem, needs
         self._hidden, self._weight = hidden.detach().to(problem.dtype), weight.detach().to(problem.dtype)
         self._exact = torch.promote_types(problem.dtype, torch.float32)
         self._bias = None if bias is None else bias.detach().to(self._exact)
-        self._factors = None if factors is None else factors.to(self._exact)
         self._shard = problem.shard
+        of_classes, of_tokens = (
+            None if t is None else t.detach().to(self._exact) for t in (problem.class_weights, problem.token_weights)
+        )
+        self._of_classes, self._of_tokens = of_classes, of_tokens
+        if factors is not None and of_tokens is not None:
+            of_tokens = of_tokens * factors
+        elif factors is not None:
+            of_tokens = factors.to(self._exact)
+        self._factors = of_tokens  # of the gradients
         n, d = hidden.shape
         v, device = weight.shape[0], hidden.device
         self._losses = zeros((n,), self._exact, device)  # (N,), 0 where ignored
@@ -54,8 +67,9 @@ class Sweep:
         self._begun = False  # nothing was written to the head's gradient
         self._gated: GatedShare | None = None
         if recorded and problem.gates is not None:
-            signed = bool(self._options.label_smoothing or self._options.z_loss)
+            signed = bool(self._options.label_smoothing or self._options.z_loss or self._of_tokens is not None)
             self._gated = GatedShare(problem.gates, self._shard, signed=signed)
+        self._notes = Notes(device) if noted and problem.note is not None else None
 
     def run(self) -> tuple[Tensor, Gradients]:
         gates, (common, rare) = self._problem.gates, self._problem.groups()
@@ -75,6 +89,8 @@ class Sweep:
             self._shard.sum(self._of_hidden)
         if self._gated is not None and self._problem.record is not None:
             self._problem.record(*self._gated.sums())
+        if self._notes is not None and self._problem.note is not None:
+            self._problem.note(self._notes.numbers(self._problem.valid.sum()))
         return self._losses, (self._of_hidden, self._of_weight, self._of_bias)
 
     def _cut(self, rows: Tensor) -> tuple[Tensor, ...]:
@@ -100,16 +116,30 @@ class Sweep:
         options, h = self._options, self._hidden[rows]
         if options.logit_scale != 1:
             h = h * options.logit_scale
-        at, own = self._shard.place(self._problem.labels[rows][:, None])
+        labels = self._problem.labels[rows][:, None]
+        at, own = self._shard.place(labels)
         z = self._logits_of(h)
-        loss = self._linear_part(z, at, own)
-        log_sum = self._normalise(z)
+        of_class, mass = self._masses(labels)
+        of_target, loss = self._linear_part(z, at, own, of_class)
+        top, log_sum = self._normalise(z)
         square = options.z_loss * log_sum * log_sum  # in this order: 0 times a square that overflows is NaN
-        self._losses[rows] = (loss + log_sum + square)[:, 0]
+        loss = (loss + mass * log_sum + of_class * square)[:, 0]
+        self._losses[rows] = loss if self._of_tokens is None else loss * self._of_tokens[rows]
+        if self._notes is not None:
+            right = (of_target >= self._shard.highest(top)).to(loss.dtype)
+            self._notes.add(torch.cat([log_sum - of_target, square, right, log_sum], dim=1))
         if any(self._needs) or self._gated is not None:
-            self._differentiate(z, rows, at, own, log_sum, rare=gate is not None)
+            slope = mass if not options.z_loss else mass + 2 * options.z_loss * of_class * log_sum
+            self._differentiate(z, rows, at, own, of_class, slope, rare=gate is not None)
         if any(self._needs):
             self._multiply(z, h, rows, at, own, gate)
+
+    def _masses(self, labels: Tensor) -> tuple[Tensor | float, Tensor | float]:
+        """The weight of each target's class, and the sum of its distribution, (n, 1) or 1."""
+        if self._of_classes is None:
+            return 1.0, 1.0
+        of_class, smoothing = self._of_classes[labels], self._options.label_smoothing
+        return of_class, (1 - smoothing) * of_class + smoothing * self._of_classes.mean()
 
     def _logits_of(self, h: Tensor) -> Tensor:
         z = self._matrix(self._logits, len(h))
@@ -125,16 +155,21 @@ class Sweep:
             torch.mul(tanh, self._options.softcap, out=z)
         return z
 
-    def _linear_part(self, z: Tensor, at: Tensor, own: Tensor) -> Tensor:
-        """Minus the mean of the logits over the target's distribution (n, 1)."""
-        smoothing = self._options.label_smoothing
-        loss = torch.where(own, -(1 - smoothing) * z.gather(1, at), 0.0)
+    def _linear_part(self, z: Tensor, at: Tensor, own: Tensor, of_class: Tensor | float) -> tuple[Tensor, Tensor]:
+        """The targets' logits (n, 1), and minus the sum of all by the targets' distributions (n, 1)."""
+        smoothing, parts = self._options.label_smoothing, [torch.where(own, z.gather(1, at), 0.0)]
         if smoothing:
-            loss -= smoothing / self._shard.total * z.sum(dim=1, keepdim=True)
-        return self._shard.sum(loss)
+            classes = self._classes_here()
+            parts.append(z.sum(dim=1, keepdim=True) if classes is None else z.mv(classes)[:, None])
+        of_target, *spread = torch.split(self._shard.sum(torch.cat(parts, dim=1)), 1, dim=1)
+        loss = -(1 - smoothing) * of_class * of_target
+        return of_target, loss - smoothing / self._shard.total * spread[0] if spread else loss
 
-    def _normalise(self, z: Tensor) -> Tensor:
-        """Logits become probabilities in place; the logarithms of their sums (n, 1)."""
+    def _classes_here(self) -> Tensor | None:
+        return None if self._of_classes is None else self._of_classes[self._shard.start : self._shard.stop]
+
+    def _normalise(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits become probabilities in place; the largest here and the logarithms of their sums (n, 1)."""
         top = z.amax(dim=1, keepdim=True)
         if z.is_contiguous():
             torch.softmax(z, dim=1, out=z)
@@ -145,22 +180,35 @@ class Sweep:
         # The largest probability is at least 1 / V: no underflow.
         own = top - z.amax(dim=1, keepdim=True).log_()
         if self._shard.group is None:
-            return own
+            return top, own
         highest = self._shard.highest(own.clone())
         log_sum = highest + self._shard.sum((own - highest).exp_()).log_()
         z.mul_((own - log_sum).exp_())
-        return log_sum
+        return top, log_sum
 
-    def _differentiate(self, p: Tensor, rows: Tensor, at: Tensor, own: Tensor, log_sum: Tensor, *, rare: bool) -> None:
-        """Probabilities become d, the gradient of the losses by the products h W' + bias, in place."""
-        options, factors = self._options, torch.ones((), dtype=p.dtype, device=p.device)
+    def _differentiate(
+        self,
+        p: Tensor,
+        rows: Tensor,
+        at: Tensor,
+        own: Tensor,
+        of_class: Tensor | float,
+        of_sum: Tensor | float,
+        *,
+        rare: bool,
+    ) -> None:
+        """Probabilities become d, the gradient of the losses by the products h W' + bias, in place; `of_sum` is theirs
+        by the log-sum-exp."""
+        smoothing, factors = self._options.label_smoothing, torch.ones((), dtype=p.dtype, device=p.device)
         if self._factors is not None:
             factors = self._factors[rows][:, None]
-        if options.z_loss or self._factors is not None:
-            p.mul_((1 + 2 * options.z_loss * log_sum) * factors)
-        if options.label_smoothing:
-            p.sub_(factors * (options.label_smoothing / self._shard.total))
-        p.scatter_add_(1, at, torch.where(own, -(1 - options.label_smoothing) * factors, 0.0))
+        if isinstance(of_sum, Tensor) or self._factors is not None:
+            p.mul_(of_sum * factors)
+        if smoothing and (classes := self._classes_here()) is not None:
+            p.addr_(factors.expand(len(p), 1)[:, 0], classes, alpha=-smoothing / self._shard.total)
+        elif smoothing:
+            p.sub_(factors * (smoothing / self._shard.total))
+        p.scatter_add_(1, at, torch.where(own, -(1 - smoothing) * of_class * factors, 0.0))
         if self._tanh is not None:
             slope = self._matrix(self._tanh, len(p))
             p.mul_(slope.square_().neg_().add_(1))
@@ -227,7 +275,8 @@ class _CrossEntropy(torch.autograd.Function):
         needs = (False, False, False) if ctx.later else ctx.needs
         recorded = problem.record is not None and ctx.needs[1]
         with torch.autocast(hidden.device.type, enabled=False):
-            losses, ctx.gradients = sweep(hidden, weight, bias, problem, needs, recorded=recorded).run()
+            first = sweep(hidden, weight, bias, problem, needs, recorded=recorded, noted=True)
+            losses, ctx.gradients = first.run()
         if ctx.later:
             ctx.save_for_backward(hidden, weight, bias)
             return losses
@@ -237,20 +286,32 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_again(given=ctx.gradients is None)
+        refuse_again(given=False)
         if ctx.later:
             hidden, weight, bias = ctx.saved_tensors
             with torch.autocast(hidden.device.type, enabled=False):
                 _, gradients = ctx.sweep(hidden, weight, bias, ctx.problem, ctx.needs, factors=grad).run()
         else:
-            gradients, ctx.gradients = ctx.gradients, None
+            if (gradients := ctx.gradients) is None:
+                how = "give the first backward pass retain_graph=True, or compute the loss again"
+                raise RuntimeError(f"the gradients of this loss were given out already: {how}")
             scale = grad.double() * ctx.share
-            if scale.device.type != "cpu" or float(scale) != 1:
-                for gradient in gradients:
-                    if gradient is not None:
-                        gradient.mul_(scale.to(gradient.dtype))
+            if _keeps_the_graph():
+                gradients = [None if g is None else g * scale.to(g.dtype) for g in gradients]
+            else:
+                ctx.gradients = None
+                if scale.device.type != "cpu" or float(scale) != 1:
+                    for gradient in gradients:
+                        if gradient is not None:
+                            gradient.mul_(scale.to(gradient.dtype))
         given = (None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True))
         return *given, None, None
+
+
+def _keeps_the_graph() -> bool:
+    """Whether this backward pass runs with retain_graph=True, as far as this torch can say: another may follow."""
+    keeps = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return keeps is None or bool(keeps())
 
 
 def cross_entropy(

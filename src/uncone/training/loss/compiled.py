@@ -16,6 +16,7 @@ from uncone.training.loss.problem import (
     Gate,
     Problem,
     check_range,
+    check_weights,
     checked_gates,
     refuse_again,
     shard_of,
@@ -35,7 +36,10 @@ def cross_entropy(
     gate: Gate | None,
     options: CrossEntropyOptions,
     dtype: torch.dtype,
-) -> Tensor:
+    class_weights: Tensor | None = None,
+    token_weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The loss and the numbers of `CrossEntropyStats`."""
     gates = (None, None, None) if gate is None else gate.gates()
     trains = torch.is_grad_enabled()
     needs = [trains and t is not None and t.requires_grad for t in (hidden, weight, bias)]
@@ -44,11 +48,11 @@ def cross_entropy(
     items = options.num_items
     if items is not None and not isinstance(items, Tensor):
         settings["num_items"] = torch.full((), items, dtype=torch.float64)
-    outputs = _loss(hidden, weight, bias, labels, *gates, None, *settings.values(), dtype, needs, recorded)
+    tensors = (hidden, weight, bias, labels, *gates, class_weights, token_weights, None)
+    outputs = _loss(*tensors, *settings.values(), dtype, needs, recorded)
     if recorded:
         gate.record(outputs[5].detach(), outputs[6].detach())  # type: ignore[union-attr]
-    loss: Tensor = outputs[0]
-    return loss
+    return outputs[0], outputs[7].detach()
 
 
 @torch.library.custom_op("uncone::linear_cross_entropy", mutates_args=())
@@ -60,6 +64,8 @@ def _loss(
     rare: Tensor | None,
     g1: Tensor | None,
     g2: Tensor | None,
+    class_weights: Tensor | None,
+    token_weights: Tensor | None,
     factors: Tensor | None,
     ignore_index: int | None,
     label_smoothing: float,
@@ -72,47 +78,51 @@ def _loss(
     dtype: torch.dtype,
     needs: Sequence[bool],
     recorded: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(loss, share, gradients of the states, the head and the bias before the share, held back, all). With the
-    reduction "none" there are gradients only where `factors` (N,) weight the losses."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(loss, share, gradients of the states, the head and the bias before the share, held back, all, the numbers of
+    `CrossEntropyStats`). With the reduction "none" there are gradients only where `factors` (N,) weight the losses."""
     options = CrossEntropyOptions(
         ignore_index, label_smoothing, z_loss, softcap, logit_scale, reduction, num_items, chunk
     )
     shard, valid = shard_of(weight, None), valid_targets(labels, options)
     check_range(labels, valid, shard.total, ignore_index)
+    check_weights(class_weights, token_weights, shard.total)
     gate: Any = SimpleNamespace(gates=lambda: (rare, g1, g2))
     gates = None if rare is None else checked_gates(gate, shard, weight.device)
     sums = [torch.zeros((), dtype=torch.float64, device=weight.device) for _ in range(2)]
-    problem = Problem(options, labels, valid, gates, dtype, shard, lambda *told: sums.__setitem__(slice(None), told))
+    numbers = [torch.zeros(6, dtype=torch.float64, device=weight.device)]
+    notes: Any = (lambda *told: sums.__setitem__(slice(None), told)), class_weights, token_weights, numbers.append
+    problem = Problem(options, labels, valid, gates, dtype, shard, *notes)
     later = reduction == "none" and factors is None
     wanted = (False, False, False) if later else (needs[0], needs[1], needs[2])
     with torch.autocast(hidden.device.type, enabled=False):
-        sweep = Sweep(hidden, weight, bias, problem, wanted, factors=factors, recorded=recorded)
+        first = factors is None
+        sweep = Sweep(hidden, weight, bias, problem, wanted, factors=factors, recorded=recorded, noted=first)
         losses, gradients = sweep.run()
     share = problem.share(losses.device)
     loss = losses if reduction == "none" else (losses.sum(dtype=torch.float64) * share).to(losses.dtype)
     # An operator returns tensors: of no element where no gradient was wanted.
     of_states, of_head, of_bias = (losses.new_empty(0) if g is None else g for g in gradients)
     held_back, total = (x.to(torch.float64, copy=True) for x in sums)
-    return loss, share.clone(), of_states, of_head, of_bias, held_back, total
+    return loss, share.clone(), of_states, of_head, of_bias, held_back, total, numbers[-1]
 
 
 @_loss.register_fake
 def _(hidden, weight, *given):  # type: ignore[no-untyped-def]
-    factors, reduction, dtype, needs = given[5], given[11], given[14], given[15]
+    factors, reduction, dtype, needs = given[7], given[13], given[16], given[17]
     exact, each = torch.promote_types(dtype, torch.float32), reduction == "none"
     loss = hidden.new_empty((hidden.shape[0],) if each else (), dtype=exact)
     share, held_back, total = (hidden.new_empty((), dtype=torch.float64) for _ in range(3))
     needs = [False] * 3 if each and factors is None else needs
     shapes = (tuple(hidden.shape), tuple(weight.shape), (weight.shape[0],))
     gradients = [hidden.new_empty(s if need else (0,), dtype=exact) for s, need in zip(shapes, needs, strict=True)]
-    return loss, share, *gradients, held_back, total
+    return loss, share, *gradients, held_back, total, hidden.new_empty((6,), dtype=torch.float64)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tensors, ctx.settings, ctx.needs = inputs[:7], inputs[8:17], inputs[17]
+    tensors, ctx.settings, ctx.needs = inputs[:9], inputs[10:19], inputs[19]
     ctx.dtypes = [None if t is None else t.dtype for t in tensors[:3]]
-    ctx.later = inputs[13] == "none"
+    ctx.later = inputs[15] == "none"
     ctx.save_for_backward(*(tensors if ctx.later else output[1:5]))
 
 
@@ -125,7 +135,7 @@ def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
         factor = grad.double() * share
         found = [g * factor.to(g.dtype) for g in kept]
     given = (g.to(t) if need else None for g, t, need in zip(found, ctx.dtypes, ctx.needs, strict=True))
-    return *given, *[None] * 16
+    return *given, *[None] * 18
 
 
 _loss.register_autograd(_differentiate, setup_context=_keep)

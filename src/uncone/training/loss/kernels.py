@@ -30,7 +30,13 @@ class FusedSweep(Sweep):
         d = torch.mm(h, self._weight.T, out=self._logits[: len(rows)])
         factors = None if self._factors is None else self._factors[rows]
         wanted = any(self._needs) or self._gated is not None
-        self._losses[rows] = losses(d, y, self._bias, factors, options, wanted)
+        notes = None if self._notes is None else torch.empty(len(rows), 3, dtype=torch.float32, device=d.device)
+        of_rows = losses(d, y, self._bias, factors, options, wanted, classes=self._of_classes, notes=notes)
+        self._losses[rows] = of_rows if self._of_tokens is None else of_rows * self._of_tokens[rows]
+        if self._notes is not None and notes is not None:
+            log_sum, of_target, right = notes.split(1, dim=1)
+            square = options.z_loss * log_sum * log_sum
+            self._notes.add(torch.cat([log_sum - of_target, square, right, log_sum], dim=1))
         if self._gated is not None:
             self._gated.add(d, *self._shard.place(y[:, None]), rare=gate is not None)
         if self._of_bias is not None:
@@ -45,13 +51,23 @@ class FusedSweep(Sweep):
 
 
 def losses(
-    z: Tensor, labels: Tensor, bias: Tensor | None, factors: Tensor | None, options: CrossEntropyOptions, write: bool
+    z: Tensor,
+    labels: Tensor,
+    bias: Tensor | None,
+    factors: Tensor | None,
+    options: CrossEntropyOptions,
+    write: bool,
+    *,
+    classes: Tensor | None = None,
+    notes: Tensor | None = None,
 ) -> Tensor:
     """The losses (n,) in float32 of the products z (n, V); with `write`, z becomes their gradient by z. `factors` (n,)
-    weight the gradient. z holds the scale already, not the bias (V,) and the cap."""
+    weight the gradient, `classes` (V,) the classes. z holds the scale already, not the bias (V,) and the cap. `notes`
+    (n, 3) gets each target's log-sum-exp, its logit, and whether no logit is higher."""
     (n, v), cap, smoothing = z.shape, options.softcap, options.label_smoothing
     each = torch.empty(n, dtype=torch.float32, device=z.device)
-    tensors = z, z.stride(0), labels, None if bias is None else bias.contiguous(), factors, each
+    whole = (None if t is None else t.contiguous() for t in (bias, classes))
+    tensors = z, z.stride(0), labels, *whole, factors, each, notes
     flags = {"CAPPED": cap is not None, "SMOOTHED": smoothing > 0, "WRITE": write} | _shape(v)
     with _on(z.device):
         differentiate[(n,)](*tensors, v, cap or 1.0, smoothing, options.z_loss, **flags)
@@ -103,8 +119,10 @@ def differentiate(
     row_stride,
     labels_ptr,
     bias_ptr,
+    classes_ptr,
     factors_ptr,
     losses_ptr,
+    notes_ptr,
     columns,
     cap,
     smoothing,
@@ -118,7 +136,10 @@ def differentiate(
     z_ptr += row * row_stride
     y = tl.load(labels_ptr + row)
     of_target = _logits(z_ptr, bias_ptr, y, y < columns, cap, CAPPED)
-    top, total, spread = -3.0e38, 0.0, 0.0  # finite: a whole block of -inf must not give NaN
+    of_class = 1.0
+    if classes_ptr is not None:
+        of_class = tl.load(classes_ptr + y)
+    top, total, spread, weights = -3.0e38, 0.0, 0.0, 0.0  # finite: a whole block of -inf must not give NaN
     for start in range(0, columns, BLOCK):
         at = start + tl.arange(0, BLOCK)
         z = _logits(z_ptr, bias_ptr, at, at < columns, cap, CAPPED)
@@ -126,20 +147,37 @@ def differentiate(
         total = total * tl.exp(top - higher) + tl.sum(tl.exp(z - higher), 0)
         top = higher
         if SMOOTHED:
-            spread += tl.sum(tl.where(at < columns, z, 0.0), 0)
+            z = tl.where(at < columns, z, 0.0)
+            if classes_ptr is not None:
+                c = tl.load(classes_ptr + at, mask=at < columns, other=0.0)
+                z *= c
+                weights += tl.sum(c, 0)
+            spread += tl.sum(z, 0)
     log_sum = top + tl.log(total)
-    loss = log_sum - (1.0 - smoothing) * of_target + z_loss * log_sum * log_sum
+    mass = of_class
+    if classes_ptr is not None:
+        mass = (1.0 - smoothing) * of_class + smoothing / columns * weights
+    loss = mass * log_sum - (1.0 - smoothing) * of_class * of_target + of_class * z_loss * log_sum * log_sum
     if SMOOTHED:
         loss -= smoothing / columns * spread
     tl.store(losses_ptr + row, loss)
+    if notes_ptr is not None:
+        notes_ptr += row * 3
+        tl.store(notes_ptr, log_sum)
+        tl.store(notes_ptr + 1, of_target)
+        tl.store(notes_ptr + 2, tl.where(of_target >= top, 1.0, 0.0))
     if WRITE:
         tl.debug_barrier()  # every thread has read the target's logit
-        of_sum = (1.0 + 2.0 * z_loss * log_sum) / total
+        of_sum = (mass + 2.0 * z_loss * of_class * log_sum) / total
         for start in range(0, columns, BLOCK):
             at = start + tl.arange(0, BLOCK)
             z = _logits(z_ptr, bias_ptr, at, at < columns, cap, CAPPED)
-            d = tl.exp(z - top) * of_sum - smoothing / columns
-            d = tl.where(at == y, d - (1.0 - smoothing), d)
+            d = tl.exp(z - top) * of_sum
+            if classes_ptr is not None and SMOOTHED:
+                d -= smoothing / columns * tl.load(classes_ptr + at, mask=at < columns, other=0.0)
+            else:
+                d -= smoothing / columns
+            d = tl.where(at == y, d - (1.0 - smoothing) * of_class, d)
             if CAPPED:
                 d *= tl.where(at < columns, 1.0 - (z / cap) * (z / cap), 0.0)
             if factors_ptr is not None:

@@ -78,6 +78,9 @@ class Problem:
     dtype: torch.dtype  # of the products
     shard: Shard
     record: Callable[[Tensor, Tensor], None] | None = None  # as `Gate` says
+    class_weights: Tensor | None = None  # of the whole vocabulary
+    token_weights: Tensor | None = None  # (N,)
+    note: Callable[[Tensor], None] | None = None  # the numbers of `CrossEntropyStats`
 
     def groups(self) -> tuple[Tensor, Tensor]:
         """Row numbers of the targets that are not rare, and of the rare ones."""
@@ -89,9 +92,16 @@ class Problem:
     def share(self, device: torch.device) -> Tensor:
         if self.options.reduction == "sum":
             return torch.ones((), dtype=torch.float64, device=device)
-        items = self.valid.sum() if self.options.num_items is None else self.options.num_items
+        items = self._weights().sum() if self.options.num_items is None else self.options.num_items
         items = torch.as_tensor(items, dtype=torch.float64).to(device).reshape(())
-        return torch.where(items > 0, 1 / items, 0.0)
+        return torch.where(items != 0, 1 / items, 0.0)
+
+    def _weights(self) -> Tensor:
+        """Of each target (N,), by which "mean" divides: 0 where ignored."""
+        weights = self.valid.double()
+        if self.class_weights is not None:
+            weights = weights * self.class_weights[torch.where(self.valid, self.labels, 0)]
+        return weights if self.token_weights is None else torch.where(self.valid, weights * self.token_weights, 0.0)
 
 
 def valid_targets(labels: Tensor, options: CrossEntropyOptions) -> Tensor:
@@ -126,6 +136,16 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
             raise InputError(f"expected {name} to be 1 for every id that is not rare, {got}")
     here = slice(shard.start, shard.stop)
     return rare.to(device), g1[here].to(device), g2[here].to(device)
+
+
+def check_weights(class_weights: Tensor | None, token_weights: Tensor | None, vocabulary: int) -> None:
+    if class_weights is not None and class_weights.shape != (vocabulary,):
+        got = f"got {tuple(class_weights.shape)}: give one an id of the whole vocabulary"
+        raise InputError(f"expected class_weights of shape ({vocabulary},), {got}")
+    if class_weights is not None and not bool(((class_weights >= 0) & class_weights.isfinite()).all()):
+        raise InputError("expected class_weights of at least 0, got others: give finite ones, 0 for an id without loss")
+    if token_weights is not None and not bool(token_weights.isfinite().all()):
+        raise InputError("expected finite token_weights, got others: give 0 to a target without loss")
 
 
 class GatedShare:

@@ -1,0 +1,64 @@
+"""Means over the steps and micro-batches since the last log, kept on the device."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from uncone.training.loss.stats import CrossEntropyStats
+
+Tensor = torch.Tensor
+_OF_LOSS = ("cross_entropy", "z_loss", "accuracy", "logsumexp", "largest_logsumexp")
+
+
+class Means:
+    """Of the targets of losses, and of the named values of each micro-batch."""
+
+    def __init__(self, names: Sequence[str], device: torch.device) -> None:
+        self._names, self._start = names, torch.zeros(7 + len(names), dtype=torch.float64, device=device)
+        self._start[5] = -torch.inf
+        self._kept = self._start  # the numbers of the stats, those of the names, and the micro-batches
+
+    def add(self, numbers: Tensor | None, values: Tensor | None) -> None:
+        """The `numbers` of a loss's stats, and a value (n,) for each of the names."""
+        device = (self._start if numbers is None else numbers).device
+        device = device if values is None else values.device
+        one = self._start.new_ones(1, device=device)
+        values = one[:0] if values is None else values.detach().double()
+        numbers = self._start[:6].to(device) if numbers is None else numbers.detach()
+        self._kept = _joined(self._kept.to(device), torch.cat([numbers, values, one]))
+
+    def take(self) -> dict[str, float]:
+        """The means over all ranks, each of which calls it, since the last call. A number that no loss gave is left
+        out."""
+        kept, self._kept = self._kept, self._start
+        if dist.is_available() and dist.is_initialized():
+            kept = kept.to("cuda" if "nccl" in str(dist.get_backend()) else kept.device)
+            parts = [torch.empty_like(kept) for _ in range(dist.get_world_size())]
+            dist.all_gather(parts, kept)
+            kept = parts[0]
+            for part in parts[1:]:
+                kept = _joined(kept, part)
+        kept = kept.cpu()
+        stats, micro_batches = CrossEntropyStats(kept[:6]), float(kept[-1])
+        found = {name: float(getattr(stats, name)) for name in _OF_LOSS if float(kept[0]) > 0}
+        found |= {
+            name: float(x) / micro_batches for name, x in zip(self._names, kept[6:], strict=False) if micro_batches
+        }
+        return {name: value for name, value in found.items() if value == value}
+
+
+def _joined(a: Tensor, b: Tensor) -> Tensor:
+    both = a + b
+    return torch.cat([both[:5], torch.maximum(a[5:6], b[5:6]), both[6:]])
+
+
+def names_of(penalties: Iterable[Any]) -> list[str]:
+    """The name of each one's class, or of a function; a second one of a name is counted."""
+    found: list[str] = []
+    for penalty in penalties:
+        name = str(getattr(penalty, "__name__", type(penalty).__name__))
+        same = sum(one.partition(" ")[0] == name for one in found)
+        found.append(f"{name} {same + 1}" if same else name)
+    return found
