@@ -155,6 +155,7 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     text = base.read_text(args.data, args.vocab)
     batches = base.make_batches(text, args)
+    make_model(text.vocab_size, args)  # transformers imports its parts at their first use, which threads must not share
     print(uncone.kappa_by_frequency(text.counts.numpy(), args.batch * (base.LENGTH - 1), beta2=0.98), flush=True)
     with ThreadPoolExecutor(2) as threads:
         found = list(threads.map(lambda arm: train(arm, text, batches, args), ARMS))
