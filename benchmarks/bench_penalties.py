@@ -116,7 +116,7 @@ TABLES: dict[str, list[Row]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory-of", help="measure the memory of one row and print it")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=5)
     chosen = parser.parse_args()
     if chosen.memory_of:
         row = next(row for rows in TABLES.values() for row in rows if row.name == chosen.memory_of)
