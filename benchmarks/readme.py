@@ -86,6 +86,25 @@ def _cross_entropy() -> str:
     )
 
 
+def _penalties() -> str:
+    tables = {
+        "cosine penalty of a head and its gradient": "CosinePenalty, 128256 x 2048",
+        "the same against all pairs of rows": "CosinePenalty, 20000 x 768",
+        "IsoScore penalty and its gradient": "IsoScorePenalty, 4096 x 768",
+        "orthogonality penalty and its gradient": "OrthogonalPenalty, 4096 x 768",
+    }
+    lines = list[str]()
+    for work, title in tables.items():
+        rows = [row for row in section("penalties", title).values() if "bfloat16" not in row["row"]]
+        ours, *rivals = (row for row in rows if "tr C" not in row["row"])
+        costs = "; ".join(f"{row['row']}: {_cost(row)}" for row in rivals)
+        ratios = ", ".join(row["x uncone"] for row in rivals)
+        lines.append(
+            f"| {work}, {title.split(', ')[1]} | {_cost(ours)} | {costs} | {ratios} x its time | `bench_penalties.py` |"
+        )
+    return "\n".join(lines)
+
+
 def _diagnose() -> str:
     minilm, _, large, _ = kept("diagnose")
     took = f"{_s(large)}, peak {large['peak anonymous MiB']} MiB in all"
@@ -326,6 +345,7 @@ LINES = (
     _barcode_large,
     _cross_entropy,
     _gpu,
+    _penalties,
     _saturation,
     _explained,
     _diagnose,

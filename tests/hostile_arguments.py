@@ -70,6 +70,18 @@ def _fit(repair: Callable[..., Any], /, **options: Any) -> Call:
     return _call(fitted, repair.__name__, x=X, weights=COUNTS, **options)
 
 
+def _cosine(table: Any, **options: Any) -> Any:
+    return uncone.CosinePenalty(**options)(table)
+
+
+def _orthogonal(points: Any, labels: Any, **options: Any) -> Any:
+    return uncone.OrthogonalPenalty(**options)(points, labels)
+
+
+def _isoscore(points: Any, labels: Any, **options: Any) -> Any:
+    return uncone.IsoScorePenalty(**options)(points, labels)
+
+
 def _entropy(points: Any, labels: Any, **options: Any) -> Any:
     return uncone.PersistentEntropy(**options)(points, labels)
 
@@ -145,6 +157,9 @@ CALLS: tuple[Call, ...] = (
     _call(uncone.prominent_mask, **BARS, convention="official", width=8),
     _call(uncone.anisotropy_scores, points=HIDDEN, labels=LABELS, k=3),
     _call(uncone.AnisotropyTrack, every=50, path=None, k=3),
+    _call(_cosine, table=WEIGHT, weight=1.0, rows=[0, 2]),
+    _call(_orthogonal, points=HIDDEN, labels=LABELS, mean_weight=1.0, second_moment_weight=1.0),
+    _call(_isoscore, points=HIDDEN, labels=LABELS, weight=1.0, zeta=0.2, target=torch.eye(HIDDEN.shape[1])),
     _call(_entropy, points=HIDDEN, labels=LABELS, weight=1.0, length_weight=0.1, convention="official"),
     _call(uncone.RareTokenGate, **GATE, ignore_index=-100),
     _call(uncone.CrossEntropyOptions, ignore_index=-100, **SMOOTH, num_items=10, chunk=16, backend="chunk"),

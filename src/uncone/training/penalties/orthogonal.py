@@ -65,12 +65,11 @@ def _directions(x: Tensor) -> Tensor:
 
 def _sums(unit: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Of the cosines and their squares over all pairs, and the number of pairs, at least 1."""
-    n, d = unit.shape
-    if groups is None and n > d:  # |U'U| = |UU'|, and a point's cosine with itself is no pair
-        own = (unit.detach() != 0).any(dim=1).sum()
-        s = unit.sum(0)
-        return s.dot(s) - own, gram(unit).square().sum() - own, own.new_full((), n * (n - 1))
-    groups = torch.arange(n, device=unit.device) if groups is None else groups
+    if groups is None:  # |U'U| = |UU'|, and a point's cosine with itself is no pair
+        n, d = unit.shape
+        own, s = (unit.detach() != 0).any(dim=1).sum(), unit.sum(0)
+        squares = gram(unit.T if n < d else unit).square().sum()
+        return s.dot(s) - own, squares - own, own.new_full((), max(1, n * (n - 1)))
     related = groups[:, None] == groups
     cosines = gram(unit.T).masked_fill(related, 0.0)
     return cosines.sum(), cosines.square().sum(), (~related).sum().clamp_min(1)
