@@ -135,8 +135,10 @@ _FILES = {
     "training.cloud": "AnisotropyTrack anisotropy_scores",
     "training.gate": "RareTokenGate",
     "training.gradient_monitor": "GradientMonitor",
+    "training.lightning": "lightning_callback",
     "training.loss.loss": "gated_linear_cross_entropy linear_cross_entropy",
     "training.loss.options": "CrossEntropyOptions",
+    "training.loss.stats": "CrossEntropyStats",
     "training.persistent_entropy": "PersistentEntropy",
 }
 OBJECTS = dict(sorted((name, file) for file, names in _FILES.items() for name in names.split()))
