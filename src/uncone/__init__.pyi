@@ -101,9 +101,11 @@ from uncone.training.cloud import AnisotropyTrack as AnisotropyTrack
 from uncone.training.cloud import anisotropy_scores as anisotropy_scores
 from uncone.training.gate import RareTokenGate as RareTokenGate
 from uncone.training.gradient_monitor import GradientMonitor as GradientMonitor
+from uncone.training.lightning import lightning_callback as lightning_callback
 from uncone.training.loss.loss import gated_linear_cross_entropy as gated_linear_cross_entropy
 from uncone.training.loss.loss import linear_cross_entropy as linear_cross_entropy
 from uncone.training.loss.options import CrossEntropyOptions as CrossEntropyOptions
+from uncone.training.loss.stats import CrossEntropyStats as CrossEntropyStats
 from uncone.training.optimisers.center_rows import CenterRows as CenterRows
 from uncone.training.optimisers.groups import JoinedOptimizer as JoinedOptimizer
 from uncone.training.optimisers.groups import table_parameters as table_parameters

@@ -8,6 +8,7 @@ import torch
 
 import uncone
 from uncone import CrossEntropyOptions, RareTokenGate
+from uncone.training.means import Means
 
 from .models import V, batch, build
 
@@ -41,6 +42,13 @@ def gates_of(labels: list[list[Tensor]], **options: Any) -> list[Any]:
     return found
 
 
+def means_of(micro_batches: range) -> dict[str, float]:
+    means = Means(["penalty"], torch.device("cpu"))
+    for i in micro_batches:
+        means.add(torch.tensor([1.0 + i, 3.0 * i, 0.0, i, -i, 10.0 - i]).double(), torch.tensor([2.0**i]))
+    return means.take()
+
+
 def trained(model: Any, inner: Any, batches: Any, *, gate: RareTokenGate, attached: Any = None) -> dict[str, Tensor]:
     """The gradients of the last of a few steps, as whole tensors."""
     attached = attached or uncone.attach(inner, gate=gate)
@@ -56,7 +64,7 @@ def _whole(gradient: Tensor) -> Tensor:
 
 
 def on_a_rank(rank: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"means": means_of(range(5)[rank::2])}
     for mode in ("relative", "paper", "official"):
         found[f"gates {mode}"] = gates_of([[part(s, rank)["labels"]] * 2 for s in range(4)], mode=mode)
     for name in MODELS:
@@ -143,6 +151,10 @@ def test_a_sharded_model_is_left_sharded_and_a_forgotten_step_is_said(ranks: lis
         assert are_shards
         assert "another training forward pass without it" in said
         assert "none after 2 of 2 optimiser steps" in at_the_end
+
+
+def test_logs_of_two_ranks_are_those_of_one(ranks: list[dict[str, Any]]) -> None:
+    assert ranks[0]["means"] == ranks[1]["means"] == pytest.approx(means_of(range(5)))
 
 
 @pytest.mark.parametrize("mode", ["relative", "paper", "official"])

@@ -264,3 +264,15 @@ def positive(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
         raise InputError(f"expected {name} as a number of at least 1, got {shown(value)}: pass an int")
     return value
+
+
+def counts_of(labels: Tensor, ignored: int | None, tokens: int, rows: int) -> Tensor:
+    """How often each of `rows` ids is among the labels (any shape); InputError for one that is none of the tokens."""
+    labels = labels.reshape(-1)
+    labels = (labels if ignored is None else labels[labels != ignored]).long()
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < tokens:
+        wrong = labels[(labels < 0) | (labels >= tokens)]
+        or_ignored = "" if ignored is None else f" or {ignored} (ignored)"
+        got = f"got {int(wrong[0])}: make the gate for this vocabulary"
+        raise InputError(f"expected labels from 0 to {tokens - 1}{or_ignored}, {got}")
+    return torch.bincount(labels, minlength=rows)

@@ -14,7 +14,7 @@ from uncone.errors import InputError
 from uncone.roles import Path_
 from uncone.training import resume
 from uncone.training.cloud import world
-from uncone.training.counts import ExactWindow, Gates, Rule, memory_of, positive
+from uncone.training.counts import ExactWindow, Gates, Rule, counts_of, memory_of, positive
 from uncone.training.resume import like, not_negative
 
 Tensor = torch.Tensor
@@ -132,22 +132,25 @@ class RareTokenGate:
             self._can_be_rare[token] = False
         self._gates = None
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # one break: each look at the labels would be one
     def observe(self, labels: Tensor) -> None:
         """Count the targets of a training micro-batch (any shape); InputError where a label is out of range."""
-        labels = labels.detach().reshape(-1)
         if labels.dtype.is_floating_point or labels.dtype == torch.bool:
             raise InputError(f"expected labels as integer ids, got {labels.dtype}: convert them")
-        labels = (labels if self.ignore_index is None else labels[labels != self.ignore_index]).long()
-        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self._n_tokens:
-            wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
-            ignored = "" if self.ignore_index is None else f" or {self.ignore_index} (ignored)"
-            got = f"got {int(wrong[0])}: make the gate for this vocabulary"
-            raise InputError(f"expected labels from 0 to {self._n_tokens - 1}{ignored}, {got}")
-        counts = torch.bincount(labels, minlength=self.vocab_size)
-        if self.counts_first:
-            counts, self._gates = self._summed(counts), None
+        if torch.compiler.is_compiling() and not self.counts_first:
+            from uncone.training.loss.compiled import target_counts  # loads the compiler
+
+            counts = target_counts(labels.detach(), self.ignore_index, self._n_tokens, self.vocab_size)
+            self._current = self._current.to(counts.device) + counts
+        else:
+            self._observe(labels.detach())
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # one break: the gates move within the step
+    def _observe(self, labels: Tensor) -> None:
+        counts = counts_of(labels, self.ignore_index, self._n_tokens, self.vocab_size)
+        counts = self._summed(counts) if self.counts_first else counts
         self._current = self._current.to(counts.device) + counts
+        if self.counts_first:
+            self._freeze()
 
     def step(self) -> None:
         """Close an optimiser step: sum its counts over the ranks, move the window, freeze the next gates. InputError

@@ -202,7 +202,7 @@ def test_the_page_counts_the_breaks_of_a_graph() -> None:
 
     def attached(gate: Any) -> int:
         model = transformers.GPT2LMHeadModel(config).train()
-        with uncone.attach(model, gate=gate) as handle:
+        with uncone.attach(model, gate=gate, penalties=[lambda w: w.square().mean()]) as handle:
             model(input_ids=ids, labels=ids).loss.backward()
             handle.step()
             found = breaks(lambda: model(input_ids=ids, labels=ids).loss * 2)
@@ -212,6 +212,63 @@ def test_the_page_counts_the_breaks_of_a_graph() -> None:
     counted = [loss(), loss(backend="wrap:torch"), attached(None), attached(RareTokenGate(v))]
     table = PAGE.read_text(encoding="utf-8").partition("| compiled | graph breaks |")[2].partition("\n\n")[0]
     assert [int(n) for n in re.findall(r"\| (\d+) \|$", table, re.MULTILINE)] == counted
+    assert attached(RareTokenGate(v, mode="official")) > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_step_with_gate_and_penalties_is_one_graph_with_the_eager_weights() -> None:
+    """Two micro-batches a step, three steps; and no step is compiled again."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 50, "n_positions": 16, "n_embd": 8, "n_layer": 1, "n_head": 1}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, attn_pdrop=0, embd_pdrop=0, resid_pdrop=0)
+    found = []
+    for compiler in (lambda model: model, _whole):
+        torch.manual_seed(0)
+        model, gate = transformers.GPT2LMHeadModel(config).train(), RareTokenGate(50, rare_share=0.5, gate_max=0.5)
+        penalties = [lambda w: w.mean(0).square().sum(), lambda w: w.square().mean()]
+        with uncone.attach(model, gate=gate, penalties=penalties) as attached:
+            run, optimizer = compiler(model), torch.optim.SGD(model.parameters(), lr=0.5)
+            torch._dynamo.utils.counters.clear()
+            for step in range(3):
+                for ids in torch.arange(48).view(2, 2, 12).roll(step, -1):
+                    (run(input_ids=ids, labels=ids).loss / 2).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                attached.step()
+            counters = torch._dynamo.utils.counters
+            found.append((dict(model.named_parameters()), attached.logs()))
+    assert not counters["graph_break"]
+    assert counters["stats"]["unique_graphs"] <= 2
+    (eager, logs), (graph, their_logs) = found
+    assert their_logs == pytest.approx(logs, rel=1e-6)
+    assert logs["uncone/gated_share"] > 0.05
+    for name, value in eager.items():
+        torch.testing.assert_close(graph[name], value, rtol=1e-6, atol=1e-7)
+
+
+def test_a_loss_and_a_penalty_are_one_graph() -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+    gate = a_gate(len(weight), 0.4)
+
+    def step(h: Tensor, w: Tensor) -> Tensor:
+        loss, stats = gated_linear_cross_entropy(h, w, labels, gate=gate, return_stats=True)
+        return loss + w.mean(0).square().sum() + 0 * stats.cross_entropy
+
+    (value, found), (known, given) = (gradients(run, hidden, weight) for run in (_whole(step), step))
+    torch.testing.assert_close(value, known)
+    for a, b in zip(found, given, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_gate_counts_in_a_graph_and_refuses_there_too() -> None:
+    gate, labels = RareTokenGate(40), torch.tensor([[3, -100], [39, 3]])
+    whole = _whole(lambda labels: gate.observe(labels) or labels + 1)
+    whole(labels)
+    whole(labels.int())
+    assert torch.equal(gate._current, 2 * torch.bincount(torch.tensor([3, 39, 3]), minlength=40))
+    with pytest.raises(InputError, match=r"expected labels from 0 to 39 or -100 \(ignored\), got 40: make the gate"):
+        whole(labels.clone().fill_(40))
+    torch.library.opcheck(compiled.target_counts, (labels, -100, 40, 40))
 
 
 def test_a_compiled_model_calls_it() -> None:

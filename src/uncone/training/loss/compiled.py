@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from uncone.training.counts import counts_of
 from uncone.training.loss.chunked import Sweep
 from uncone.training.loss.options import CrossEntropyOptions
 from uncone.training.loss.problem import (
@@ -53,6 +54,17 @@ def cross_entropy(
     if recorded:
         gate.record(outputs[5].detach(), outputs[6].detach())  # type: ignore[union-attr]
     return outputs[0], outputs[7].detach()
+
+
+@torch.library.custom_op("uncone::target_counts", mutates_args=())
+def target_counts(labels: Tensor, ignored: int | None, tokens: int, rows: int) -> Tensor:
+    """What a gate counts: each look at the labels would break the graph."""
+    return counts_of(labels, ignored, tokens, rows)
+
+
+@target_counts.register_fake
+def _(labels, ignored, tokens, rows):  # type: ignore[no-untyped-def]
+    return labels.new_empty((rows,), dtype=torch.int64)
 
 
 @torch.library.custom_op("uncone::linear_cross_entropy", mutates_args=())
