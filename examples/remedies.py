@@ -70,10 +70,9 @@ class Trained:
     geometry: dict[str, float] = field(default_factory=dict)
 
 
-def train(arm: Arm, text: base.Text, batches: torch.Tensor, args: argparse.Namespace) -> Trained:
+def train(arm: Arm, model: Any, text: base.Text, batches: torch.Tensor, args: argparse.Namespace) -> Trained:
     """The loop of every arm."""
     torch.set_num_threads(1)
-    model = make_model(text.vocab_size, args)
     optimizer = arm.optimizer(model)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: base.warm_up_and_decay(step, len(batches)))
     after = None if arm.after is None else arm.after(model)
@@ -155,10 +154,10 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     text = base.read_text(args.data, args.vocab)
     batches = base.make_batches(text, args)
-    make_model(text.vocab_size, args)  # transformers imports its parts at their first use, which threads must not share
+    models = [make_model(text.vocab_size, args) for _ in ARMS]  # here, as threads share one random state
     print(uncone.kappa_by_frequency(text.counts.numpy(), args.batch * (base.LENGTH - 1), beta2=0.98), flush=True)
     with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(lambda arm: train(arm, text, batches, args), ARMS))
+        found = list(threads.map(lambda arm, model: train(arm, model, text, batches, args), ARMS, models))
     said = (
         f"GPT-2 of {args.layers} layers of {args.width}, untied head of {text.vocab_size:,} ids, {args.steps} steps of "
         f"{args.batch * base.LENGTH:,} tokens, seed {args.seed}; perplexities of the {args.split} text, rare: the rarest "
