@@ -30,8 +30,9 @@ class CosinePenalty:
 
     It takes away a common direction of the rows and nothing else, and promises no better loss.
 
-    Price: value and gradient read the matrix twice and write it once, O(V D), in float32 at least, whatever the dtype
-    or autocast. Beside the gradient V numbers are kept. Rows over ranks exchange one vector of D + 1.
+    Price, not compiled: value and gradient read the matrix twice and write it once, O(V D), in float32 at least, in any
+    dtype and autocast. It keeps V numbers for the gradient. Ranks that share rows exchange one vector of D + 1 numbers,
+    and with `group` their numbers of rows.
 
     A row of zeros (shorter than 1e-19) has no direction: its cosines count as 0, and so does its gradient. At the
     collapsed point, all rows alike, the gradient is 0 and R is at its maximum.

@@ -27,7 +27,9 @@ class IsoScorePenalty:
 
     The value is that of the package IsoScore (2.0.1) without its singular values, as sum of lambda^2 = |S|_F^2. With
     C0 = I, as its documents have it, the score changes when all points are multiplied by a number. By default C0 is
-    (tr C / D) I here, as in `uncone.measure.isoscore_star`, which keeps the score free of scale.
+    (tr C / D) I here, as in `uncone.measure.isoscore_star`, which keeps the score free of scale. The package gives NaN
+    for points that are all alike without shrinkage, turns on gradients for the points it is given, rounds roots of D to
+    float32, and expects a GPU's points on cuda:0 unless `gpu_id` names another.
 
     Price: O(N D min(N, D)) for value and gradient, with a target O(N D^2), in float32 at least, whatever the dtype or
     autocast. On a GPU the host waits for the trace.
