@@ -1,5 +1,6 @@
 """A remedy is one line in a plain loop, in a Trainer and in Lightning, and the three end with the same weights."""
 
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -212,6 +213,26 @@ def test_any_step_can_follow_lightnings(tmp_path: Path) -> None:
     run.fit(module_of(model, lambda batch: model(**batch).loss), data)
     assert calls == [0, 1] * STEPS
     assert not logged
+
+
+def test_steps_of_states_go_on_from_lightnings_checkpoint(tmp_path: Path) -> None:
+    saved, data = tmp_path / "half.ckpt", examples("LlamaForCausalLM")
+    for epochs, before in ((1, None), (2, saved)):
+        model = build("LlamaForCausalLM", scale=1.0)
+        attached = attach_states(model, crowding, pooling="last")
+        logged = in_lightning(model, data, attached, tmp_path, max_epochs=epochs, ckpt_path=before, saved=saved)
+        attached.detach()
+        assert attached.steps == epochs * STEPS // 2
+        assert len(logged) == STEPS // 2
+        assert all(entry["uncone/states_penalty"] > 0 for entry in logged)
+
+
+def test_the_older_package_gets_a_callback_of_its_own() -> None:
+    code = (
+        "import pytorch_lightning as pl, uncone; "
+        "assert isinstance(uncone.lightning_callback(print, name='x'), pl.Callback)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_without_lightning_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

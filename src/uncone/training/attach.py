@@ -80,7 +80,7 @@ def attach(
 @dataclass(eq=False, repr=False)
 class Attached(Attachment):
     """A model that trains through the gated loss. Call `step()` after each optimiser step, or give `callback` to a
-    Trainer."""
+    Trainer, or `lightning` to Lightning's."""
 
     model: Any
     head: torch.nn.Linear

@@ -79,7 +79,7 @@ def attach_states(
 @dataclass(eq=False, repr=False)
 class AttachedStates(Attachment):
     """A model whose states are penalised in training. Call `step()` after each optimiser step, or give `callback` to a
-    Trainer."""
+    Trainer, or `lightning` to Lightning's."""
 
     model: Any
     base: Any

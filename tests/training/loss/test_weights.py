@@ -180,6 +180,7 @@ def test_stats_add_up_and_are_0_without_targets() -> None:
     assert read(parts[0] + parts[1] + parts[2]) == pytest.approx(read(whole), rel=1e-12)
     _, nothing = linear_cross_entropy(hidden, weight, torch.full_like(labels, -100), return_stats=True)
     assert read(nothing) == [0.0] * 6
+    assert repr(nothing).startswith("CrossEntropyStats(targets=0, cross_entropy=0, ")
     assert read(nothing + whole) == read(whole)
 
 

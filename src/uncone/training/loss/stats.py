@@ -9,7 +9,7 @@ OF_A_TARGET = 4
 """Numbers of each target: its cross-entropy, its z loss, whether it was predicted, and its log-sum-exp."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CrossEntropyStats:
     """Means over the targets of one loss, or of several (`a + b`), as scalars without a graph on the loss's device, so
     that a GPU is waited for only once one is read. Without targets they are 0. Weights do not count here."""
@@ -48,6 +48,10 @@ class CrossEntropyStats:
     def __add__(self, other: "CrossEntropyStats") -> "CrossEntropyStats":
         both = torch.stack([self.numbers, other.numbers.to(self.numbers.device)])
         return CrossEntropyStats(torch.cat([both[:, :5].sum(0), both[:, 5:].amax(0)]))
+
+    def __repr__(self) -> str:
+        named = ("targets", "cross_entropy", "z_loss", "accuracy", "logsumexp", "largest_logsumexp")
+        return f"{type(self).__name__}({', '.join(f'{name}={float(getattr(self, name)):.6g}' for name in named)})"
 
     def _mean(self, at: int) -> Tensor:
         return self.numbers[at] / self.targets.clamp(min=1)
