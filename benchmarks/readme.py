@@ -268,6 +268,20 @@ def _explained() -> str:
     return "\n".join(f"| {' | '.join(cells)} | `bench_{name}.py` |" for *cells, name in lines)
 
 
+def _table_adam() -> str:
+    adamw, _, _, fused, _, column, _, _, centred, published = kept("table_adam")
+    rivals = f"`torch` AdamW: {_cost(adamw)}; `fused=True`: {_cost(fused)}"
+    step = f"| a step of `TableAdam`, one second moment a column, 50257 x 768 | {_cost(column)} | {rivals}"
+    ratios = f"{_inverse(column['x default'])} and {_inverse(column['x fused'])} x faster"
+    lines = [f"{step} | {ratios} | `bench_table_adam.py` |"]
+    rival = f"mean, difference and copy: {_cost(published)}"
+    times = f"{_times(published, centred)} x faster"
+    lines.append(
+        f"| the mean row of 50257 x 768 taken away | {_cost(centred)} | {rival} | {times} | `bench_table_adam.py` |"
+    )
+    return "\n".join(lines)
+
+
 LINES = (
     _partition,
     _moments,
@@ -281,6 +295,7 @@ LINES = (
     _barcode,
     _barcode_large,
     _cross_entropy,
+    _table_adam,
     _saturation,
     _explained,
     _diagnose,
