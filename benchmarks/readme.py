@@ -331,6 +331,20 @@ def _ratio(slow: dict[str, str], fast: dict[str, str]) -> str:
     return f"{float(slow['median ms']) / float(fast['median ms']):.3g}"
 
 
+def _table_adam() -> str:
+    adamw, _, _, fused, _, column, _, _, centred, published = kept("table_adam")
+    rivals = f"`torch` AdamW: {_cost(adamw)}; `fused=True`: {_cost(fused)}"
+    step = f"| a step of `TableAdam`, one second moment a column, 50257 x 768 | {_cost(column)} | {rivals}"
+    ratios = f"{_inverse(column['x default'])} and {_inverse(column['x fused'])} x faster"
+    lines = [f"{step} | {ratios} | `bench_table_adam.py` |"]
+    rival = f"mean, difference and copy: {_cost(published)}"
+    times = f"{_times(published, centred)} x faster"
+    lines.append(
+        f"| the mean row of 50257 x 768 taken away | {_cost(centred)} | {rival} | {times} | `bench_table_adam.py` |"
+    )
+    return "\n".join(lines)
+
+
 LINES = (
     _partition,
     _moments,
@@ -346,6 +360,7 @@ LINES = (
     _cross_entropy,
     _gpu,
     _penalties,
+    _table_adam,
     _saturation,
     _explained,
     _diagnose,

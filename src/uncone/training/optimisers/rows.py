@@ -33,36 +33,36 @@ def blocks(rows: Tensor) -> Iterator[slice]:
 
 def column_sums(rows: Tensor) -> Tensor:
     """(D,) in `wide` numbers, in one pass without a second (N, D): each place of a block is added up by itself."""
-    dtype, places = wide(rows.dtype), None
+    places = _block(rows).zero_()
     for at in blocks(rows):
-        block = rows[at].to(dtype)
-        if places is None:
-            places = block.clone() if dtype == rows.dtype else block
-        else:
-            places[: len(block)] += block
-    return rows.new_zeros(rows.shape[1], dtype=dtype) if places is None else places.sum(0)
+        block = rows[at]
+        places[: len(block)] += block
+    return places.sum(0)
 
 
 def square_sums(rows: Tensor, *, by_row: bool, by_column: bool) -> tuple[Tensor | None, Tensor | None]:
     """Sums of squares (N,) and (D,), or None, in one pass as in `column_sums`."""
-    dtype, places = wide(rows.dtype), None
     if torch.compiler.is_compiling():  # which makes one loop of it
-        squares = rows.to(dtype).square()
-        return squares.sum(1) if by_row else None, squares.sum(0) if by_column else None
-    of_rows = [rows.new_zeros(0, dtype=dtype)]
+        whole = rows.to(wide(rows.dtype)).square()
+        return whole.sum(1) if by_row else None, whole.sum(0) if by_column else None
+    places, squares = _block(rows).zero_(), _block(rows)  # no new ones: the small sums between would hold memory apart
+    of_rows = places.new_empty(len(rows))
     for at in blocks(rows):
-        block = rows[at].to(dtype)
-        if places is None:
-            places = block.new_zeros(block.shape)
+        block = rows[at].to(places.dtype)
+        n = len(block)
         if not by_row:
-            places[: len(block)].addcmul_(block, block)
+            places[:n].addcmul_(block, block)
             continue
-        squares = block * block
-        of_rows.append(squares.sum(1))
+        torch.mul(block, block, out=squares[:n])
+        torch.sum(squares[:n], 1, out=of_rows[at])
         if by_column:
-            places[: len(block)] += squares
-    of_columns = rows.new_zeros(rows.shape[1], dtype=dtype) if places is None else places.sum(0)
-    return torch.cat(of_rows) if by_row else None, of_columns if by_column else None
+            places[:n] += squares[:n]
+    return of_rows if by_row else None, places.sum(0) if by_column else None
+
+
+def _block(rows: Tensor) -> Tensor:
+    most = next(blocks(rows), slice(0, 0)).stop
+    return rows.new_empty((most, rows.shape[1]), dtype=wide(rows.dtype))
 
 
 def over_shards(values: Tensor, table: Tensor, axis: int) -> Tensor:

@@ -195,9 +195,10 @@ def _update(w: Tensor, m: Tensor, g: Tensor, at: slice, vectors: Any, moments: A
 
 def _touched(gradient: Tensor, table: Tensor) -> Tensor:
     """(N,): 1 for rows with a gradient other than 0, on any shard of their columns, else 0."""
-    found = [gradient.new_zeros(0, dtype=torch.int32)]
-    found += [(gradient[at] != 0).any(dim=1).to(torch.int32) for at in blocks(gradient)]
-    return (over_shards(torch.cat(found), table, 1) > 0).to(wide(gradient.dtype))
+    found = gradient.new_empty(len(gradient), dtype=wide(gradient.dtype))
+    for at in blocks(gradient):
+        found[at] = (gradient[at] != 0).any(dim=1)
+    return over_shards(found, table, 1).clamp(max=1)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # Inductor 2.13 fails to fuse it with "factored"
