@@ -14,7 +14,7 @@ from uncone import InputError, RareTokenGate, UnsupportedModel
 from uncone.training.attach_states import attach_states
 from uncone.training.lightning import lightning_callback
 
-from .models import V, build, gpt2, without_dropout
+from .models import V, build, gpt2, untied, without_dropout
 
 Tensor = torch.Tensor
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -100,7 +100,7 @@ def lightning_trainer(folder: Path, callback: Any, **settings: Any) -> tuple[Any
     return Trainer(callbacks=callback, **quiet | settings), logged
 
 
-def module_of(model: Any, loss: Any) -> Any:
+def module_of(model: Any, loss: Any, optimizer: Any = sgd) -> Any:
     from lightning.pytorch import LightningModule
 
     class Module(LightningModule):  # type: ignore[misc]
@@ -112,7 +112,8 @@ def module_of(model: Any, loss: Any) -> Any:
             return loss(batch)
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
-            return sgd(self.model)
+            made: torch.optim.Optimizer = optimizer(self.model)
+            return made
 
     return Module().train()
 
@@ -159,6 +160,31 @@ def test_three_ways_to_train_end_alike(name: str, tmp_path: Path) -> None:
         assert len(their_logs) == STEPS
         for mine, known in zip(their_logs, logs, strict=True):
             near(mine, known, 1e-5)  # Lightning logs float32
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_optimiser_of_tables_and_a_centred_head_end_alike_in_lightning(name: str, tmp_path: Path) -> None:
+    data, ends = examples(name), []
+    for in_lightning in (False, True):
+        model = untied(name, dtype=torch.float32, scale=1.0).train()
+        before, centering = model.lm_head.weight.detach().clone(), uncone.CenterRows(model)
+        loader = torch.utils.data.DataLoader(data, batch_size=4)
+        if in_lightning:
+            run, _ = lightning_trainer(tmp_path, [centering.lightning])
+            run.fit(module_of(model, lambda batch, model=model: model(**batch).loss, uncone.with_table_adam), loader)
+        else:
+            optimizer = uncone.with_table_adam(model)
+            for i, batch in enumerate([*loader] * EPOCHS):
+                (model(**batch).loss / ACCUMULATED).backward()
+                if i % ACCUMULATED == ACCUMULATED - 1:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    centering.step()
+        ends.append(model.state_dict())
+        assert float(model.lm_head.weight.mean(0).abs().max().detach()) < 1e-6 < float(before.mean(0).abs().max())
+        assert not torch.equal(model.lm_head.weight, before)
+    for key, value in ends[0].items():
+        torch.testing.assert_close(ends[1][key], value, rtol=1e-6, atol=1e-8)
 
 
 def test_lightning_logs_means_of_the_steps_since_its_last_log(tmp_path: Path) -> None:

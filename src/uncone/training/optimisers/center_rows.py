@@ -8,6 +8,7 @@ from uncone.errors import UnsupportedModel, needed
 from uncone.model.head_map import logit_map
 from uncone.training.attachment import unwrapped
 from uncone.training.heads import output_head
+from uncone.training.lightning import lightning_callback
 from uncone.training.optimisers.rows import blocks, column_sums, local, over_shards
 
 
@@ -27,7 +28,7 @@ class CenterRows:
 
         centering = uncone.CenterRows(model)
         optimizer.step(); centering.step()                       # a loop of one's own
-        Trainer(model, ..., callbacks=[centering.callback])
+        Trainer(model, ..., callbacks=[centering.callback])      # in Lightning centering.lightning
 
     `mean` is the mean row (D,) that the last step took away.
 
@@ -90,3 +91,8 @@ class CenterRows:
                 centering.step()
 
         return Callback()
+
+    @property
+    def lightning(self) -> Any:
+        """For a `lightning.pytorch.Trainer`: the same."""
+        return lightning_callback(self.step, name="CenterRows")
