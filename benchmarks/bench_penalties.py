@@ -1,6 +1,6 @@
-"""Value and gradient of the penalties on tables and states, against the packages that have them and their closed forms under autograd.
+"""Value and gradient of the penalties on tables and states, against the packages that have them and closed forms.
 
-The matrix of the first table is as large as the head of Llama 3.2 1B. Its floor reads the matrix twice and writes it once.
+The first matrix is as large as the head of Llama 3.2 1B. Its floor reads the matrix twice and writes it once.
 """
 
 import argparse
