@@ -28,14 +28,14 @@ def kar(kappa: float) -> float:
 
 
 def discrete(period: int, beta1: float, beta2: float) -> float:
-    """The same without beta2 near 1, and with momentum: the geometric sums of a cycle. The push's own square is left out."""
+    """The same for any beta2, and with momentum: the geometric sums of a cycle, without the push's own square."""
     x = beta2**-0.5
     pull = (1 - beta1) / (1 - beta1**period) * (1 - (beta1 * x) ** period) / (1 - beta1 * x)
     return period * pull * (x - 1) / (x**period - 1)
 
 
 def balance(comes: np.ndarray, beta1: float, beta2: float, skip: int, drift: float = 0.0) -> float:
-    """The p, in units of a target's share of a step, at which the mean step of Adam is `drift` in rates, as all logits'.
+    """The p, in units of a target's share of a step, at which the mean step of Adam is `drift`, in learning rates.
 
     `comes` (steps,) is whether the token is a target. This is the limit of small learning rates, with everything in it.
     """
@@ -69,8 +69,8 @@ def of_one_logit() -> list[str]:
 
 
 def of_a_softmax(kind: str, beta1: float, beta2: float) -> tuple[np.ndarray, float, float]:
-    """Predicted over true probability of every token, its logs averaged over the last steps; what all logits rise by a step,
-    in learning rates, which changes no probability; and the divergence in nats."""
+    """Predicted over true probability of every token, its logs averaged over the last steps; the rise of all logits a
+    step, in learning rates, which changes no probability; and the divergence in nats."""
     random = torch.Generator().manual_seed(0)
     true = 1 / torch.arange(1.0, V + 1, dtype=torch.float64) ** EXPONENT
     true /= true.sum()

@@ -96,6 +96,55 @@ def test_the_table_of_a_sentence_transformer_is_found_and_trains(tmp_path: Path)
     assert float((tables[0] - before).abs().max().detach()) > 1e-3
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_trainer_of_a_sentence_transformer_takes_it(tmp_path: Path) -> None:
+    import transformers
+
+    model = sentence_transformer(tmp_path)
+
+    class Contrast(transformers.Trainer):  # type: ignore[misc]
+        """Two texts after each other are a pair."""
+
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            states = torch.nn.functional.normalize(model(inputs)["sentence_embedding"], dim=1)
+            scores = 20 * states[::2] @ states[1::2].T
+            return torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)))
+
+    texts = [f"w{i} w{i + word} w{i + 2}" for i in range(60) for word in (1, 3)]
+    data = [{name: value[0] for name, value in model.tokenize([text]).items()} for text in texts]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "out"), max_steps=8, report_to=[], use_cpu=True, logging_steps=1, disable_tqdm=True, seed=1,
+        remove_unused_columns=False, save_strategy="no",
+    )  # fmt: skip
+    table = table_parameters(model)[0][0]
+    optimizer, before = with_table_adam(model, ADAMW, lr=1e-2), table.detach().clone()
+    trainer = Contrast(model, arguments, train_dataset=data, optimizers=(optimizer, None))
+    trainer.train()
+    rates = [group["lr"] for group in optimizer.param_groups]
+    assert rates == [0.0] * len(rates), "the Trainer's schedule ends there"
+    assert int((table.detach() != before).any(1).sum()) >= 30
+
+
+def test_it_goes_with_a_gate_and_a_centred_head() -> None:
+    model = untied("LlamaForCausalLM", dtype=torch.float32, scale=1.0)
+    optimizer = with_table_adam(model, ADAMW, lr=1e-2)
+    with uncone.attach(model, gate=uncone.RareTokenGate(V)) as attached:
+        centering = uncone.CenterRows(model)
+        train(model, optimizer, 1)
+        attached.step()
+        centering.step()
+        first = float(model(**batch()).loss.detach())
+        for _ in range(10):
+            optimizer.zero_grad()
+            model(**batch()).loss.backward()
+            optimizer.step()
+            attached.step()
+            centering.step()
+        assert float(model(**batch()).loss.detach()) < first - 0.3
+    assert float(model.lm_head.weight.mean(0).abs().max().detach()) < 1e-6
+
+
 def test_a_frozen_table_and_a_model_without_one_are_refused() -> None:
     model = small("GPT2LMHeadModel")
     model.transformer.wte.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Two ranks against one: the same steps of `TableAdam`, a joined optimiser and `CenterRows`, under DDP, FSDP2 and split columns."""
+"""Two ranks against one: the same steps of `TableAdam`, joined, and `CenterRows`, under DDP and FSDP2, and of shards."""
 
 from functools import partial
 from pathlib import Path

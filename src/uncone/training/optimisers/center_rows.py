@@ -55,8 +55,8 @@ class CenterRows:
             )
         if (cap := logit_map(inner, self._head).cap) is not None:
             raise UnsupportedModel(
-                f"expected logits without a cap, got a cap of {cap:g}: under it the mean row changes probabilities. Use "
-                "uncone.with_table_adam(model, second_moment='column'), or AdamW with betas=(0.9, 0.999)"
+                f"expected logits without a cap, got a cap of {cap:g}: under it the mean row changes probabilities. "
+                "Use uncone.with_table_adam(model, second_moment='column'), or AdamW with betas=(0.9, 0.999)"
             )
         self.mean: torch.Tensor | None = None
 
@@ -82,10 +82,8 @@ class CenterRows:
         class Callback(trainer_callback):  # type: ignore[misc]
             def on_train_begin(self, args: Any, *others: Any, **kwargs: Any) -> None:
                 if getattr(args, "deepspeed", None):
-                    how = "centre with DDP or FSDP2"
-                    raise UnsupportedModel(
-                        f"expected an optimiser that holds the model's weights, got DeepSpeed's, which holds copies: {how}"
-                    )
+                    got = "got DeepSpeed's, which holds copies: centre with DDP or FSDP2"
+                    raise UnsupportedModel(f"expected an optimiser that holds the model's weights, {got}")
 
             def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
                 centering.step()

@@ -74,8 +74,8 @@ class JoinedOptimizer(torch.optim.Optimizer):
 
     A learning-rate scheduler, a Trainer (`optimizers=(joined, None)`), Lightning's `configure_optimizers`, a gradient
     scaler and Accelerate take it as any other of torch's. A scheduler moves every group by its own initial rate. An
-    optimiser that calls a closure many times (LBFGS) is refused. `optimizers` are the optimisers, which are no longer to
-    be used or saved apart.
+    optimiser that calls a closure many times (LBFGS) is refused. `optimizers` are the optimisers, which are no longer
+    to be used or saved apart.
 
     InputError where they share a parameter, or where a state has other groups.
     """

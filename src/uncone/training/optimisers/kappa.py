@@ -44,18 +44,18 @@ class KappaTable:
 def kappa_by_frequency(counts: Any, targets: float, *, beta2: float = 0.999) -> KappaTable:
     """Which tokens a second moment of a row's own (Adam's, "row", "factored") predicts too seldom, and how much.
 
-    Between two targets of a token its second moment fades by beta2 a step, so that the small pushes down weigh ever more
-    and the one pull up weighs least. With q the token's share of the targets and B the targets a step:
+    Between two targets of a token its second moment fades by beta2 a step, so that the small pushes down weigh ever
+    more and the one pull up weighs least. With q the token's share of the targets and B the targets a step:
 
         kappa = (1 - beta2) / (q B)
         predicted / true = kappa / (2 (exp(kappa / 2) - 1))    the token comes at even distances
         predicted / true = max(0, 1 - kappa / 2)               it comes at random
 
     The first is that of Kar 2026, arXiv 2609.37535, which we have not read; experiments/kappa derives both, and tests
-    them. They hold for one logit alone, with rare targets (q B below 1), a small learning rate, beta1 = 0 and beta2 near
-    1. In a softmax of biases they give the order of groups and not the numbers: all logits fall together there, rare
-    tokens lose less (0.28 where the two say 0.40 and 0) and frequent ones gain. Heads with states were not tried. A
-    second moment shared over rows ("column") showed no deficit.
+    them. They hold for one logit alone, with rare targets (q B below 1), a small learning rate, beta1 = 0 and beta2
+    near 1. In a softmax of biases they give the order of groups and not the numbers: all logits fall together there,
+    and frequent tokens gain what rare ones lose. Heads with states were not tried. A second moment shared over rows
+    ("column") showed no deficit.
 
         print(uncone.kappa_by_frequency(counts, targets=1024, beta2=0.95))
 

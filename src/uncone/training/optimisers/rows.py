@@ -89,8 +89,8 @@ def new_vector(table: Tensor, axis: int) -> Tensor:
 def refuse_no_table(table: Tensor) -> None:
     if table.ndim != 2:
         raise InputError(
-            f"expected tables of shape (V, D), got a parameter of shape {tuple(table.shape)}: leave other parameters to "
-            "another optimiser, as uncone.with_table_adam(model, torch.optim.AdamW) does"
+            f"expected tables of shape (V, D), got a parameter of shape {tuple(table.shape)}: leave other parameters "
+            "to another optimiser, as uncone.with_table_adam(model, torch.optim.AdamW) does"
         )
     if not table.is_floating_point():
         raise InputError(f"expected a table in floating point, got {table.dtype}: exempt it from quantisation")

@@ -26,18 +26,19 @@ class TableAdam(torch.optim.Optimizer):
     | second_moment | v follows, with beta2 | floats of state | source |
     |---|---|---|---|
     | "entry" | g_ij^2 | 2 V D | `torch.optim.AdamW`, the same to rounding |
-    | "column" | mean of g_ij^2 over all rows i | V D + D | Coupled Adam, Stollenwerk and Stollenwerk 2025, arXiv 2502.08441 |
-    | "row" | mean of g_ij^2 over the columns j | V D + V | |
-    | "factored" | r_i c_j / mean of r: r_i as "row", c_j the mean of g_ij^2 over rows with a gradient | V + D | Ember, arXiv 2607.01455 |
+    | "column" | mean of g_ij^2 over all rows i | V D + D | Coupled Adam, Stollenwerk 2025, arXiv 2502.08441 |
+    | "row" | mean of g_ij^2 over the columns j | V D + V | for comparison |
+    | "factored" | r_i c_j / mean of r (below) | V + D | Ember, arXiv 2607.01455 |
 
     "column" is exact without the V D second moments that the published code keeps, as the mean over rows commutes with
     the moving average; its mean is over all rows, padded ones included. Rows that move by the same factor keep the mean
-    row where it is if the rows' gradients add up to 0, as those of an untied head do. "factored" has no first moment,
-    as in Ember's code: by default its betas are (0, 0.999), elsewhere (0.9, 0.999). A beta1 of 0 stores no first moment
+    row where it is if the rows' gradients add up to 0, as those of an untied head do. In "factored", r_i follows as
+    "row" does, and c_j the mean of g_ij^2 over the rows with a gradient in this step. It has no first moment, as in
+    Ember's code: by default its betas are (0, 0.999), elsewhere (0.9, 0.999). A beta1 of 0 stores no first moment
     for any kind.
 
     A row's own second moment ("entry", "row", "factored") fades between two targets of a rare token, so that its
-    token is predicted too seldom: `uncone.kappa_by_frequency` says how much.
+    token is predicted too seldom: `uncone.kappa_by_frequency` estimates for which tokens, and how much.
 
     Price of a step: the gradient is read twice (once with "entry"), the table and the first moment read and written
     once, in blocks that stay in a cache; no temporary of V x D. Moments of bfloat16 and float16 tables are float32, and
