@@ -55,6 +55,8 @@ def test_every_kind_of_second_moment(kind: str) -> None:
 @pytest.mark.parametrize("penalty", [uncone.CosinePenalty(), uncone.IsoScorePenalty(), uncone.OrthogonalPenalty()])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_penalties_and_their_gradients(penalty: Any, compiled: bool) -> None:
+    if compiled and torch.__version__ < "2.13":
+        pytest.skip("its compiler does not take annotations that are checked at run time, as they are in tests")
     x = torch.randn(700, 96, generator=torch.Generator().manual_seed(0)) + 0.5
     found = list[tuple[torch.Tensor, torch.Tensor]]()
     for device in ("cpu", "cuda"):

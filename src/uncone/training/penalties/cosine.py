@@ -15,7 +15,7 @@ from uncone.training.penalties.checked import factor
 
 Tensor = torch.Tensor
 Part = slice | Tensor
-_ON_CPU, _ELSEWHERE = 2**19, 2**22  # numbers of a block: it stays in the cache between two uses
+_ON_CPU, _ELSEWHERE = 2**19, 2**26  # numbers of a block: on a CPU it stays in the cache, elsewhere launches are few
 
 
 class CosinePenalty:
@@ -152,7 +152,11 @@ class _CosineSum(torch.autograd.Function):
             outward = (2 * ctx.scale * grad) * lengths
             with torch.autocast(weight.device.type, enabled=False):  # of a backward pass within the user's
                 along = (block @ s) * lengths * lengths * outward
-            found[part] = torch.outer(outward, s).addcmul_(block, along[:, None], value=-1).to(weight.dtype)
+            in_place = isinstance(part, slice) and weight.dtype == s.dtype and not torch.compiler.is_compiling()
+            outer = torch.outer(outward, s, out=found[part]) if in_place else torch.outer(outward, s)
+            outer.addcmul_(block, along[:, None], value=-1)
+            if not in_place:
+                found[part] = outer.to(weight.dtype)
         return found, None, None, None
 
 
