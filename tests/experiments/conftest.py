@@ -18,6 +18,12 @@ def shrink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.fixture
+def arms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Imports a file of experiments/arms by name."""
+    yield from _alone("arms", monkeypatch)
+
+
+@pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     """Imports a file of experiments/known_runs by name."""
     yield from _alone("known_runs", monkeypatch)
