@@ -8,9 +8,9 @@ Tensor = torch.Tensor
 
 
 def prior(count: int, kind: Literal["exponential", "polynomial"], top: float, rate: float, power: float) -> Tensor:
-    """(count,) float64: top exp(-rate k^power), or top (1 + rate k)^-power, for k = 0, 1, ..."""
+    """(count,) float64: top exp(-rate k^power) for k = 0, 1, ..., or top k^-power + rate for k = 1, 2, ..."""
     k = torch.arange(count, dtype=torch.float64)
-    return top * (torch.exp(-rate * k**power) if kind == "exponential" else (1 + rate * k) ** -power)
+    return top * torch.exp(-rate * k**power) if kind == "exponential" else top * (k + 1) ** -power + rate
 
 
 class SpectrumPenalty:

@@ -30,7 +30,8 @@ def test_spectrum_is_that_of_the_singular_values(arms: Arms, kind: str) -> None:
     rows = _drawn(9, 4)
     wanted = 0.0
     for k, sigma in enumerate(torch.linalg.svdvals(rows).tolist()):
-        to = 3 * (math.exp(-0.2 * k**1.5) if kind == "exponential" else (1 + 0.2 * k) ** -1.5)
+        to = 3 * (math.exp(-0.2 * k**1.5) if kind == "exponential" else (k + 1) ** -1.5)
+        to += 0.2 * (kind == "polynomial")
         wanted += (sigma - to) ** 2
     assert penalty(rows).item() == pytest.approx(wanted, rel=1e-9)
     assert torch.autograd.gradcheck(penalty, rows)
@@ -79,6 +80,9 @@ def test_adversarial_lowers_targets_that_agree(arms: Arms) -> None:
     assert file.adversarial_loss(hidden, weight, targets, 0.3).item() == pytest.approx(sum(losses) / 5)
     moved = file.noise(hidden, weight, targets, 0.3)
     assert torch.autograd.gradcheck(lambda h, w: file.adversarial_loss(h, w, targets, moved=moved), (hidden, weight))
+    known = torch.autograd.grad(file.adversarial_loss(hidden, weight, targets, 0.3, moved), (hidden, weight))
+    found = torch.autograd.grad(file.adversarial_loss(hidden, weight, targets, 0.3), (hidden, weight))
+    assert all(torch.equal(a, b) for a, b in zip(found, known, strict=True)), "the noise is detached"
     _finite(lambda h, w: file.adversarial_loss(h, w, targets), torch.zeros(6, 3), torch.zeros(5, 3))
 
 
