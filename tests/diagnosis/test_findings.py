@@ -1,10 +1,13 @@
 """Each threshold of the findings, from both sides."""
 
 import math
+import re
 from typing import Any
 
 import pytest
 import scipy.stats
+
+import uncone
 
 from uncone.diagnosis.advice import Advice
 from uncone.diagnosis.findings import find
@@ -481,3 +484,15 @@ def test_a_cause_is_told_of_once_and_where_nothing_else_explains_it(
 ) -> None:
     advice = TOKENS if cause == COPIES else VECTORS
     assert (cause in named(*healthy(**changed), **{"advice": advice} | more)) == expected
+
+
+@pytest.mark.parametrize("kind", ["table", "head"])
+@pytest.mark.parametrize("cause", ["common_direction_drift", "degenerate_tail"])
+def test_what_is_to_prevent_a_drift_is_public_and_is_not_the_gate(kind: Any, cause: str) -> None:
+    """The gradients of a head's rows add up to 0, gated or not: `experiments/gradients`. `CenterRows` is of heads alone."""
+    finding = Finding(cause, "severe", "")
+    said = Advice(kind).on(finding).repair
+    remedies = set(re.findall(r"`uncone\.(\w+)", said)) - {"transforms"}
+    assert remedies == {"TableAdam", "CosinePenalty"} | {"CenterRows"} * (kind == "head" and "drift" in cause)
+    assert all(hasattr(uncone, name) for name in remedies)
+    assert "gate" not in said
