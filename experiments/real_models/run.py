@@ -204,6 +204,9 @@ def table() -> str:
         for what in ("frequency", "word similarity", "Spearman x 100, mean of sets", "retrieval", "nDCG", "known"):
             if what in of and name in ("glove", "e5", "smollm2-gguf"):
                 lines += ["", f"**{name}, {what}**: {of[what] if isinstance(of[what], str) else json.dumps(of[what])}"]
+    if (asked := RESULTS / "asked.md").exists():
+        rows = [line for line in asked.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+        lines += ["", ASKED, "", *rows]
     return "\n".join(lines) + "\n"
 
 
@@ -227,6 +230,10 @@ def without(of: Part) -> str:
     )
 
 
+ASKED = (
+    "**smollm2, asked to repeat tokens** (`ask.py`): the largest probability of three prompts, of tokens that the diagnosis names, by the cosine of\n"
+    "their row to the common point, and of random others."
+)
 CLAIMS: tuple[tuple[str, str, Callable[[Part], str]], ...] = (
     (
         "rows share a common direction (Gao et al. 2019)",
