@@ -5,6 +5,8 @@
     python experiments/real_models/run.py --smollm2 build/smollm2 --gguf SmolLM2-135M-Instruct.Q4_1.gguf --glove GLOVE/data --wordsim WORDSIM \\
         --e5 E5 --scifact SCIFACT --stories build/stories260K --text TEXT.txt.xz --out build/real_models
 
+Tokens that never occur in training are in `unseen/`, trained special tokens in `special/`, each with its command.
+
 Each part is a file in `results/`, made once; pages and whole records go to `--out`. A part whose files are not given is left as it is. The texts of
 claims are ours; the numbers are read off the results.
 """

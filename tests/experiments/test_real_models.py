@@ -225,3 +225,24 @@ class TestAsk:
         assert summary(lines) in (RESULTS / "results/asked.md").read_text(encoding="utf-8")
         assert summary(lines) in (RESULTS / "README.md").read_text(encoding="utf-8")
         assert len({one["id"] for one in lines}) == len(lines) > 400
+
+
+def test_special_tokens_that_are_trained_are_left_alone_and_the_untrained_are_found() -> None:
+    """Those that share their places lie together: before the rule all of them were named."""
+    parts = json.loads((RESULTS / "special/results.json").read_text())
+    sums = {
+        (way, table, by): {key: sum(one["tables"][table][by][key] for one in models) for key in of}
+        for way, models in parts.items()
+        for table, judged in models[0]["tables"].items()
+        for by, of in judged.items()
+    }
+    assert {len(models) for models in parts.values()} == {10}
+    assert all(one["together"] > 0.9 for one in parts["same place"])
+    assert sums["same place", "all used", "before"]["false special"] > 100
+    for (way, _, by), of in sums.items():
+        if by != "before":
+            assert of["false special"] == 0, (way, by)
+            assert of["false others"] <= 0.02 * max(1, of["found"]), (way, by)
+    for way in ("own place", "same place", "inputs only"):
+        assert sums[way, "never used", "no counts"] == sums[way, "never used", "before"]
+    assert sums["own place", "never used", "no counts"]["found"] >= 0.95 * 1720
