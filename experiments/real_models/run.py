@@ -5,6 +5,8 @@
     python experiments/real_models/run.py --smollm2 build/smollm2 --gguf SmolLM2-135M-Instruct.Q4_1.gguf --glove GLOVE/data --wordsim WORDSIM \\
         --e5 E5 --scifact SCIFACT --stories build/stories260K --text TEXT.txt.xz --out build/real_models
 
+Tokens that never occur in training are in `unseen/`, trained special tokens in `special/`, each with its command.
+
 Each part is a file in `results/`, made once; pages and whole records go to `--out`. A part whose files are not given is left as it is. The texts of
 claims are ours; the numbers are read off the results.
 """
@@ -204,6 +206,9 @@ def table() -> str:
         for what in ("frequency", "word similarity", "Spearman x 100, mean of sets", "retrieval", "nDCG", "known"):
             if what in of and name in ("glove", "e5", "smollm2-gguf"):
                 lines += ["", f"**{name}, {what}**: {of[what] if isinstance(of[what], str) else json.dumps(of[what])}"]
+    if (asked := RESULTS / "asked.md").exists():
+        rows = [line for line in asked.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+        lines += ["", ASKED, "", *rows]
     return "\n".join(lines) + "\n"
 
 
@@ -227,6 +232,10 @@ def without(of: Part) -> str:
     )
 
 
+ASKED = (
+    "**smollm2, asked to repeat tokens** (`ask.py`): the largest probability of three prompts, of tokens that the diagnosis names, by the cosine of\n"
+    "their row to the common point, and of random others."
+)
 CLAIMS: tuple[tuple[str, str, Callable[[Part], str]], ...] = (
     (
         "rows share a common direction (Gao et al. 2019)",

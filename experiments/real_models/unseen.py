@@ -24,28 +24,40 @@ COLUMNS, UNSEEN, NAMED, FEWEST_TIMES, RATE = 64, 172, 12, 8, 0.01
 
 def train(text: str, seed: int, *, pieces: int = 4096, steps: int = 500) -> tuple[Array, Array, float]:
     """The table (N, 64), how often each id was trained on (N,), and the last loss in nats."""
-    import torch
+    ids = encode(text, pieces)
+    v, random = int(ids.max()) + 1 + UNSEEN, np.random.default_rng(seed)
+    return fit(random.permutation(v)[ids], v, seed, steps)
+
+
+def encode(text: str, pieces: int = 4096) -> Array:
+    """The text as ids from 0 up, each of which occurs at least eight times."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-    from transformers import GPT2Config, GPT2LMHeadModel
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.train_from_iterator(text.split("\n"), trainers.BpeTrainer(vocab_size=pieces, show_progress=False))
     ids = np.array(tokenizer.encode(text).ids)
     often = np.flatnonzero(np.bincount(ids) >= FEWEST_TIMES)
-    ids = np.searchsorted(often, ids[np.isin(ids, often)])
-    v, random = len(often) + UNSEEN, np.random.default_rng(seed)
-    stream, seen = torch.from_numpy(random.permutation(v)[ids]), torch.zeros(v, dtype=torch.long)
+    return np.searchsorted(often, ids[np.isin(ids, often)])
+
+
+def fit(ids: Array, v: int, seed: int, steps: int = 500, no_targets: Array | None = None) -> tuple[Array, Array, float]:
+    """A GPT-2 trained on these ids of `v`; the loss leaves out `no_targets` as targets."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    stream, seen = torch.from_numpy(ids), torch.zeros(v, dtype=torch.long)
     torch.manual_seed(seed)
     size: dict[str, Any] = {"n_embd": COLUMNS, "n_layer": 2, "n_head": 4, "n_positions": 64}
     quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": None, "eos_token_id": None}
     model, loss = GPT2LMHeadModel(GPT2Config(vocab_size=v, **size, **quiet)), torch.zeros(())
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=(0.01, 0.1)[seed % 2])
+    masked = torch.from_numpy(np.array([], np.int64) if no_targets is None else no_targets)
     for _ in range(steps):
         starts = torch.randint(0, len(stream) - 64, (16,)).tolist()
         batch = torch.stack([stream[start : start + 64] for start in starts])
         seen += torch.bincount(batch.flatten(), minlength=v)
-        loss = model(batch, labels=batch).loss
+        loss = model(batch, labels=batch.masked_fill(torch.isin(batch, masked), -100)).loss
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

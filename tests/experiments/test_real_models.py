@@ -1,6 +1,7 @@
 """Real models, judged: SmolLM2 and GloVe where their packages are installed, E5's vectors of SciFact, a language model of 64 columns whose unseen
 tokens are known. Verdict, page, terminal, comparison and check say the same of each, and what is named is what is true."""
 
+import csv
 import io
 import json
 import lzma
@@ -9,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from experiments.real_models.ask import chosen, summary
 from rich.console import Console
 
 import uncone
@@ -186,3 +189,60 @@ def test_ten_small_models_were_kept_as_they_were_judged() -> None:
         false, found = (sum(one[way][name] for one in parts) for name in ("false", "found"))
         assert false <= 0.02 * (false + found)
     assert all(one["cosine alone"]["found"] == 0 for one in parts)
+
+
+class TestAsk:
+    """What SmolLM2 is asked to repeat, and how the answers are counted."""
+
+    def test_named_tokens_stand_in_their_bands_and_the_others_are_drawn(self) -> None:
+        named = [
+            SimpleNamespace(id=i, cosine_to_unused=cosine, leaning=leaning, special=i == 3)
+            for i, cosine, leaning in ((3, 0.96, False), (9, 0.959, False), (4, 0.79, False), (7, 0.99, True))
+        ]
+        lines = chosen(named, 500)
+        bands = ["0.96 and more", "0.8 to 0.96", "under 0.8", "by direction alone"]
+        assert [one["band"] for one in lines[:4]] == bands
+        ids = [one["id"] for one in lines]
+        assert len(set(ids)) == len(ids) == 304
+        assert {one["band"] for one in lines[4:]} == {"random others"}
+        assert chosen(named, 500) == lines != chosen(named, 500, seed=1)
+        assert len(chosen(named, 10)) == 10
+
+    def test_a_token_gets_the_largest_of_its_probabilities(self) -> None:
+        lines = [
+            {"band": "0.8 to 0.96", "list": "1e-05", "quote": "0.005", "chat": "0"},
+            {"band": "0.8 to 0.96", "list": "0.0005", "quote": "1e-9", "chat": "0"},
+            {"band": "random others", "list": "0", "quote": "0.3", "chat": "0.009"},
+        ]
+        assert summary(lines).splitlines()[2:] == [
+            "| 0.8 to 0.96 | 2 | 0.0027 | 2 (100%) | 1 (50%) |",
+            "| random others | 1 | 0.3 | 0 (0%) | 0 (0%) |",
+        ]
+
+    def test_the_kept_table_is_that_of_the_kept_answers(self) -> None:
+        with (RESULTS / "results/asked.csv").open(encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+        assert summary(lines) in (RESULTS / "results/asked.md").read_text(encoding="utf-8")
+        assert summary(lines) in (RESULTS / "README.md").read_text(encoding="utf-8")
+        assert len({one["id"] for one in lines}) == len(lines) > 400
+
+
+def test_special_tokens_that_are_trained_are_left_alone_and_the_untrained_are_found() -> None:
+    """Those that share their places lie together: before the rule all of them were named."""
+    parts = json.loads((RESULTS / "special/results.json").read_text())
+    sums = {
+        (way, table, by): {key: sum(one["tables"][table][by][key] for one in models) for key in of}
+        for way, models in parts.items()
+        for table, judged in models[0]["tables"].items()
+        for by, of in judged.items()
+    }
+    assert {len(models) for models in parts.values()} == {10}
+    assert all(one["together"] > 0.9 for one in parts["same place"])
+    assert sums["same place", "all used", "before"]["false special"] > 100
+    for (way, _, by), of in sums.items():
+        if by != "before":
+            assert of["false special"] == 0, (way, by)
+            assert of["false others"] <= 0.02 * max(1, of["found"]), (way, by)
+    for way in ("own place", "same place", "inputs only"):
+        assert sums[way, "never used", "no counts"] == sums[way, "never used", "before"]
+    assert sums["own place", "never used", "no counts"]["found"] >= 0.95 * 1720

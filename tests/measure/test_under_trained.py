@@ -215,6 +215,38 @@ class TestSpecialTokens:
         with pytest.raises(UndefinedMeasure, match="expected at least 10 rows known to be unused"):
             under_trained_tokens(rows)
 
+    def test_those_that_lie_together_by_themselves_may_be_trained(self) -> None:
+        """As tokens that always occur in one place are. Counts of the training text settle it."""
+        rows, planted = self._special(9, 0, planted=0, pull=1.2)
+        expected = "at least 3 rows of other tokens where rows of special tokens lie together, got 0: .* give counts"
+        with pytest.raises(UndefinedMeasure, match=expected):
+            under_trained_tokens(rows)
+        counts = torch.full((4000,), 5)
+        with pytest.raises(UndefinedMeasure, match="expected at least 10 rows known to be unused"):
+            under_trained_tokens(rows, counts=counts)
+        counts[planted.unused] = 0
+        assert _found(under_trained_tokens(rows, counts=counts)) == set(planted.unused.tolist())
+
+    def test_rows_reserved_by_name_show_that_they_are_not(self) -> None:
+        planted = plant(reserved=9, planted=0, pull=1.2)
+        rows, tokens = ArrayRows(planted.table, name="special"), Tokens(planted.labels)
+        for i in planted.unused[:6].tolist():
+            tokens[i] = f"token{i}"
+        tokens.special = frozenset(planted.unused[:6].tolist())
+        rows.load_labels = lambda: tokens
+        assert _found(under_trained_tokens(rows)) == tokens.special
+
+    def test_those_that_the_training_text_has_do_not_stand_in(self) -> None:
+        """Then rows of count 0 do, which lie elsewhere."""
+        rows, planted = self._special(12, 0, pull=1.2)
+        rows_of_text = gaussian(30, 64, seed=9).mul(0.02).sub(planted.table[planted.unused].mean(0))
+        counts, elsewhere = torch.full((4000,), 5), torch.arange(3970, 4000)
+        assert not set(elsewhere.tolist()) & {*planted.unused.tolist(), *planted.planted.tolist()}
+        planted.table[elsewhere], counts[elsewhere] = rows_of_text.float(), 0
+        u = under_trained_tokens(rows, counts=counts)
+        assert u.reference.startswith("30 rows of count 0")
+        assert _found(u) == set(elsewhere.tolist())
+
     def test_names_show_special_tokens_without_marks(self) -> None:
         labels = ["<pad>", "<unk>", "[CLS]", "<|im_start|>", "<extra_id_7>", "<0x0A>", "the", "[unused3]", None, "<s>"]
         assert special_rows(labels) == [0, 1, 2, 3, 4, 9]

@@ -64,9 +64,10 @@ def under_trained_tokens(
     and half of the known-unused rows must be found.
 
     Known to be unused are rows whose token is reserved by name, and those without a token: 10 or more. Else the special
-    tokens of the tokenizer stand in, some of which may be trained, where 3 or more lie together (a mean cosine of 0.8
-    among themselves, the mean row subtracted); and else rows of count 0. Of either kind those that lie apart from the
-    rest are left out.
+    tokens of the tokenizer stand in, where 3 or more lie together (a mean cosine of 0.8 among themselves, the mean row
+    subtracted). Trained special tokens that occur in the same places lie together too, by themselves: so without counts
+    3 or more rows of other tokens must be found with them, and with counts only special tokens of count 0 stand in.
+    Else rows of count 0 do. Of either kind those that lie apart from the rest are left out.
 
     Args:
         rows: (N, D), read twice (three times without `moments`).
@@ -80,7 +81,8 @@ def under_trained_tokens(
     by.
 
     Reads badly when the vocabulary holds a second kind of rows (added languages, images) on the side of the unused
-    ones, or when special tokens that were trained lie together and stand in. Whether the model can use a named row takes a prompt.
+    ones, or when trained special tokens stand in without counts and trained rows of other tokens lie with them. Whether
+    the model can use a named row takes a prompt.
     """
     rows, m = with_moments(rows, moments, unit_first=False)
     axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
@@ -99,6 +101,7 @@ class UntrainedAxes:
     special: Array  # those of special tokens
     reference: Array  # the rows of the sum
     why: str
+    unsure: bool = False  # they are of special tokens, which no counts show to be unused
 
 
 def untrained_axes(
@@ -111,9 +114,11 @@ def untrained_axes(
     special[[] if labels is None else special_rows(labels)] = True
     few = f"because fewer than {FEWEST_RESERVED} are reserved by name or have no token"
     never = np.zeros_like(expected) if counts is None or not of_training else counts == 0
+    sure = counts is not None and of_training
+    alike = special & never if sure else special  # a special token that the training text has is trained
     tries = (
         (expected, FEWEST_RESERVED, -1.0, why),
-        (special | expected, FEWEST_TOGETHER, TOGETHER, "rows of special tokens that lie together"),
+        (alike | expected, FEWEST_TOGETHER, TOGETHER, "rows of special tokens that lie together"),
         (never, FEWEST_RESERVED, -1.0, "rows of count 0"),
     )
     total, used = np.zeros(d), ""
@@ -129,7 +134,8 @@ def untrained_axes(
     axes[:, 0], axes[:, 1] = mean, total * bool(used)
     if used and n > d > 1:
         axes[:, 2] = m.leading_directions(1, centered=True)[:, 0]
-    return UntrainedAxes(rows, counts, axes, m.mean_norm(), expected, special, reference, used)
+    unsure = not sure and int(expected.sum()) < FEWEST_RESERVED
+    return UntrainedAxes(rows, counts, axes, m.mean_norm(), expected, special, reference, used, unsure)
 
 
 def _spread(ids: Array) -> Array:
@@ -305,6 +311,14 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
             least = f"at least {CONTROL:.0%} of the rows known to be unused"
             raise UndefinedMeasure(f"expected {least} to be found by it, got {got}")
     finds, known_finds, leaning = (q <= rate) & tested, (q <= rate) & expected, np.zeros_like(tested)
+    others = np.count_nonzero((q <= rate) & ~axes.special)
+    if axes.unsure and unused is not None and others < FEWEST_TOGETHER:
+        least, then = (
+            f"at least {FEWEST_TOGETHER} rows of other tokens",
+            "give counts of the text that trained the model",
+        )
+        got = f"got {others}: trained special tokens that share a place also lie together, so {then}"
+        raise UndefinedMeasure(f"expected {least} where rows of special tokens lie together, {got}")
     leaning[tested] = benjamini_hochberg(of_each[0][tested]) <= rate
     leaning &= ~finds
     by_p, ids = np.lexsort((values, p)), axes.rows.ids
