@@ -18,12 +18,6 @@ def shrink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.fixture
-def arms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """Imports a file of experiments/arms by name."""
-    yield from _alone("arms", monkeypatch)
-
-
-@pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     """Imports a file of experiments/known_runs by name."""
     yield from _alone("known_runs", monkeypatch)
@@ -33,6 +27,12 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 def saturation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     """Imports a file of experiments/saturation by name."""
     yield from _alone("saturation", monkeypatch)
+
+
+@pytest.fixture
+def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Imports a file of experiments/arms by name."""
+    yield from _alone("arms", monkeypatch)
 
 
 def _alone(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
