@@ -149,7 +149,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--split", choices=("valid", "test"), default="test", help="text of the perplexities")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="a file for the table")
     args, start = parser.parse_args(argv), time.monotonic()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     text = base.read_text(args.data, args.vocab)
@@ -164,8 +163,6 @@ def main(argv: list[str] | None = None) -> None:
         f"{base.RARE:.0%} of the ids. All in {time.monotonic() - start:.0f} s."
     )
     print(f"\n{table(found, args.steps)}\n\n{said}")
-    if args.out is not None:
-        args.out.write_text(f"{table(found, args.steps)}\n\n{said}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What an attached model logs: the plain loss and each penalty, as means since the last log, against sums by hand."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 import uncone
-from uncone import CrossEntropyOptions, RareTokenGate
+from uncone import CrossEntropyOptions, InputError, RareTokenGate
 from uncone.training.means import Means, names_of
 
 from .models import V, batch, gpt2
@@ -145,3 +146,32 @@ def test_values_without_a_loss_are_means_over_micro_batches() -> None:
         means.add(None, torch.tensor([value]))
     assert means.take() == {"states_penalty": 3.0}
     assert means.take() == {}
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_loss_that_diverged_is_logged_and_is_no_hit(broken: int) -> None:
+    """One micro-batch of three whose logits overflow."""
+    model = gpt2().float().train()
+    with uncone.attach(model) as attached:
+        for i, one in enumerate(batches()):
+            factors = {model.transformer.ln_f.weight: 1e38, model.lm_head.weight: 1e4} if i == broken else {}
+            for weight, large in factors.items():
+                weight.data.mul_(large)
+            model(**one)
+            for weight, large in factors.items():
+                weight.data.div_(large)
+        logs = attached.logs()
+    assert not math.isfinite(logs["uncone/cross_entropy"])
+    assert logs["uncone/accuracy"] < 1
+
+
+def test_one_penalty_needs_no_brackets_and_a_class_is_refused() -> None:
+    model = gpt2().train()
+    with uncone.attach(model, penalties=uncone.CosinePenalty()) as attached:
+        model(**batch())
+        assert "uncone/penalty" in attached.logs()
+    for given in ([uncone.CosinePenalty], uncone.CosinePenalty):
+        with pytest.raises(
+            InputError, match=r"expected penalties to be called with the head's weight, got .*CosinePenalty"
+        ):
+            uncone.attach(model, penalties=given)

@@ -23,13 +23,6 @@ ROWS, ACCUMULATED, EPOCHS = 48, 2, 2
 STEPS = EPOCHS * ROWS // 4 // ACCUMULATED
 
 
-class Spread:
-    """The mean row of the head, squared: a plain callable."""
-
-    def __call__(self, weight: Tensor) -> Tensor:
-        return weight.mean(0).square().sum()
-
-
 def size(weight: Tensor) -> Tensor:
     return 0.1 * weight.square().mean()
 
@@ -43,7 +36,7 @@ def examples(name: str) -> list[dict[str, Tensor]]:
 
 def attached_to(model: Any, *, gate: Any = None, **options: Any) -> Any:
     gate = gate or RareTokenGate(V, window="epoch", rare_share=0.5, gate_max=0.5)
-    return uncone.attach(model, gate=gate, penalties=[Spread(), size], **options)
+    return uncone.attach(model, gate=gate, penalties=[uncone.CosinePenalty(), size], **options)
 
 
 def sgd(model: Any) -> torch.optim.Optimizer:
@@ -152,7 +145,9 @@ def test_three_ways_to_train_end_alike(name: str, tmp_path: Path) -> None:
     assert {f"uncone/{name}" for name in ("cross_entropy", "accuracy", "logsumexp", "largest_logsumexp")} <= set(
         logs[0]
     )
-    assert {"uncone/penalty", "uncone/penalty/Spread", "uncone/penalty/size", "uncone/gated_share"} <= set(logs[0])
+    assert {"uncone/penalty", "uncone/penalty/CosinePenalty", "uncone/penalty/size", "uncone/gated_share"} <= set(
+        logs[0]
+    )
     for theirs, their_gate, their_logs in others:
         for key, value in weights.items():
             torch.testing.assert_close(theirs[key], value, rtol=1e-6, atol=1e-8)
@@ -294,7 +289,8 @@ def crowding(points: Tensor, labels: Tensor | None) -> Tensor:
     return points.mean(0).square().sum()
 
 
-def test_a_sentence_transformer_three_ways(tmp_path: Path) -> None:
+@pytest.mark.parametrize("penalty", [crowding, uncone.OrthogonalPenalty(), uncone.IsoScorePenalty()])
+def test_a_sentence_transformer_three_ways(penalty: Any, tmp_path: Path) -> None:
     """Without the package datasets, whose tables its Trainer takes, two ways."""
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from sentence_transformers.losses import MultipleNegativesRankingLoss
@@ -307,7 +303,7 @@ def test_a_sentence_transformer_three_ways(tmp_path: Path) -> None:
         ways.insert(1, "trainer")
     for way in ways:
         model = encoder(tmp_path / "model")
-        attached = attach_states(model[0].auto_model, crowding, pooling="mean")
+        attached = attach_states(model[0].auto_model, penalty, pooling="mean")
         plain = MultipleNegativesRankingLoss(model)
         loss = plain if way == "alone" else attached.added_to(plain)
         features = [model.preprocess(texts) for texts in pairs.values()]

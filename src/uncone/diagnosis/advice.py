@@ -14,22 +14,24 @@ from uncone.records.text import visible
 
 Kind = Literal["vectors", "table", "head", "tensor"]
 """What rows are; a "tensor" is any other matrix of a model: no advice is known."""
+_TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
 _PREVENT = (
     "train on, or anew, with a second moment shared over rows (`uncone.TableAdam`), or with a penalty on the mean cosine "
     "(`uncone.CosinePenalty`; docs/prevention.md)"
 )
-"""In `experiments/gradients` the mean row came from Adam's division by each row's second moment, not from the gradient,
-which a gate changes."""
+"""In `experiments/gradients` the mean row of heads came from Adam's division by each row's second moment, not from the
+gradient, which a gate changes. It says nothing of an input table of its own."""
 _COMPARED = "Where you compare its tokens yourself, {} there (`uncone.transforms.{}`)."
 _LOST = "No edit of the rows brings lost directions back: train on, or with another width."
 _SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
 _NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: until then they may look untrained."
 _GIANT = "Leave these rows out or make them again: each moves every mean."
-_ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
+_ADVICE: dict[str, dict[Kind | Literal["tokens", "tied"], str]] = {
     "common_direction_drift": {
         "vectors": "Read scores as percentiles. Judged queries show whether the ranking suffers: "
         "`uncone evaluate --queries`.",
-        "table": f"The model's layers work with it: leave the trained table. Against it, {_PREVENT}. "
+        "table": f"The model's layers work with it: leave the trained table. {_COMPARED.format('subtract the mean row', 'Center')}",
+        "tied": f"The model's layers work with it: leave the trained table. Against it, {_PREVENT}. "
         + _COMPARED.format("subtract the mean row", "Center"),
         "head": f"Against it, {_PREVENT}. `uncone.CenterRows` keeps the mean of an untied head at 0 in training.",
     },
@@ -55,8 +57,8 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
     },
     "degenerate_tail": {
         "vectors": "Do not trust similarities of these rows: make them anew or leave them out.",
-        "table": f"{_NEW_ROWS} Against it, {_PREVENT}.",
-        "head": f"{_NEW_ROWS} Against it, {_PREVENT}.",
+        "table": f"{_NEW_ROWS} {_TRAIN_ON}",
+        "head": f"{_NEW_ROWS} {_TRAIN_ON}",
     },
     "near_copies": {
         "vectors": "Look at some of these rows: one topic, or one text many times?",
@@ -94,7 +96,8 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
         "tokens": "Go back to a checkpoint before these rows: training diverged, or the file is damaged.",
     },
 }
-"""By cause and kind of rows; "tokens" stands for a table and a head, whose advice is about the model."""
+"""By cause and kind of rows; "tokens" stands for a table and a head, whose advice is about the model, "tied" for a table
+that is a head too."""
 _CENTER_HEAD = (
     "Nothing to repair for predictions. To store, quantise or compare the head's rows without it, centre the head: "
     "`uncone center-head` proves that no probability changes."
@@ -140,7 +143,8 @@ class Advice:
         if is_note and cause in _OF_A_NOTE:
             return replace(finding, repair=_OF_A_NOTE[cause], command="")
         texts = _ADVICE.get(cause, {})
-        text = texts.get(self.kind) or (self.is_of_tokens and texts.get("tokens")) or finding.repair
+        tied = texts.get("tied") if self.kind == "table" and self.is_tied else None
+        text = tied or texts.get(self.kind) or (self.is_of_tokens and texts.get("tokens")) or finding.repair
         return replace(finding, repair=text, command=self._command(cause, finding.command))
 
     def _command(self, cause: str, ids: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from uncone.arguments import shown
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import HeadMap, decoder_input_ids, is_seq2seq
 from uncone.training.attachment import STATE, Attachment, checkpoint, part_of_step, tell, unwrapped, with_loss
@@ -27,7 +28,7 @@ from uncone.training.loss.loss import gated_linear_cross_entropy
 from uncone.training.loss.options import CrossEntropyOptions
 from uncone.training.loss.problem import Gate
 from uncone.training.loss.stats import CrossEntropyStats
-from uncone.training.means import Means, names_of
+from uncone.training.means import OF_LOSS, Means, names_of
 
 Tensor = torch.Tensor
 Penalty = Callable[[Tensor], Tensor]
@@ -37,7 +38,7 @@ def attach(
     model: Any,
     *,
     gate: Gate | None = None,
-    penalties: Iterable[Penalty] = (),
+    penalties: Iterable[Penalty] | Penalty = (),
     options: CrossEntropyOptions | None = None,
     fresh: bool = False,
 ) -> "Attached":
@@ -49,7 +50,7 @@ def attach(
     Args:
         model: of transformers, with a linear head and its cross-entropy as loss; also inside DDP, PEFT or a compiler.
         gate: for instance a `RareTokenGate`; None is the plain loss.
-        penalties: of the head's weight (V, D), scalars to add to the loss.
+        penalties: of the head's weight (V, D), scalars to add to the loss; one alone without brackets too.
         options: without scale and cap, which come from the model.
         fresh: let the gate begin, with a warning, where a Trainer resumes from a checkpoint without a gate's state; by
             default such a checkpoint is refused.
@@ -61,7 +62,13 @@ def attach(
     vocabulary, or options that contradict the model.
     """
     options = options or CrossEntropyOptions()
-    penalties = tuple(penalties)
+    penalties = (penalties,) if callable(penalties) else tuple(penalties)
+    for penalty in penalties:
+        if isinstance(penalty, type) or not callable(penalty):
+            got = f"got {f'the class {penalty.__name__}' if isinstance(penalty, type) else shown(penalty)}"
+            raise InputError(
+                f"expected penalties to be called with the head's weight, {got}: penalties=[CosinePenalty()]"
+            )
     _check_options(options, penalties)
     inner = unwrapped(model)
     head = output_head(inner)
@@ -101,7 +108,10 @@ class Attached(Attachment):
         super().__init__()
         self._ignored: Any = self.options.ignore_index
         several = [f"penalty/{name}" for name in names_of(self._penalties)] if len(self._penalties) > 1 else []
-        self._means = Means(several + ["penalty"] * bool(self._penalties), self.head.weight.device)
+        of_loss: tuple[str, ...] = OF_LOSS
+        if self.options.backend.startswith("wrap:"):  # which says the loss alone
+            of_loss = () if self.options.label_smoothing or self.options.z_loss else OF_LOSS[:1]
+        self._means = Means(several + ["penalty"] * bool(self._penalties), self.head.weight.device, of_loss)
         self._targets: Tensor | None = None  # aligned targets that wait for the head's input
         self._items: Any = None
         self._loss: Tensor | None = None

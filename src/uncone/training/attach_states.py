@@ -67,7 +67,9 @@ def attach_states(
     if adds and not takes_labels:
         raise InputError(f"expected add_to_loss False with {type(top).__name__}, got True: call penalty()")
     if penalty is not None and not callable(penalty):
-        raise InputError(f"expected penalty(points, labels), got {kind(penalty)}: see PersistentEntropy")
+        raise InputError(
+            f"expected one penalty(points, labels), got {kind(penalty)}: pass PersistentEntropy(), or a function of several"
+        )
     one_of(pooling, "pooling", get_args(Pooling))
     depth = _layers(top, base, count=layer != -1)
     if not isinstance(layer, int) or isinstance(layer, bool) or not -depth <= layer < depth:

@@ -60,8 +60,12 @@ def _saved_whole(model: Any, head: torch.nn.Module) -> str:
     """The options of PEFT by which the head trains as a matrix, and stays tied."""
     weight = getattr(getattr(head, "base_layer", head), "weight", None)
     name = next((name for name, module in model.named_modules() if module is head), "lm_head")
-    is_tied = sum(each is weight for _, each in model.named_parameters(remove_duplicate=False)) > 1
-    return f'modules_to_save=["{name}"]' + (", ensure_weight_tying=True" if is_tied else "")
+    return f'modules_to_save=["{name}"]' + (", ensure_weight_tying=True" if is_tied(model, weight) else "")
+
+
+def is_tied(model: torch.nn.Module, weight: Any) -> bool:
+    """Whether another module of `model` has the same parameter."""
+    return sum(each is weight for _, each in model.named_parameters(remove_duplicate=False)) > 1
 
 
 def refuse_patched(model: Any, backend: str) -> None:

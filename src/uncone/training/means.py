@@ -9,14 +9,18 @@ from torch import distributed as dist
 from uncone.training.loss.stats import CrossEntropyStats
 
 Tensor = torch.Tensor
-_OF_LOSS = ("cross_entropy", "z_loss", "accuracy", "logsumexp", "largest_logsumexp")
+OF_LOSS = ("cross_entropy", "z_loss", "accuracy", "logsumexp", "largest_logsumexp")
 
 
 class Means:
     """Of the targets of losses, and of the named values of each micro-batch."""
 
-    def __init__(self, names: Sequence[str], device: torch.device) -> None:
-        self._names, self._start = names, torch.zeros(7 + len(names), dtype=torch.float64, device=device)
+    def __init__(self, names: Sequence[str], device: torch.device, of_loss: Sequence[str] = OF_LOSS) -> None:
+        self._of_loss, self._names, self._start = (
+            of_loss,
+            names,
+            torch.zeros(7 + len(names), dtype=torch.float64, device=device),
+        )
         self._start[5] = -torch.inf
         self._kept = self._start  # the numbers of the stats, those of the names, and the micro-batches
 
@@ -30,8 +34,7 @@ class Means:
         self._kept = _joined(self._kept.to(device), torch.cat([numbers, values, one]))
 
     def take(self) -> dict[str, float]:
-        """The means over all ranks, each of which calls it, since the last call. A number that no loss gave is left
-        out."""
+        """The means over all ranks, each of which calls it, since the last call; NaN where a loss was."""
         kept, self._kept = self._kept, self._start
         if dist.is_available() and dist.is_initialized():
             kept = kept.to("cuda" if "nccl" in str(dist.get_backend()) else kept.device)
@@ -42,11 +45,11 @@ class Means:
                 kept = _joined(kept, part)
         kept = kept.cpu()
         stats, micro_batches = CrossEntropyStats(kept[:6]), float(kept[-1])
-        found = {name: float(getattr(stats, name)) for name in _OF_LOSS if float(kept[0]) > 0}
+        found = {name: float(getattr(stats, name)) for name in self._of_loss if float(kept[0]) > 0}
         found |= {
             name: float(x) / micro_batches for name, x in zip(self._names, kept[6:], strict=False) if micro_batches
         }
-        return {name: value for name, value in found.items() if value == value}
+        return found
 
 
 def _joined(a: Tensor, b: Tensor) -> Tensor:

@@ -177,3 +177,20 @@ def test_deepspeed_is_refused() -> None:
     callback = CenterRows(untied("LlamaForCausalLM")).callback
     with pytest.raises(UnsupportedModel, match="got DeepSpeed's, which holds copies"):
         callback.on_train_begin(type("Arguments", (), {"deepspeed": "zero.json"})(), None, None)
+
+
+def test_a_tied_and_capped_head_is_not_sent_in_a_circle() -> None:
+    for tied in (False, True):
+        with pytest.raises(UnsupportedModel, match="expected logits without a cap, got a cap of"):
+            CenterRows(build("Gemma2ForCausalLM"), tied=tied)
+
+
+def test_a_head_that_was_replaced_or_does_not_train_is_refused() -> None:
+    model = untied("GPT2LMHeadModel")
+    centering = CenterRows(model)
+    model.resize_token_embeddings(V + 3)
+    with pytest.raises(UnsupportedModel, match=r"got another: was it replaced .*Make CenterRows after that"):
+        centering.step()
+    model.lm_head.requires_grad_(False)
+    with pytest.raises(UnsupportedModel, match="expected a head that trains, got a frozen one"):
+        CenterRows(model)

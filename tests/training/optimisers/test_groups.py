@@ -334,3 +334,8 @@ def test_lightning_takes_it(tmp_path: Path) -> None:
         schedule.step()
     for ours, theirs in zip(module.model.parameters(), known.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_the_others_train_at_the_rate_of_the_tables_where_no_optimiser_is_given() -> None:
+    optimizer = with_table_adam(build("GPT2LMHeadModel"), lr=2e-5)
+    assert [group["lr"] for group in optimizer.param_groups] == [2e-5, 2e-5]

@@ -142,17 +142,13 @@ def test_a_sentence_transformer_in_its_trainer(minilm: Path, tmp_path: Path) -> 
 
     model = sentence_transformers.SentenceTransformer(str(minilm), device="cpu")
     attached = uncone.attach_states(model[0].auto_model, OrthogonalPenalty(), pooling="mean")
-
-    class WithPenalty(MultipleNegativesRankingLoss):  # type: ignore[misc]
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return super().forward(*args, **kwargs) + attached.penalty()
-
+    loss = attached.added_to(MultipleNegativesRankingLoss(model))
     data = datasets.Dataset.from_dict(dict(zip(("anchor", "positive"), sentences(), strict=True)))
     arguments = sentence_transformers.SentenceTransformerTrainingArguments(
         str(tmp_path), max_steps=3, per_device_train_batch_size=8, use_cpu=True, report_to=[], logging_steps=1
     )
     run = sentence_transformers.SentenceTransformerTrainer(
-        model, arguments, train_dataset=data, loss=WithPenalty(model), callbacks=[attached.callback]
+        model, arguments, train_dataset=data, loss=loss, callbacks=[attached.callback]
     )
     run.train()
     attached.detach()

@@ -126,7 +126,7 @@ class Sweep:
         loss = (loss + mass * log_sum + of_class * square)[:, 0]
         self._losses[rows] = loss if self._of_tokens is None else loss * self._of_tokens[rows]
         if self._notes is not None:
-            right = (of_target >= self._shard.highest(top)).to(loss.dtype)
+            right = ((of_target >= self._shard.highest(top)) & log_sum.isfinite()).to(loss.dtype)
             self._notes.add(torch.cat([log_sum - of_target, square, right, log_sum], dim=1))
         if any(self._needs) or self._gated is not None:
             slope = mass if not options.z_loss else mass + 2 * options.z_loss * of_class * log_sum

@@ -165,7 +165,7 @@ def differentiate(
         notes_ptr += row * 3
         tl.store(notes_ptr, log_sum)
         tl.store(notes_ptr + 1, of_target)
-        tl.store(notes_ptr + 2, tl.where(of_target >= top, 1.0, 0.0))
+        tl.store(notes_ptr + 2, tl.where((of_target >= top) & (log_sum - log_sum == 0.0), 1.0, 0.0))
     if WRITE:
         tl.debug_barrier()  # every thread has read the target's logit
         of_sum = (mass + 2.0 * z_loss * of_class * log_sum) / total

@@ -7,7 +7,7 @@ import torch
 from uncone.errors import UnsupportedModel, needed
 from uncone.model.head_map import logit_map
 from uncone.training.attachment import unwrapped
-from uncone.training.heads import output_head
+from uncone.training.heads import is_tied, output_head
 from uncone.training.lightning import lightning_callback
 from uncone.training.optimisers.rows import blocks, column_sums, local, over_shards
 
@@ -43,26 +43,32 @@ class CenterRows:
     """
 
     def __init__(self, model: Any, *, tied: bool = False) -> None:
-        inner = unwrapped(model)
-        self._head = output_head(inner)
-        weight = self._head.weight
-        is_tied = sum(each is weight for _, each in inner.named_parameters(remove_duplicate=False)) > 1
-        if is_tied and not tied:
-            raise UnsupportedModel(
-                "expected a head of its own, got one that is the token table too: centring would change what the model "
-                "reads. Use uncone.with_table_adam(model, second_moment='column'), or uncone.CenterRows(model, "
-                "tied=True) to try it"
-            )
-        if (cap := logit_map(inner, self._head).cap) is not None:
+        self._model = unwrapped(model)
+        self._head = output_head(self._model)
+        if (cap := logit_map(self._model, self._head).cap) is not None:
             raise UnsupportedModel(
                 f"expected logits without a cap, got a cap of {cap:g}: under it the mean row changes probabilities. "
-                "Use uncone.with_table_adam(model, second_moment='column'), or AdamW with betas=(0.9, 0.999)"
+                "Use uncone.with_table_adam(model, second_moment='column', lr=...), or AdamW with betas=(0.9, 0.999)"
+            )
+        weight = self._head.weight
+        if not weight.requires_grad:
+            got = "got a frozen one, which has no drift to take away: leave CenterRows out, or unfreeze the head first"
+            raise UnsupportedModel(f"expected a head that trains, {got}")
+        if is_tied(self._model, weight) and not tied:
+            raise UnsupportedModel(
+                "expected a head of its own, got one that is the token table too: centring would change what the model "
+                "reads. Use uncone.with_table_adam(model, second_moment='column', lr=...), or uncone.CenterRows(model, "
+                "tied=True) to try it"
             )
         self.mean: torch.Tensor | None = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Call it after each `optimizer.step()`; again at once it changes nothing but rounding."""
+        """Call it after each `optimizer.step()`; again at once it changes nothing but rounding. UnsupportedModel where
+        the model has another head by now."""
+        if output_head(self._model) is not self._head:
+            got = "got another: was it replaced (resized embeddings, modules_to_save)? Make CenterRows after that"
+            raise UnsupportedModel(f"expected the head that CenterRows was made for, {got}")
         table = self._head.weight  # sharding puts another one in its place
         weight = local(table)
         self.mean = over_shards(column_sums(weight), table, 0) / table.shape[0]
@@ -81,9 +87,7 @@ class CenterRows:
 
         class Callback(trainer_callback):  # type: ignore[misc]
             def on_train_begin(self, args: Any, *others: Any, **kwargs: Any) -> None:
-                if getattr(args, "deepspeed", None):
-                    got = "got DeepSpeed's, which holds copies: centre with DDP or FSDP2"
-                    raise UnsupportedModel(f"expected an optimiser that holds the model's weights, {got}")
+                _refuse_deepspeed(getattr(args, "deepspeed", None))
 
             def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
                 centering.step()
@@ -93,4 +97,14 @@ class CenterRows:
     @property
     def lightning(self) -> Any:
         """For a `lightning.pytorch.Trainer`: the same."""
-        return lightning_callback(self.step, name="CenterRows")
+
+        def begin(trainer: Any, loaded: bool) -> None:
+            _refuse_deepspeed("DeepSpeed" in type(trainer.strategy).__name__)
+
+        return lightning_callback(self.step, name="CenterRows", begin=begin)
+
+
+def _refuse_deepspeed(given: Any) -> None:
+    if given:
+        got = "got DeepSpeed's, which holds copies: centre with DDP or FSDP2"
+        raise UnsupportedModel(f"expected an optimiser that holds the model's weights, {got}")

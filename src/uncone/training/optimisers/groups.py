@@ -3,10 +3,12 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
 
+from uncone.arguments import shown
 from uncone.errors import InputError, UnsupportedModel
 from uncone.training.optimisers.table_adam import TableAdam
 
@@ -41,7 +43,7 @@ def table_parameters(model: torch.nn.Module) -> tuple[Parameters, Parameters]:
 
 def with_table_adam(
     model: torch.nn.Module,
-    other: Callable[[Parameters], torch.optim.Optimizer] = torch.optim.AdamW,
+    other: Callable[[Parameters], torch.optim.Optimizer] | None = None,
     *,
     matrices: Callable[[Parameters], torch.optim.Optimizer] | None = None,
     **options: Any,
@@ -55,12 +57,17 @@ def with_table_adam(
     Args:
         model: as `table_parameters` takes it; move and shard it first, as for any optimiser.
         other: makes the optimiser of the other parameters from their list: a class of torch's, a `partial` of one with
-            its options, or a function.
+            its options, or a function. By default torch's AdamW at the tables' `lr`.
         matrices: the same for those of shape (M, N) among them: `torch.optim.Muon`, which takes no others.
         options: of `TableAdam`.
 
     InputError for options out of range; UnsupportedModel where no table is found.
     """
+    for name, make in (("other", other), ("matrices", matrices)):
+        if make is not None and not callable(make):
+            how = "give its class, or functools.partial(torch.optim.AdamW, lr=...), which is called with the parameters"
+            raise InputError(f"expected what makes an optimiser for {name}, got {shown(make)}: {how}")
+    other = other or partial(torch.optim.AdamW, lr=options.get("lr", 1e-3))
     tables, others = table_parameters(model)
     flat = [p for p in others if matrices is None or p.ndim != 2]
     square = [p for p in others if matrices is not None and p.ndim == 2]

@@ -42,7 +42,7 @@ class KappaTable:
 
 
 def kappa_by_frequency(counts: Any, targets: float, *, beta2: float = 0.999) -> KappaTable:
-    """Which tokens a second moment of a row's own (Adam's, "row", "factored") predicts too seldom, and how much.
+    """Which tokens a second moment of a row's own, such as Adam's, predicts too seldom, and how much.
 
     Between two targets of a token its second moment fades by beta2 a step, so that the small pushes down weigh ever
     more and the one pull up weighs least. With q the token's share of the targets and B the targets a step:

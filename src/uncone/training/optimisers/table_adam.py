@@ -216,7 +216,8 @@ def _check(options: dict[str, Any]) -> None:
     one_of(options["second_moment"], "second_moment", KINDS)
     one_of(options["decay"], "decay", DECAYS)
     betas = options["betas"]
-    if betas is not None and not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
+    pair = isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)
+    if betas is not None and not pair:
         raise InputError(f"expected betas of two numbers from 0 to below 1, got {betas}: (0.9, 0.999) are usual")
     for name, least in (("lr", "from 0 up"), ("weight_decay", "from 0 up"), ("eps", "above 0"), ("max_row_norm", "")):
         if name == "max_row_norm" and options[name] is None:
