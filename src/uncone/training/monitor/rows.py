@@ -1,0 +1,235 @@
+"""What a record reads of a table's or a head's rows: two passes, and every so often their spectrum."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from uncone.measure.group_comparison import NAMES, frequency_membership
+
+Tensor = torch.Tensor
+Numbers = dict[str, float]
+ALL, NEVER = "all", "never"
+DEAD = 1e-6  # of the median norm: a shorter row is dead
+OPPOSITE = -0.5  # cosine of a row's last two moves from which it oscillates
+_BLOCK, _SAMPLED = 2**19, 2**20  # numbers held of a block, and of rows that are kept from record to record
+_TINY = torch.finfo(torch.float64).tiny
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Rows cut by the count of their ids: frequent, medium, rare and, with counts, never. Without counts no groups."""
+
+    of: Tensor  # (V,) int64: the place of each row's group in `names`
+    names: tuple[str, ...]  # a single "all" where nothing is known of the counts
+
+    @classmethod
+    def by_count(cls, counts: Tensor) -> "Groups":
+        known = counts.cpu().numpy()
+        if not known.any():
+            return cls(torch.zeros_like(counts, dtype=torch.int64), (ALL,))
+        of = np.minimum(frequency_membership(len(known), counts=known).groups, 3)
+        kept = np.unique(of)
+        names = tuple((*NAMES[:3], NEVER)[group] for group in kept)
+        return cls(torch.from_numpy(np.searchsorted(kept, of)).to(counts.device), names)
+
+    def named(self, sums: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """("", of all rows), then (a group's name and a dot, of its rows), of sums (K, ...) over groups."""
+        yield "", sums.sum(0)
+        if self.names != (ALL,):
+            yield from ((f"{name}.", of_group) for name, of_group in zip(self.names, sums, strict=True))
+
+    @property
+    def rare(self) -> Tensor:
+        """(V,) bool: rare as targets."""
+        places = [place for place, name in enumerate(self.names) if name in (NAMES[2], NEVER)]
+        return torch.isin(self.of, torch.tensor(places, dtype=self.of.dtype, device=self.of.device))
+
+
+def blocks(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Rows (n, D) in float32 at least. Each call is one pass over the matrix."""
+    size = max(1, _BLOCK // weight.shape[1])
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    for start in range(0, len(weight), size):
+        rows = slice(start, min(start + size, len(weight)))
+        yield rows, weight[rows].detach().to(wide)
+
+
+@dataclass(eq=False)
+class _Kept:
+    """Of the record before: what rows have moved by since then is told from."""
+
+    first_mean: Tensor | None = None
+    prints: Tensor | None = None  # (2, V): a row that has not moved has the same two numbers
+    counts: Tensor | None = None
+    sample: Tensor | None = None  # rows (S, D)
+    moves: Tensor | None = None  # of the sample, (S, D)
+
+
+@dataclass(eq=False)
+class RowsReader:
+    """The rows of one matrix, as they are or, of a head, without their mean: it changes no probability."""
+
+    kept: _Kept = field(default_factory=_Kept)
+
+    def read(
+        self, weight: Tensor, groups: Groups, *, counts: Tensor | None, is_head: bool, spectrum: bool, also: Any = None
+    ) -> tuple[dict[bool, Numbers], "Pass"]:
+        """The numbers as they are under False, and without the mean row under True, as `is_head` or a tied head wants;
+        `also` has methods `first` and `second` for each block of the two passes."""
+        one = Pass(weight, groups, spectrum=spectrum)
+        for rows, x in blocks(weight):
+            one.first(rows, x)
+            if also is not None:
+                also.first(rows, x)
+        one.end_first()
+        for rows, x in blocks(weight):
+            one.second(rows, x)
+            if also is not None:
+                also.second(rows, x, one)
+        shared = self._moved(one, weight, counts, all_pushed=is_head)
+        return {centred: one.numbers(centred) | shared for centred in (False, True)}, one
+
+    def _moved(self, one: "Pass", weight: Tensor, counts: Tensor | None, *, all_pushed: bool) -> Numbers:
+        kept, found = self.kept, Numbers()
+        median_norm = float(one.norms.median())
+        zero = one.norms <= DEAD * median_norm
+        if kept.first_mean is None:
+            kept.first_mean = one.mean
+        found["mean_drift"] = float((one.mean - kept.first_mean).norm()) / max(float(one.norms.mean()), _TINY)
+        dead = zero
+        if kept.prints is not None:
+            still = (one.prints == kept.prints).all(0)
+            found["still"] = float(still.double().mean())
+            if all_pushed:
+                dead = zero | still
+            elif counts is not None and kept.counts is not None:
+                dead = zero | (still & (counts > kept.counts))
+        found["dead"] = float(dead.double().mean())
+        if counts is not None:
+            found["untouched"] = float((counts == 0).double().mean())
+        kept.prints, kept.counts = one.prints, None if counts is None else counts.clone()
+        sample = _sample(weight)
+        if kept.sample is not None:
+            moves = sample - kept.sample
+            if kept.moves is not None:
+                found["oscillating"] = _oscillating(moves, kept.moves)
+            kept.moves = moves
+        kept.sample = sample
+        return found
+
+
+class Pass:
+    """Sums over groups of rows, in float64, of two passes."""
+
+    def __init__(self, weight: Tensor, groups: Groups, *, spectrum: bool) -> None:
+        (v, d), device = weight.shape, weight.device
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        self.groups, self._k = groups, len(groups.names)
+        zeros: Callable[..., Tensor] = lambda *shape: torch.zeros(shape, dtype=torch.float64, device=device)  # noqa: E731
+        self._probe = torch.randn(d, generator=torch.Generator().manual_seed(0)).to(device, wide)
+        self.prints = torch.empty(2, v, dtype=wide, device=device)
+        self.norms, self.centred_norms = torch.empty(2, v, dtype=wide, device=device)
+        self.rows = torch.bincount(groups.of, minlength=self._k).double()
+        self._sums, self._units, self._centred_units = zeros(3, self._k, d)
+        self._squares, self._along, self._directed, self._centred_directed = zeros(4, self._k)
+        self._grams = zeros(self._k, d, d) if spectrum else None
+        self.mean = zeros(d)
+        self._direction: Tensor | None = None
+
+    def _one_hot(self, rows: slice, like: Tensor) -> Tensor:
+        """(K, n)"""
+        places = torch.arange(self._k, device=like.device)[:, None]
+        return (self.groups.of[rows] == places).to(like.dtype)
+
+    def first(self, rows: slice, x: Tensor) -> None:
+        norms = torch.linalg.vector_norm(x, dim=1)
+        self.norms[rows], self.prints[0, rows], self.prints[1, rows] = norms, norms, x @ self._probe
+        of, inverse = self._one_hot(rows, x), torch.where(norms > 0, 1 / norms, 0.0)
+        self._sums += (of @ x).double()
+        self._units += ((of * inverse) @ x).double()
+        self._squares += (of @ norms.square()).double()
+        self._directed += (of @ (norms > 0).to(x.dtype)).double()
+
+    def end_first(self) -> None:
+        self.mean = self._sums.sum(0) / len(self.norms)
+        self._direction = self.mean / self.mean.norm().clamp_min(_TINY)
+
+    def centred(self, x: Tensor) -> Tensor:
+        return x - self.mean.to(x.dtype)
+
+    def second(self, rows: slice, x: Tensor) -> None:
+        assert self._direction is not None
+        of, c = self._one_hot(rows, x), self.centred(x)
+        norms = torch.linalg.vector_norm(c, dim=1)
+        self.centred_norms[rows], inverse = norms, torch.where(norms > 0, 1 / norms, 0.0)
+        self._along += (of @ (x @ self._direction.to(x.dtype)).square()).double()
+        self._centred_units += ((of * inverse) @ c).double()
+        self._centred_directed += (of @ (norms > 0).to(x.dtype)).double()
+        if self._grams is not None:
+            for place, gram in enumerate(self._grams):
+                inside = c if self._k == 1 else c[of[place] > 0]
+                gram += (inside.T @ inside).double()
+
+    def gram(self) -> Tensor | None:
+        """(D, D) of all rows without their mean."""
+        return None if self._grams is None else self._grams.sum(0)
+
+    def numbers(self, centred: bool) -> Numbers:
+        units = self._centred_units if centred else self._units
+        directed = self._centred_directed if centred else self._directed
+        norms = (self.centred_norms if centred else self.norms).cpu().numpy()
+        of, found = self.groups.of.cpu().numpy(), Numbers()
+        counted = dict(self.groups.named(self.rows))
+        totals = {name: (n, counted[name]) for name, n in self.groups.named(directed)}
+        for name, total in self.groups.named(units):
+            n = float(totals[name][0])
+            if n >= 2:
+                found[f"{name}mean_cosine"] = (float(total @ total) - n) / (n * (n - 1))
+        squares = dict(self.groups.named(self._squares))
+        for name, along in self.groups.named(self._along):
+            found[f"{name}mean_share"] = float(along) / max(float(squares[name]), _TINY)
+        for place, (name, rows) in enumerate(counted.items(), -1):
+            inside = norms if place < 0 else norms[of == place]
+            found[f"{name}norm_median"], found[f"{name}norm_largest"] = float(np.median(inside)), float(inside.max())
+            if name:
+                found[f"{name}rows"] = int(rows)
+        return found | self._ranks()
+
+    def _ranks(self) -> Numbers:
+        """Roy and Vetterli's effective rank of each group's rows without the group's own mean."""
+        if self._grams is None:
+            return {}
+        found, sums = Numbers(), dict(self.groups.named(self._sums))
+        rows = dict(self.groups.named(self.rows))
+        for name, gram in self.groups.named(self._grams):
+            offset = sums[name] / rows[name] - self.mean
+            values = torch.linalg.eigvalsh(gram - rows[name] * torch.outer(offset, offset)).clamp_min(0)
+            if (rank := effective_rank(values)) is not None:
+                found[f"{name}effective_rank"] = rank
+        return found
+
+
+def effective_rank(squares: Tensor) -> float | None:
+    """exp of the entropy of singular values, of their squares; None where all are 0."""
+    s = squares.sqrt()
+    s = torch.where(squares > squares.max() * 1e-14, s, 0.0)  # rounding of float64 is no direction
+    total = float(s.sum())
+    return float(torch.exp(torch.special.entr(s / total).sum())) if total > 0 else None
+
+
+def _sample(weight: Tensor) -> Tensor:
+    """Rows (S, D), evenly spaced."""
+    v, d = weight.shape
+    size = min(v, max(1, _SAMPLED // d))
+    return weight.detach()[torch.arange(size, device=weight.device) * v // size]
+
+
+def _oscillating(moves: Tensor, before: Tensor) -> float:
+    """The share of rows that moved both times whose moves oppose each other."""
+    a, b = moves.double(), before.double()
+    both = (a.norm(dim=1) > 0) & (b.norm(dim=1) > 0)
+    cosines = torch.nn.functional.cosine_similarity(a[both], b[both], dim=1)
+    return float((cosines < OPPOSITE).double().mean()) if bool(both.any()) else 0.0

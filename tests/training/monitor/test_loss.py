@@ -1,0 +1,130 @@
+"""Push and pull of the loss that trains, against its own gradient, the ledger of a plain mean, and slow loops."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import uncone
+from uncone import CrossEntropyOptions
+from uncone.diagnosis.why.gradients.gradients import gradient_ledger
+from uncone.model.last_states import States
+from uncone.saturation.head.gradient.gradient_share import kept_gradient_share
+from uncone.training.monitor import rows as read
+from uncone.training.monitor.loss import Batch, LossReader
+from uncone.training.monitor.rows import Groups, Pass, RowsReader
+from uncone.training.monitor.states import states_numbers
+
+Tensor = torch.Tensor
+V, D, N = 61, 6, 37
+COUNTS = torch.tensor([max(0, 300 // (i + 1) - 5) for i in range(V)])
+
+
+def states(*, cap: float | None = None, scale: float = 1.0, bias: bool = True) -> States:
+    random = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random, dtype=torch.float64)
+
+    h, w, b = draw(N, D) + 0.3, draw(V, D) + 0.2, draw(V)
+    labels = torch.randint(0, V, (N,), generator=random)
+    return States(h, labels, w, b if bias else None, cap, scale, "", torch.arange(N))
+
+
+def numbers(s: States, options: Any = None, **more: Any) -> tuple[dict[str, float], dict[str, float]]:
+    groups = Groups.by_count(COUNTS)
+    reader = LossReader(Batch(s, more.pop("targets", N), options or CrossEntropyOptions(), **more), groups, True)
+    one: Pass = RowsReader().read(s.head, groups, counts=COUNTS, is_head=True, spectrum=True, also=reader)[1]
+    return reader.numbers(one)
+
+
+OF_GROUP = ("norm", "pull_norm", "frequent_norm", "rare_norm", "pulled", "pushed_by_frequent", "pushed_by_rare")
+OF_GROUP += ("cosine", "push_cosine", "along", "toward", "sgd", "adam")
+
+
+@pytest.mark.parametrize("block", [D, 7 * D, 2**19])
+@pytest.mark.parametrize(("cap", "scale"), [(None, 1.0), (None, 0.25), (3.0, 1.0)])
+def test_of_a_plain_mean_they_are_the_ledgers(monkeypatch: Any, block: int, cap: float | None, scale: float) -> None:
+    monkeypatch.setattr(read, "_BLOCK", block)
+    s = states(cap=cap, scale=scale)
+    ledger = gradient_ledger(s, counts=COUNTS)
+    loss, found = numbers(s)
+    assert loss["cross_entropy"] == pytest.approx(ledger.nats)
+    for group in ledger.groups:
+        at = "" if group.name == "all" else f"{group.name}."
+        for name in OF_GROUP:
+            assert found[f"{at}{name}"] == pytest.approx(getattr(group, name), rel=1e-6, abs=1e-12), (at, name)
+        assert found[f"{at}net"] == pytest.approx(group.net.value, abs=1e-12)
+    for name in ("zero_sum", "mean_state_share", "mean_row_share", "state_to_minus_row", "logit_of_mean_row"):
+        assert found[name] == pytest.approx(getattr(ledger, name), abs=1e-12)
+    for drift in ledger.drifts[:2]:
+        assert found[f"drift_{drift.optimiser.lower()}"] == pytest.approx(drift.share, abs=1e-9)
+
+
+OPTIONS = {
+    "smoothed": {"label_smoothing": 0.2},
+    "z": {"z_loss": 0.05},
+    "sum": {"reduction": "sum"},
+    "all": {"label_smoothing": 0.3, "z_loss": 0.02, "reduction": "sum"},
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("cap", [None, 2.0])
+def test_of_other_losses_they_are_their_own_gradients(name: str, weighted: bool, cap: float | None) -> None:
+    s, options = states(cap=cap, scale=0.5), CrossEntropyOptions(**OPTIONS[name])
+    weights = torch.linspace(0.1, 3, V, dtype=torch.float64) if weighted else None
+    own = replace(options, softcap=cap, logit_scale=0.5)
+    head = s.head.clone().requires_grad_()
+    loss = uncone.linear_cross_entropy(s.states, head, s.labels, bias=s.bias, class_weights=weights, options=own)
+    loss.backward()
+    read_loss, found = numbers(s, options, class_weights=weights)
+    groups = Groups.by_count(COUNTS)
+    for place, group in enumerate(groups.names):
+        of = head.grad[groups.of == place]
+        assert found[f"{group}.norm"] == pytest.approx(float(of.norm(dim=1).mean()), rel=1e-6)
+    assert found["norm"] == pytest.approx(float(head.grad.norm(dim=1).mean()), rel=1e-6)
+    z = s.logits(s.states).requires_grad_()
+    lse = z.logsumexp(1)
+    smoothing = {"label_smoothing": options.label_smoothing, "weight": weights, "reduction": options.reduction}
+    each = torch.ones(N, dtype=torch.float64) if weights is None else weights[s.labels]
+    over = each.sum() if options.reduction == "mean" else 1.0
+    whole = torch.nn.functional.cross_entropy(z, s.labels, **smoothing)
+    (whole + options.z_loss * (each * lse.square()).sum() / over).backward()
+    at = torch.arange(N), s.labels
+    pulled = -float(z.grad[at].sum())
+    assert found["pulled"] == pytest.approx(pulled)
+    assert found["pushed_by_frequent"] + found["pushed_by_rare"] == pytest.approx(float(z.grad.sum()) + pulled)
+    assert read_loss["largest_logit"] == pytest.approx(float(z.detach().max()))
+    assert read_loss["largest_logsumexp"] == pytest.approx(float(lse.detach().max()))
+    assert read_loss["z_loss"] == pytest.approx(options.z_loss * float(lse.detach().square().mean()))
+
+
+def test_few_targets_stand_for_all_in_a_sum_and_not_in_a_mean() -> None:
+    s = states()
+    once, twice = (numbers(s, CrossEntropyOptions(reduction="sum"), targets=n)[1]["pulled"] for n in (N, 3 * N))
+    assert twice == pytest.approx(3 * once)
+    assert numbers(s, targets=3 * N)[1]["pulled"] == pytest.approx(once / N)
+
+
+@pytest.mark.parametrize("cap", [None, 3.0])
+def test_the_kept_share_is_that_of_the_whole_matrix(cap: float | None) -> None:
+    s = states(cap=cap)
+    narrow = replace(s, states=s.states.float(), head=s.head.float(), bias=s.bias.float())
+    share = kept_gradient_share(narrow)
+    found = numbers(s)[1]
+    assert found["kept_share"] == pytest.approx(share.groups[0].sum_squares.value, rel=1e-4)
+    assert found["kept_by_chance"] == pytest.approx(D / (V - (cap is None)))
+
+
+def test_states_of_a_batch_have_the_measures_of_their_matrix() -> None:
+    x, labels = states().states, torch.arange(N) % 3
+    found, scores = states_numbers(x, labels), uncone.anisotropy_scores(x, labels)
+    assert found["mean_cosine"] == pytest.approx(uncone.measure.mean_cosine(x).value)
+    assert found["effective_rank"] == pytest.approx(uncone.measure.effective_rank(x).value)
+    assert found["n"] == N
+    assert [found[f"within_class_{i}"] for i in (1, 2, 3)] == pytest.approx(list(scores.within_class))
+    assert [found[f"centred_floor_{i}"] for i in (1, 2, 3)] == pytest.approx(list(scores.centred_floor))
+    assert "within_class_1" not in states_numbers(x)
