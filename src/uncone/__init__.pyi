@@ -106,6 +106,8 @@ from uncone.training.loss.loss import gated_linear_cross_entropy as gated_linear
 from uncone.training.loss.loss import linear_cross_entropy as linear_cross_entropy
 from uncone.training.loss.options import CrossEntropyOptions as CrossEntropyOptions
 from uncone.training.loss.stats import CrossEntropyStats as CrossEntropyStats
+from uncone.training.monitor.evaluator import GeometryEvaluator as GeometryEvaluator
+from uncone.training.monitor.monitor import Monitor as Monitor
 from uncone.training.optimisers.center_rows import CenterRows as CenterRows
 from uncone.training.optimisers.groups import JoinedOptimizer as JoinedOptimizer
 from uncone.training.optimisers.groups import table_parameters as table_parameters

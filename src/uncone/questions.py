@@ -139,6 +139,8 @@ _FILES = {
     "training.loss.loss": "gated_linear_cross_entropy linear_cross_entropy",
     "training.loss.options": "CrossEntropyOptions",
     "training.loss.stats": "CrossEntropyStats",
+    "training.monitor.evaluator": "GeometryEvaluator",
+    "training.monitor.monitor": "Monitor",
     "training.optimisers.center_rows": "CenterRows",
     "training.optimisers.groups": "JoinedOptimizer table_parameters with_table_adam",
     "training.optimisers.kappa": "KappaTable kappa_by_frequency",

@@ -97,6 +97,8 @@ class AttachedStates(Attachment):
     """The penalty's last part of a loss, detached; None before."""
     steps: int = field(default=0, init=False)  # optimiser steps so far, those before a Trainer's resume too
     _kept: list[Tensor] = field(default_factory=list, init=False)  # states that wait for the penalty
+    _followers: list[Callable[[Tensor, Tensor | None], object]] = field(default_factory=list, init=False)
+    """Each is called with every cloud, detached, and its classes."""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -184,6 +186,8 @@ class AttachedStates(Attachment):
         part = points.new_ones((), dtype=torch.float32) if part is None else part
         if self._across_ranks:
             points, labels, part = joined(points, labels, part, self._group)
+        for follow in self._followers:
+            follow(points.detach(), labels)
         track = self.track if self.track is not None and self.track.due(self.steps) and is_first() else None
         if track is not None and (labels is None or bool(are_classes(labels).any())):
             track.take(self.steps, points.detach(), labels)

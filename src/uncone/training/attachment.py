@@ -214,7 +214,7 @@ class Attachment:
             def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
                 attached.check()
                 attached._refuse(args)
-                _call_first(self)
+                call_first(self)
                 attached._begin(args, state.global_step, kwargs.get("train_dataloader"))
 
             def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
@@ -264,7 +264,7 @@ class Attachment:
             raise UnsupportedModel(f"expected one device a process, {got}")
 
 
-def _call_first(callback: Any) -> None:
+def call_first(callback: Any) -> None:
     """Put `callback` before all others of the Trainer's handler that calls it now: the trackers' `on_log` then gets its
     numbers. Without such a handler they are in `log_history` alone."""
     frame: Any = sys._getframe()

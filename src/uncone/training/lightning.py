@@ -15,6 +15,7 @@ def lightning_callback(
     state: Any = None,
     begin: Callable[[Any, bool], object] | None = None,
     end_epoch: Callable[[], object] | None = None,
+    end: Callable[[], object] | None = None,
 ) -> Any:
     """A callback for a `lightning.pytorch.Trainer` that calls `step()` once after each optimiser step, however many
     batches one accumulates, before a checkpoint is written.
@@ -25,6 +26,7 @@ def lightning_callback(
         state: an object with `state_dict` and `load_state_dict`, kept in Lightning's checkpoints; None keeps nothing.
         begin: called with the Trainer, and with whether a checkpoint brought the state, before the first step.
         end_epoch: called after each epoch's last step.
+        end: called after the last step of all.
 
     UnsupportedModel where lightning is not installed.
     """
@@ -59,6 +61,10 @@ def lightning_callback(
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
             if end_epoch is not None:
                 end_epoch()
+
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            if end is not None:
+                end()
 
         def state_dict(self) -> dict[str, Any]:
             return {} if state is None else {"state": state.state_dict()}

@@ -23,6 +23,16 @@ class Means:
         )
         self._start[5] = -torch.inf
         self._kept = self._start  # the numbers of the stats, those of the names, and the micro-batches
+        self._followers: list[Means] = []
+
+    def followed(self) -> "Means":
+        """Other means of the same numbers from now on, which are taken apart from these."""
+        self._followers.append(Means(self._names, self._start.device, self._of_loss))
+        return self._followers[-1]
+
+    def clear(self) -> None:
+        """Forget what there was so far, without waiting for the device."""
+        self._kept = self._start
 
     def add(self, numbers: Tensor | None, values: Tensor | None) -> None:
         """The `numbers` of a loss's stats, and a value (n,) for each of the names."""
@@ -32,11 +42,14 @@ class Means:
         values = one[:0] if values is None else values.detach().double()
         numbers = self._start[:6].to(device) if numbers is None else numbers.detach()
         self._kept = _joined(self._kept.to(device), torch.cat([numbers, values, one]))
+        for follower in self._followers:
+            follower._kept = _joined(follower._kept.to(device), torch.cat([numbers, values, one]))
 
-    def take(self) -> dict[str, float]:
-        """The means over all ranks, each of which calls it, since the last call; NaN where a loss was."""
+    def take(self, *, across_ranks: bool = True) -> dict[str, float]:
+        """The means since the last call, over all ranks, each of which calls it, or else of this one; NaN where a loss
+        was."""
         kept, self._kept = self._kept, self._start
-        if dist.is_available() and dist.is_initialized():
+        if across_ranks and dist.is_available() and dist.is_initialized():
             kept = kept.to("cuda" if "nccl" in str(dist.get_backend()) else kept.device)
             parts = [torch.empty_like(kept) for _ in range(dist.get_world_size())]
             dist.all_gather(parts, kept)

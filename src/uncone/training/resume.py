@@ -107,7 +107,7 @@ def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
         raise InputError(f"expected the settings of the state ({theirs}), got {ours}: make a gate with these")
 
 
-def save(state: Mapping[str, Any], path: Path_) -> None:
+def save(state: Mapping[str, Any], path: Path_, *, format: str = _FORMAT) -> None:
     tensors, plain = dict[str, Tensor](), dict[str, Any]()
     for name, value in state.items():
         if isinstance(value, Tensor):
@@ -116,11 +116,11 @@ def save(state: Mapping[str, Any], path: Path_) -> None:
             tensors |= {f"{name}.{key}": v for key, v in value.items()}
         else:
             plain[name] = value
-    atomic.write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT, "state": json.dumps(plain)}))
+    atomic.write_bytes(path, sealed_bytes(tensors, {"format": format, "state": json.dumps(plain)}))
 
 
-def load(path: Path_) -> dict[str, Any]:
-    tensors, metadata = read_tensors(path, format=_FORMAT, what="the state of a gate", how="write it with save")
+def load(path: Path_, *, format: str = _FORMAT, what: str = "the state of a gate") -> dict[str, Any]:
+    tensors, metadata = read_tensors(path, format=format, what=what, how="write it with save")
     with refusing_damaged_state():
         state = dict(json.loads(metadata["state"]))
         for name, array in tensors.items():

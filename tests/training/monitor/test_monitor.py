@@ -1,0 +1,327 @@
+"""The monitor in loops: its lines, its cadence, what it leaves alone, and what never ends a run."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import uncone
+from uncone import CosinePenalty, CrossEntropyOptions, InputError, Monitor, RareTokenGate, UnsupportedModel
+
+from ..classifiers import batch as sequences
+from ..classifiers import classifier
+from ..models import V, batch, build, narrow_gpt2, untied
+
+Tensor = torch.Tensor
+pytestmark = pytest.mark.filterwarnings("ignore:.*lock_unlock.*")
+
+
+def text(seed: int) -> dict[str, Tensor]:
+    ids = batch(seed)["input_ids"]
+    labels = ids.clone()
+    labels[0, 5:] = -100
+    return {"input_ids": ids, "labels": labels}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Without the header."""
+    return [json.loads(line) for line in path.read_text().splitlines()][1:]
+
+
+def train(model: Any, monitor: Any, steps: range, *, handle: Any = None, parts: int = 1) -> Tensor:
+    """All parameters after some steps of SGD, as one row."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in steps:
+        for part in range(parts):
+            model(**text(parts * step + part)).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if handle is not None:
+            handle.step()
+        if monitor is not None:
+            monitor.step()
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize(("every", "steps", "recorded"), [(3, 7, [1, 3, 6, 7]), (50, 4, [1, 4]), (2, 4, [1, 2, 4])])
+def test_the_first_step_each_so_many_and_the_last_have_a_line(
+    tmp_path: Path, every: int, steps: int, recorded: list[int]
+) -> None:
+    model = narrow_gpt2()
+    with Monitor(tmp_path / "run", model, every) as monitor:
+        train(model, monitor, range(steps))
+    assert [line["step"] for line in lines(tmp_path / "run")] == recorded
+    header = json.loads((tmp_path / "run").read_text().splitlines()[0])
+    assert header["schema"] == "uncone.run/1"
+    assert (header["model"], header["every"], header["vocabulary"]) == ("GPT2LMHeadModel", every, V)
+    assert header["groups"] == {"by": "targets seen"}
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "LlamaForCausalLM", "T5ForConditionalGeneration"])
+def test_the_numbers_of_a_record_are_the_models(tmp_path: Path, name: str) -> None:
+    model = untied(name) if name.startswith("T5") else build(name)
+    inputs = batch()
+    with Monitor(tmp_path / "run", model, targets=10**4) as monitor:
+        loss = float(model(**inputs).loss.detach())
+        found = monitor.measure(0)
+    assert found["loss.cross_entropy"] == pytest.approx(loss, rel=1e-5)
+    table, head = model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach()
+    assert found["table.mean_cosine"] == pytest.approx(uncone.measure.mean_cosine(table.numpy()).value)
+    assert found["head.mean_cosine"] == pytest.approx(
+        uncone.measure.mean_cosine(head.numpy() - head.numpy().mean(0)).value, abs=1e-9
+    )
+    assert found["head.effective_rank"] == pytest.approx(uncone.measure.effective_rank(head.numpy()).value, rel=1e-6)
+    labels = inputs["labels"] if name.startswith("T5") else inputs["labels"][:, 1:]
+    targets = labels[labels != -100]
+    assert found["head.untouched"] == pytest.approx(1 - len(targets.unique()) / V)
+    ids = inputs["input_ids"]
+    if name.startswith("T5"):
+        ids = torch.cat([ids.flatten(), model.prepare_decoder_input_ids_from_labels(inputs["labels"]).flatten()])
+    assert found["table.untouched"] == pytest.approx(1 - len(ids.unique()) / V)
+    ledger = monitor.ledger()
+    assert ledger.tokens == len(targets) == found["loss.targets"]
+    assert found["gradient.norm"] == pytest.approx(ledger.groups[0].norm, rel=1e-4)
+    assert found["gradient.rare.pushed_by_frequent"] == pytest.approx(ledger.group("rare").pushed_by_frequent, rel=1e-4)
+    assert found["states.n"] == len(targets) + int((labels == -100).sum()) + (0 if name.startswith("T5") else len(ids))
+    assert all(math.isfinite(value) for value in found.values())
+    (line,) = lines(tmp_path / "run")
+    assert {key: value for key, value in line.items() if key not in ("step", "time")} == found
+
+
+def test_training_is_the_same_to_the_bit_and_detaching_leaves_nothing(tmp_path: Path) -> None:
+    def run(model: Any, monitor: Any) -> Tensor:
+        torch.manual_seed(1)
+        return torch.cat([train(model, monitor, range(5)), torch.rand(3)])
+
+    plain, watched = narrow_gpt2(), narrow_gpt2()
+    before = set(vars(watched)), set(vars(watched.lm_head))
+    expected = run(plain, None)
+    monitor = Monitor(tmp_path / "run", watched, 2)
+    assert torch.equal(run(watched, monitor), expected)
+    monitor.detach()
+    monitor.detach()
+    assert (set(vars(watched)), set(vars(watched.lm_head))) == before
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs")
+    assert not any(getattr(module, name) for module in watched.modules() for name in hooks)
+
+
+def test_an_attached_loss_is_averaged_over_the_step_and_its_options_are_read() -> None:
+    model, options = narrow_gpt2(), CrossEntropyOptions(label_smoothing=0.3, z_loss=0.01)
+    penalties = [CosinePenalty(1.0), lambda w: w.square().mean()]
+    gate = RareTokenGate(V, window=8)
+    with (
+        uncone.attach(model, gate=gate, penalties=penalties, options=options) as attached,
+        Monitor(None, model) as monitor,
+    ):
+        nll, n = [], []
+        head = attached.head.weight.detach().clone()
+        for part in range(2):
+            model(**text(part)).loss.backward()
+            nll.append(float(attached.stats.cross_entropy))
+            n.append(float(attached.stats.targets))
+        attached.step()
+        monitor.step()
+        found = dict(monitor.last)
+        train(model, monitor, range(1, 4), handle=attached)
+        assert attached.logs()["uncone/cross_entropy"] > 0, "a log has its own means"
+        plain = Monitor(None, model, options=CrossEntropyOptions())
+        plain.detach()
+    assert found["loss.cross_entropy"] == pytest.approx((nll[0] * n[0] + nll[1] * n[1]) / sum(n))
+    assert found["penalty.<lambda>"] == pytest.approx(float(head.square().mean()), rel=1e-6)
+    assert found["penalty.total"] == pytest.approx(found["penalty.<lambda>"] + found["penalty.CosinePenalty"])
+    assert found["loss.z_loss"] > 0
+    assert found["gate.rare_ids"] == gate.status.rare_ids
+    labels = text(1)["labels"][:, 1:]
+    smoothed = found["gradient.pulled"]  # of a target (1 - E) - p + ..., so at most 1 - E
+    assert 0.5 < smoothed < 0.7 + 0.3 / V
+    assert len(labels)
+
+
+def test_in_a_loop_that_only_measures_labels_and_states_may_be_given() -> None:
+    model = torch.nn.Sequential(torch.nn.Embedding(V, 8), torch.nn.Linear(8, V))
+    ids = batch()["input_ids"]
+    labels = ids.roll(-1, 1)
+    labels[0, 3:] = -100
+    with Monitor(None, model, head=model[1], table=model[0], targets=10**4) as monitor:
+        z = model(ids)
+        loss = torch.nn.functional.cross_entropy(z.flatten(0, 1), labels.flatten())
+        loss.backward()
+        found = monitor.measure(7, labels=labels)
+        assert monitor.measure(7) == found, "a step is read once"
+        assert found["loss.cross_entropy"] == pytest.approx(float(loss.detach()), rel=1e-5)
+        assert found["gradient.norm"] == pytest.approx(float(model[1].weight.grad.norm(dim=1).mean()), rel=1e-4)
+        assert "head.untouched" not in found
+        model(ids)
+        other = monitor.measure(8, states=torch.eye(5))
+    assert other["states.mean_cosine"] == 0
+    assert "loss.cross_entropy" not in other
+
+
+def test_an_encoder_has_states_and_a_table() -> None:
+    model, inputs = classifier("BertFor"), sequences(12)
+    with Monitor(None, model) as monitor:
+        hidden = model.base_model(**{k: v for k, v in inputs.items() if k != "labels"}).last_hidden_state.detach()
+        model(**inputs)
+        found = monitor.measure(1)
+    keep = inputs["attention_mask"][:, :, None].double()
+    points = (hidden * keep).sum(1) / keep.sum(1)
+    assert found["states.mean_cosine"] == pytest.approx(uncone.measure.mean_cosine(points.numpy()).value)
+    assert "head.mean_cosine" not in found
+    with uncone.attach_states(model, lambda p, c: p.square().mean()), Monitor(None, model) as monitor:
+        model(**inputs)
+        found = monitor.measure(1)
+    first = uncone.anisotropy_scores(hidden[:, 0], inputs["labels"])
+    assert [found[f"states.within_class_{i}"] for i in (1, 2, 3)] == pytest.approx(list(first.within_class))
+    assert found["penalty.states"] == pytest.approx(float(hidden[:, 0].square().mean()))
+
+
+def test_a_resumed_loop_has_the_file_of_one_that_went_through(tmp_path: Path) -> None:
+    def numbers(path: Path) -> list[dict[str, float]]:
+        kept = ("table.mean_cosine", "table.untouched", "head.norm_largest", "loss.cross_entropy", "step")
+        return [{name: line[name] for name in kept} for line in lines(path)]
+
+    model = narrow_gpt2()
+    with Monitor(tmp_path / "whole", model, 2) as monitor:
+        train(model, monitor, range(8))
+    model = narrow_gpt2()
+    monitor = Monitor(tmp_path / "run", model, 2)
+    train(model, monitor, range(4))
+    state, weights = monitor.state_dict(), {k: v.clone() for k, v in model.state_dict().items()}
+    train(model, monitor, range(4, 7))
+    monitor._file.close()  # killed
+    monitor._taps.detach()
+    model.load_state_dict(weights)
+    with Monitor(tmp_path / "run", model, 2) as monitor:
+        monitor.load_state_dict(state)
+        monitor.resume(4)
+        train(model, monitor, range(4, 8))
+    assert [one["step"] for one in numbers(tmp_path / "run")] == [1, 2, 4, 6, 8]
+    for one, other in zip(numbers(tmp_path / "run"), numbers(tmp_path / "whole"), strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
+
+
+class Counting(TorchDispatchMode):
+    """Operators that wait for a device."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "bincount", "unique", "is_nonzero", "equal", "masked_select")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name().removeprefix("aten::")
+        if name.split(".")[0] in self.WAITS or (name.startswith("index.") and args[1][0].dtype == torch.bool):
+            self.found.append(name)
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_a_device_is_waited_for_by_a_record_alone(attach: bool) -> None:
+    def waits(monitor: bool) -> list[list[str]]:
+        model = narrow_gpt2()
+        handle = uncone.attach(model) if attach else None
+        watching = Monitor(None, model, 3) if monitor else None
+        found = []
+        for step in range(5):
+            with Counting() as counting:
+                train(model, watching, range(step, step + 1), handle=handle)
+            found.append(counting.found)
+        return found
+
+    plain, watched = waits(False), waits(True)
+    assert [len(a) > len(b) for a, b in zip(watched, plain, strict=True)] == [True, False, True, False, False]
+    assert watched[1] == plain[1]
+
+
+def test_an_error_of_the_monitor_is_said_once_and_the_run_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ArithmeticError("a planted fault")
+
+    model = narrow_gpt2()
+    for name in ("taps._add_counts", "monitor.RowsReader.read", "monitor.kappa_by_frequency"):
+        monkeypatch.setattr(f"uncone.training.monitor.{name}", fails)
+    with Monitor(tmp_path / "run", model, 1) as monitor, pytest.warns(UserWarning, match="and the run goes on") as said:
+        train(model, monitor, range(3))
+    assert sorted(str(one.message).split(",")[0] for one in said) == [
+        f"the monitor could not {what}" for what in ("count ids", "keep states", "read the head")
+    ]
+    assert [line["step"] for line in lines(tmp_path / "run")] == [1, 2, 3]
+
+
+def test_a_disk_that_is_full_ends_no_run_and_later_lines_are_written(tmp_path: Path, monkeypatch: Any) -> None:
+    import errno
+    import os
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    model = narrow_gpt2()
+    monitor = Monitor(tmp_path / "run", model, 1)
+    train(model, monitor, range(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.warns(UserWarning, match=r"write its file.*No space left") as said:
+            train(model, monitor, range(1, 3))
+    assert len(said) == 1
+    train(model, monitor, range(3, 4))
+    monitor.detach()
+    assert [line["step"] for line in lines(tmp_path / "run")] == [1, 4]
+
+
+def test_a_file_of_an_earlier_run_is_left_alone_with_one_warning(tmp_path: Path) -> None:
+    model = narrow_gpt2()
+    with Monitor(tmp_path / "run", model) as monitor:
+        train(model, monitor, range(2))
+    before = (tmp_path / "run").read_text()
+    with Monitor(tmp_path / "run", model) as monitor, pytest.warns(UserWarning, match=r"call monitor\.resume") as said:
+        train(model, monitor, range(3))
+    assert monitor.last["table.norm_median"] > 0
+    assert len(said) == 1
+    assert (tmp_path / "run").read_text() == before
+    first, second = Monitor(tmp_path / "two", model), Monitor(tmp_path / "two", model)
+    first.resume(0)
+    with pytest.raises(InputError, match="for this run alone"):
+        second.resume(0)
+    with pytest.raises(InputError, match=r"model 'GPT2LMHeadModel'.*got model 'BertForSequence"):
+        Monitor(tmp_path / "run", classifier("BertFor"))
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
+    model = narrow_gpt2()
+    with pytest.raises(InputError, match="expected every to be a whole number from 1 up, got 0"):
+        Monitor(tmp_path / "run", model, 0)
+    with pytest.raises(UnsupportedModel, match="expected a model with a table of tokens or an output head"):
+        Monitor(tmp_path / "run", torch.nn.Linear(3, 3))
+    with pytest.raises(InputError, match="expected 97 counts"):
+        Monitor(tmp_path / "run", model, counts=torch.ones(3))
+    with pytest.raises(InputError, match="expected a file in a folder that exists"):
+        Monitor(tmp_path / "none" / "run", model)
+    with pytest.raises(InputError, match="expected a record with targets"):
+        Monitor(None, model).ledger()
+    monitor = Monitor(None, model)
+    with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
+        monitor.load_state_dict({"steps": 3})
+
+
+class Found:
+    rule, name, text = "rank", "table.effective_rank", "The effective rank fell."
+
+
+def test_warnings_of_rules_are_written_and_given_out(tmp_path: Path) -> None:
+    class Planted:
+        def see(self, step: int, numbers: Any) -> list[Any]:
+            return [Found] if step == 2 and numbers["table.effective_rank" if step == 1 else "table.dead"] == 0 else []
+
+    model, seen = narrow_gpt2(), list[Any]()
+    said = pytest.warns(UserWarning, match="step 2: The effective rank fell")
+    with Monitor(tmp_path / "run", model, 1, rules=Planted(), on_warning=seen.append) as monitor, said:
+        train(model, monitor, range(3))
+    assert seen == [Found]
+    assert [line["step"] for line in lines(tmp_path / "run")] == [1, 2, 2, 3]
+    warning = {"rule": "rank", "name": "table.effective_rank", "text": "The effective rank fell."}
+    assert lines(tmp_path / "run")[2] == {"step": 2, "warning": warning}
