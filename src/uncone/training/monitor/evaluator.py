@@ -33,7 +33,8 @@ def GeometryEvaluator(sentences: Sequence[str], path: Path_ | None = None, *, na
     class Evaluator(base):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.name, self.primary_metric, self._monitor = name, "states.effective_rank", None
+            self.name, self.primary_metric = name, "states.effective_rank"
+            self._monitor: Any = None
 
         @property
         def description(self) -> str:

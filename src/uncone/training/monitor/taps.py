@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -115,9 +115,9 @@ class Taps:
         except TypeError:  # the forward itself says what is wrong
             return
         given = given | given.pop("kwargs", {})
-        labels = given.get("shift_labels")
-        if labels is None and (labels := given.get("labels")) is not None:
-            labels = self.map.align(labels, self.ignored)
+        labels: Any = given.get("shift_labels")
+        if labels is None and (own := given.get("labels")) is not None:
+            labels = self.map.align(own, self.ignored)
         self._labels = labels if isinstance(labels, Tensor) else None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -157,7 +157,7 @@ class Taps:
             self._guard("keep states", self._keep_points, module, args, kwargs, output)
 
     def _keep_points(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
-        if isinstance(output, dict) and isinstance(points := output.get("sentence_embedding"), Tensor):
+        if isinstance(output, Mapping) and isinstance(points := output.get("sentence_embedding"), Tensor):
             self.points = points.detach()
             return
         hidden = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", None)
@@ -172,7 +172,9 @@ def _counter(weight: Tensor) -> Tensor:
     return torch.zeros(len(weight) + 1, dtype=torch.int64, device=weight.device)
 
 
-def _add_counts(counts: Tensor, ids: Tensor, ignored: int | None) -> None:
+def _add_counts(counts: Tensor | None, ids: Tensor, ignored: int | None) -> None:
+    if counts is None:
+        return
     v = len(counts) - 1
     ids = ids.detach().reshape(-1).to(counts.device).long()
     is_id = (ids >= 0) & (ids < v)
