@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import uncone
 from uncone import CosinePenalty, CrossEntropyOptions, InputError, Monitor, RareTokenGate, UnsupportedModel
+from uncone.diagnosis.why.gradients.gradients import gradient_ledger
+from uncone.model.last_states import States
 
 from ..classifiers import batch as sequences
 from ..classifiers import classifier
@@ -325,3 +327,88 @@ def test_warnings_of_rules_are_written_and_given_out(tmp_path: Path) -> None:
     assert [line["step"] for line in lines(tmp_path / "run")] == [1, 2, 2, 3]
     warning = {"rule": "rank", "name": "table.effective_rank", "text": "The effective rank fell."}
     assert lines(tmp_path / "run")[2] == {"step": 2, "warning": warning}
+
+
+class Plain(torch.nn.Module):
+    """A loop of one's own: the loss is outside of the model, which is of no library."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = torch.nn.Embedding(V, 8), torch.nn.Linear(8, V)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits (..., V)."""
+        return self.out(torch.tanh(self.table(ids)))
+
+
+LOSSES: dict[str, Any] = {
+    "mean": torch.nn.functional.cross_entropy,
+    "sum": lambda z, y: torch.nn.functional.cross_entropy(z, y, reduction="sum"),
+    "scaled": lambda z, y: 1024 * torch.nn.functional.cross_entropy(z, y),
+    "smoothed": lambda z, y: torch.nn.functional.cross_entropy(z, y, label_smoothing=0.1),
+}
+
+
+@pytest.mark.parametrize("confident", [False, True])
+@pytest.mark.parametrize("name", LOSSES)
+def test_targets_are_read_off_the_gradient_of_a_loop_of_ones_own(name: str, confident: bool) -> None:
+    torch.manual_seed(0)
+    model, ids = Plain(), batch()["input_ids"]
+    labels = ids.roll(-1, 1).clone()
+    if confident:  # of some targets more than a smoothed label asks for, of others less
+        with torch.no_grad():
+            model.out.weight.mul_(20)
+        labels = model(ids).argmax(-1)
+        labels[0, ::3] = (labels[0, ::3] + 1) % V
+    labels[1, 3:7] = -100
+    kept = labels.flatten() != -100
+    with Monitor(None, model, head=model.out, table=model.table, targets=10**4) as monitor:
+        z = model(ids).flatten(0, 1)
+        LOSSES[name](z, labels.flatten()).backward()
+        monitor.step()
+    assert monitor.last["loss.targets"] == int(kept.sum())
+    nats = float(torch.nn.functional.cross_entropy(z.detach(), labels.flatten()))
+    assert monitor.last["loss.cross_entropy"] == pytest.approx(nats, rel=1e-5)
+    assert monitor.ledger().tokens == int(kept.sum())
+    seen = monitor._taps.counted("targets")
+    assert torch.equal(seen, torch.bincount(labels.flatten()[kept], minlength=V))
+
+
+@pytest.mark.parametrize("logit", [-40.0, -60.0, -84.0, -1e4])
+def test_a_row_whose_gradient_leaves_the_range_of_float32_has_its_direction(logit: float) -> None:
+    """Its square is 0 in float32."""
+    head = torch.nn.Linear(4, 9, bias=False)
+    torch.nn.init.zeros_(head.weight).data[5, 0] = logit
+    model, states, labels = torch.nn.Sequential(head), torch.eye(4)[[0, 0, 0]] + 0.01, torch.tensor([1, 2, 3])
+    counts = torch.arange(9, 0, -1)
+    with Monitor(None, model, head=head, counts=counts) as monitor:
+        model(states)
+        found = monitor.measure(0, labels=labels)
+    whole = States(states.double(), labels, head.weight.detach().double(), None, None, 1.0, "", torch.zeros(3))
+    for group in gradient_ledger(whole, counts=counts).groups:
+        for name in ("norm", "frequent_norm", "toward", "push_cosine", "adam"):
+            at = "" if group.name == "all" else f"{group.name}."
+            if logit > -85 or name not in ("toward", "push_cosine"):  # else the row's push is 0 in float32
+                assert found[f"gradient.{at}{name}"] == pytest.approx(getattr(group, name), rel=1e-3, abs=1e-9)
+
+
+def test_a_step_without_targets_ends_nothing() -> None:
+    model = narrow_gpt2()
+    with Monitor(None, model, 1) as monitor:
+        ids = batch()["input_ids"]
+        model(input_ids=ids, labels=torch.full_like(ids, -100))
+        monitor.step()
+        assert "loss.cross_entropy" not in monitor.last
+        assert "table.mean_cosine" in monitor.last
+        train(model, monitor, range(1))
+        assert monitor.last["loss.targets"] > 0
+
+
+def test_states_without_classes_are_one_cloud() -> None:
+    model, inputs = classifier("BertFor"), sequences(12)
+    nothing = inputs | {"topic": torch.full((12,), -100)}
+    with uncone.attach_states(model, lambda p, c: p.sum() * 0, labels="topic"), Monitor(None, model) as monitor:
+        model(**nothing)
+        assert "states.within_class_1" not in monitor.measure(0)
+        model(**inputs, topic=torch.arange(12) % 2)
+        assert monitor.measure(1)["states.within_class_1"] > 0

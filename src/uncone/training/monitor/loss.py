@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 
+from uncone.errors import InputError
 from uncone.model.last_states import States
 from uncone.training.loss.options import CrossEntropyOptions
 from uncone.training.monitor.rows import Groups, Numbers, Pass
 
 Tensor = torch.Tensor
 MICRO_BATCHES, EPS = 8, 1e-8  # runs of targets that stand for Adam's steps, and its epsilon
+_LARGEST, _MOST_RAISED = 55, 126  # powers of two
 _RANK = 1e-10  # of the largest eigenvalue: a smaller direction of the head passes nothing back
 _PARTS = ("norm", "pull_norm", "frequent_norm", "rare_norm")
 _SUMS = (*_PARTS, "square along", "square", "cosine", "sgd", "adam", "gradients", "pushes")
@@ -77,6 +79,7 @@ class LossReader:
         m, d, device = len(s.labels), s.states.shape[1], s.states.device
         wide = torch.float64
         self._h, self._places = s.states, torch.arange(m, device=device)
+        self._unit = 1.0 if s.states.dtype == torch.float64 else _unit_of(float(s.states.abs().max()) * abs(s.scale))
         self._lse = torch.full((m,), -torch.inf, dtype=wide, device=device)
         self._own, self._largest = torch.zeros(m, dtype=wide, device=device), -math.inf
         self._mean_state = s.states.double().mean(0)
@@ -140,7 +143,7 @@ class LossReader:
         self._add(of_group, delta, pull, inside, at)
 
     def _add(self, of_group: Tensor, delta: Tensor, pull: Tensor, inside: Tensor, at: Tensor) -> None:
-        h, n = self._h.to(delta.dtype), delta.shape[1]
+        h, n = self._h.to(delta.dtype) / self._unit, delta.shape[1]
         pulls, frequent, rare, second = torch.zeros(4, n, h.shape[1], dtype=delta.dtype, device=delta.device)
         pulls.index_add_(0, at, pull[:, None] * h[inside])
         for pieces in self._pieces:
@@ -156,7 +159,7 @@ class LossReader:
             second.addcmul_(of_batch, of_batch, value=len(h) / size)
         push = frequent + rare
         whole, along = push + pulls, self._direction.to(h.dtype)
-        adam = whole / (second.sqrt() + EPS)
+        adam = whole / (second.sqrt() + EPS / self._unit)
         norms = [torch.linalg.vector_norm(each, dim=1) for each in (whole, pulls, frequent, rare, push, adam)]
         toward, unit, unit_push = whole @ along, *(torch.where(x > 0, 1 / x, 0.0) for x in (norms[0], norms[4]))
         read = [
@@ -201,6 +204,7 @@ class LossReader:
         units = [dict(self.groups.named(each)) for each in self._units]
         for name, sums in self.groups.named(self._of):
             of, n = dict(zip(_SUMS, sums.tolist(), strict=True)), float(rows[name])
+            of |= {what: of[what] * self._unit for what in (*_PARTS, "sgd")}
             found |= {f"{name}{what}": of[what] / n for what in (*_PARTS, "sgd", "adam")}
             if of["square"] > 0:
                 found[f"{name}along"] = of["square along"] / of["square"]
@@ -238,6 +242,14 @@ class LossReader:
         inside = (self._back @ vectors[:, keep]).square() / values[keep]
         chance = int(keep.sum()) / (n - (s.cap is None))
         return {"kept_share": _ratio(inside.sum(), self._whole), "kept_by_chance": chance}
+
+
+def _unit_of(largest: float) -> float:
+    """A power of two by which the largest gradient comes near 2^55: in float32 the squares of numbers 1e38 times smaller
+    are then not 0."""
+    if not math.isfinite(largest):
+        raise InputError("expected finite states, got NaN or inf: look for the layer that made it")
+    return math.ldexp(1.0, -min(_LARGEST - math.frexp(largest)[1], _MOST_RAISED))
 
 
 def _ratio(part: Any, whole: Any) -> float:

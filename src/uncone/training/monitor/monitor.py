@@ -114,6 +114,7 @@ class Monitor:
         self._followed: dict[int, tuple[Any, Any]] = {}  # by id: an attachment, and what follows it
         self._fresh = True  # no forward in this step
         taps.at_forward = self._at_forward
+        taps.wants_targets = lambda: not self._stepping or self._is_due(self.steps + 1)
 
     def _at_forward(self) -> None:
         self._begin_in_training()
@@ -165,8 +166,11 @@ class Monitor:
         self._begin_in_training()
         is_first_step, self._stepping, self._fresh = not self._stepping, True, True
         self.steps = step
-        if is_first_step or is_last or step % self.every == 0:
+        if is_first_step or is_last or self._is_due(step):
             self.measure(step)
+
+    def _is_due(self, step: int) -> bool:
+        return step % self.every == 0
 
     def measure(self, step: int, *, labels: Tensor | None = None, states: Tensor | None = None) -> Numbers:
         """Read a record after so many optimiser steps, write its line, and return its flat names and numbers.
@@ -232,8 +236,8 @@ class Monitor:
         groups, is_head = self._groups_of(len(one.weight)), part == "head"
         also = LossReader(batch, groups, spectrum) if is_head and batch is not None else None
         counts = self._taps.counted("targets" if is_head else "ids")
-        if counts is not None and not bool(counts.any()):  # the labels do not pass through the model
-            counts = None
+        if counts is not None and (not bool(counts.any()) or (is_head and not self._taps.counts_all)):
+            counts = None  # the labels do not pass through the model
         given: dict[str, Any] = {"counts": counts, "is_head": is_head, "spectrum": spectrum, "also": also}
         read, passed = self._readers[part].read(one.weight, groups, **given)
         found = _named(part, read[is_head])

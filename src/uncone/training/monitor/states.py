@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from uncone.training.cloud import anisotropy_scores
+from uncone.training.cloud import anisotropy_scores, are_classes
 from uncone.training.monitor.rows import Numbers, effective_rank
 
 Tensor = torch.Tensor
@@ -26,6 +26,8 @@ def states_numbers(points: Tensor, labels: Tensor | None = None) -> Numbers:
     squares = torch.linalg.eigvalsh(c @ c.T if len(c) < c.shape[1] else c.T @ c).clamp_min(0)
     if (rank := effective_rank(squares)) is not None:
         found["effective_rank"] = rank
+    if labels is not None and not bool(are_classes(labels).any()):
+        labels = None
     scores = anisotropy_scores(points, labels, k=K)
     for name in ("raw", "centred", "within_class"):
         for kind in (name, f"{name}_floor"):

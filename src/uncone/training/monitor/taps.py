@@ -15,6 +15,7 @@ from uncone.training.cloud import is_first, pool, token_mask
 from uncone.training.heads import output_head, probe
 
 Tensor = torch.Tensor
+_AT_ONCE = 32  # rows of logits that are copied at once
 
 
 class Guard:
@@ -59,9 +60,11 @@ class Taps:
         self.ignored = IGNORED
         self.clear()
         self.ids, self.targets = (None if part is None else _counter(part.weight) for part in (self.table, self.head))
+        self.counts_all = True  # and not only the targets that were read
         self._signature = inspect.signature(self.model.forward)
         self._labels: Tensor | None = None
         self.at_forward: Callable[[], object] = lambda: None
+        self.wants_targets: Callable[[], bool] = lambda: False
         hooks = [self.model.register_forward_pre_hook(self._at_model, with_kwargs=True)]
         if self.table is not None:  # encoder and decoder may each have a module of their own for one matrix
             same = {self.table: None} | {one: None for one in self.model.modules() if _looks_up(one, self.table.weight)}
@@ -130,6 +133,36 @@ class Taps:
         labels, self._labels = self._labels, None
         if _trains(module) and is_first():
             self._guard("keep states", self._keep, args[0].detach(), labels)
+            is_whole = isinstance(output, Tensor) and output.requires_grad and output.shape[-1] == len(module.weight)
+            if labels is None and is_whole and self.wants_targets():
+                self._guard("read targets off the gradient", self._await_gradient, output)
+
+    def _await_gradient(self, output: Tensor) -> None:
+        places = self.places
+        assert places is not None
+        rows = output.detach().reshape(-1, output.shape[-1])
+        likeliest = torch.cat([rows[few].argmax(-1) for few in places.split(_AT_ONCE)])
+        hook: Any = output.register_hook
+        hook(
+            lambda gradient: self._guard("read targets off the gradient", self._targets_of, gradient, likeliest, places)
+        )
+
+    def _targets_of(self, gradient: Tensor, likeliest: Tensor, places: Tensor) -> None:
+        """The target is the one entry of the gradient by the logits below 0; a token without a loss has none. With
+        smoothed labels unlikely tokens are below 0 too, all alike; a target with more probability than its smoothed
+        label is above 0, and is then the likeliest token."""
+        if self.places is not places or not self._hooks:
+            return
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        parts = [rows[few].topk(2, dim=-1, largest=False) for few in places.split(_AT_ONCE)]
+        low, at = (torch.cat([part[i] for part in parts]) for i in (0, 1))
+        stands_out = low[:, 0] < 2 * low[:, 1].clamp(max=0)
+        labels = torch.where(stands_out, at[:, 0], likeliest)
+        self.labels = torch.where(low[:, 0] < 0, labels, self.ignored)
+        kept = (low[:, 0] < 0).double().mean() * len(rows)  # the others are taken to have as many
+        self.count = kept.round().long()
+        _add_counts(self.targets, self.labels, self.ignored)
+        self.counts_all = False
 
     def _keep(self, hidden: Tensor, labels: Tensor | None) -> None:
         n, device = hidden.shape[:-1].numel(), hidden.device
