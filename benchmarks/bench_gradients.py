@@ -1,8 +1,6 @@
 """The ledger of a head's gradient against forward and backward of the head, and one reading of the monitor against a training step."""
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -67,14 +65,15 @@ def step(*, monitored: bool) -> Work:
     model: Any = GPT2LMHeadModel(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     ids = torch.multinomial(1 / (torch.arange(V) + 2.7), WINDOWS * LENGTH, True).view(WINDOWS, LENGTH)
-    if monitored:
-        path = Path(tempfile.mkdtemp()) / "lines"
-        uncone.GradientMonitor(model, path, every=1)
+
+    monitor = uncone.Monitor(None, model, every=1) if monitored else None
 
     def work() -> None:
         model(input_ids=ids, labels=ids).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        if monitor is not None:
+            monitor.step()
 
     return work
 
@@ -91,7 +90,7 @@ ROWS = [
     Row("dense split: all probabilities, three parts alone", dense),
     Row("uncone, the whole ledger", ledger),
     Row("training step of GPT-2, 6 layers", lambda: step(monitored=False)),
-    Row("the same step, read by GradientMonitor", lambda: step(monitored=True)),
+    Row("the same step, read by Monitor", lambda: step(monitored=True)),
 ]
 
 if __name__ == "__main__":

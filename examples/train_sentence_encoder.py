@@ -22,15 +22,7 @@ import numpy as np
 import torch
 
 import uncone
-from uncone import (
-    AnisotropyTrack,
-    PairSet,
-    anisotropy_scores,
-    attach_states,
-    correlation,
-    correlation_bootstrap,
-    read_sts,
-)
+from uncone import PairSet, anisotropy_scores, attach_states, correlation, correlation_bootstrap, read_sts
 
 Tensor = torch.Tensor
 ALIKE = 4.0
@@ -48,7 +40,8 @@ class Run:
     seed: int
     penalty: uncone.PersistentEntropy | None
     steps: int = 0
-    track: AnisotropyTrack = field(default_factory=lambda: AnisotropyTrack(every=10))
+    last: dict[str, float] = field(default_factory=dict)
+    """What a monitor read of the last training batch."""
     seconds: float = 0.0
     """Processor time of the training steps."""
     penalties: list[float] = field(default_factory=list)
@@ -86,7 +79,8 @@ def train(encoder: Encoder, run: Run, pairs: PairSet, batches: Sequence[Sequence
     encoder.model.train()
     torch.manual_seed(run.seed)  # of the dropout
     start = time.process_time()
-    with attach_states(encoder.model, run.penalty, pooling="mean", track=run.track) as attached:
+    attaching = attach_states(encoder.model, run.penalty, pooling="mean")
+    with attaching as attached, uncone.Monitor(None, encoder.model, every=10) as monitor:
         for step, batch in enumerate(batches, 1):
             first = torch.nn.functional.normalize(encoder([pairs.pairs[i][0] for i in batch]))
             second = torch.nn.functional.normalize(encoder([pairs.pairs[i][1] for i in batch]))
@@ -101,20 +95,19 @@ def train(encoder: Encoder, run: Run, pairs: PairSet, batches: Sequence[Sequence
             schedule.step()
             optimizer.zero_grad()
             attached.step()
+            monitor.step()
             if step % 20 == 0 or step == len(batches):
                 said = f"{run.name:>8}, seed {run.seed}: step {step} of {len(batches)}, loss {loss.item():.3f}"
                 print(said if run.penalty is None else f"{said}, penalty {penalty.item():.3f}", flush=True)
-    run.seconds = time.process_time() - start
+        run.seconds = time.process_time() - start
+    run.last = monitor.last
 
 
 def warm_up_and_decay(step: int, steps: int) -> float:
     return min((step + 1) / max(1, int(WARM_UP * steps)), 1 - step / steps)
 
 
-OF_TRAINING: Any = (
-    (lambda run: run.track.records[-1]["centred"][0], ".4f"),
-    (lambda run: run.seconds / run.steps, ".3f"),
-)
+OF_TRAINING: Any = ((lambda run: run.last["states.centred_1"], ".4f"), (lambda run: run.seconds / run.steps, ".3f"))
 """What there is of a training alone, and how it is printed."""
 
 
@@ -222,7 +215,7 @@ def report(before: Run, runs: list[Run], pairs: PairSet) -> str:
     trained = [
         ["-", *(f"{np.mean([of(run) for run in arm]):{form}}" for arm in arms.values())] for of, form in OF_TRAINING
     ]
-    floor, last = before.scores, arms["plain"][0].track.records[-1]
+    floor, last = before.scores, arms["plain"][0].last
     lines += [
         "",
         row("", ["before", *arms]),
@@ -233,9 +226,9 @@ def report(before: Run, runs: list[Run], pairs: PairSet) -> str:
         row("seconds a step", trained[1]),
         "",
         f"Means over seeds {', '.join(str(run.seed) for run in arms['plain'])}. An isotropic cloud has A_1 centred of "
-        f"{floor.centred_floor[0]:.4f} with the {floor.n:,} test sentences, and of {last['centred_floor'][0]:.4f} with the "
-        f"{last['n']} of a batch. Seconds are processor time.",
-        f"Of the {last['n'] - 1} bars of a batch the penalty kept {kept_bars(arms['penalty'])}; it lay between "
+        f"{floor.centred_floor[0]:.4f} with the {floor.n:,} test sentences, and of {last['states.centred_floor_1']:.4f} with the "
+        f"{last['states.n']} of a batch. Seconds are processor time.",
+        f"Of the {last['states.n'] - 1} bars of a batch the penalty kept {kept_bars(arms['penalty'])}; it lay between "
         f"{min(min(run.penalties) for run in arms['penalty']):.3f} and {max(max(run.penalties) for run in arms['penalty']):.3f}.",
     ]
     return "\n".join(lines)

@@ -156,7 +156,6 @@ CALLS: tuple[Call, ...] = (
     _call(uncone.prominent_counts, **BARS, convention="official", width=8),
     _call(uncone.prominent_mask, **BARS, convention="official", width=8),
     _call(uncone.anisotropy_scores, points=HIDDEN, labels=LABELS, k=3),
-    _call(uncone.AnisotropyTrack, every=50, path=None, k=3),
     _call(_cosine, table=WEIGHT, weight=1.0, rows=[0, 2]),
     _call(_orthogonal, points=HIDDEN, labels=LABELS, mean_weight=1.0, second_moment_weight=1.0),
     _call(_isoscore, points=HIDDEN, labels=LABELS, weight=1.0, zeta=0.2, target=torch.eye(HIDDEN.shape[1])),

@@ -216,6 +216,7 @@ CLOCKS = {
     "repairs/vectors.py": "told as a cost",
     "repairs/encoder.py": "told as a cost",
     "evaluation/fitting.py": "told as a cost",
+    "training/monitor/run_file.py": "noted with each record",
     "training/bars/one_pass.py": "which of two exact passes is faster on this machine",
 }
 """Files that read a clock, and what for. Nothing else may: a limit in seconds gives one input several answers."""

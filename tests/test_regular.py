@@ -65,7 +65,7 @@ def _readers() -> dict[str, Callable[[Path], object]]:
     from uncone.model.text_sources import read_texts
     from uncone.repairs.sentences import read_sentences
     from uncone.rows.ids import places_of
-    from uncone.training.cloud import AnisotropyTrack
+    from uncone.training.monitor.run_file import RunFile
     from uncone.transforms import load
 
     rows = uncone.open_rows(torch.ones(3, 2))
@@ -83,7 +83,7 @@ def _readers() -> dict[str, Callable[[Path], object]]:
         "moments.safetensors": uncone.Moments.load,
         "gate.safetensors": uncone.RareTokenGate(3).load,
         "repair.safetensors": load,
-        "track.jsonl": lambda path: AnisotropyTrack(path=path).resume(1),
+        "run.jsonl": lambda path: RunFile(path, {}),
     }
 
 
@@ -93,7 +93,7 @@ def _readers() -> dict[str, Callable[[Path], object]]:
 def test_readers_refuse_what_is_no_file_and_wait_for_nothing(tmp_path: Path, make: Callable[[Path], None]) -> None:
     for name, read in _readers().items():
         make(tmp_path / name)
-        if name == "track.jsonl" and not (tmp_path / name).exists():  # nothing to go on with
+        if name == "run.jsonl" and not (tmp_path / name).exists():  # nothing to go on with
             continue
         with pytest.raises(InputError):
             read(tmp_path / name)

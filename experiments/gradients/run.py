@@ -8,6 +8,7 @@ is there is not computed again. The data lies in ../shared/data.
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ import torch
 
 import uncone
 from uncone.diagnosis.why.gradients.gradients import gradient_ledger
+from uncone.diagnosis.why.gradients.record import GradientLedger, RowGradients
 from uncone.diagnosis.why.margins.margins import margin_claim
 from uncone.model.last_states import States
 
 RESULTS = Path(__file__).parent / "results"
 WINDOWS, TOKENS, TRAINED, EVERY = 512, 40_000, 1000, 50
 GROUPS = ("frequent", "medium", "rare", "never")
+OF_GROUP = [field.name for field in fields(RowGradients) if field.name not in ("name", "rows", "targets", "net")]
+OF_LEDGER = ["tokens", "rare_targets", "nats", "zero_sum"]
+OF_LEDGER += ["mean_state_share", "mean_row_share", "state_to_minus_row", "logit_of_mean_row"]
 Subject = tuple[States, torch.Tensor | None]
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "stories_own": lambda: (models.stories_states(TOKENS), None),
@@ -48,6 +53,18 @@ def measure(name: str) -> dict[str, Any]:
     return read
 
 
+def summary_of(ledger: GradientLedger) -> dict[str, Any]:
+    """A ledger as one flat line."""
+    line: dict[str, Any] = {name: getattr(ledger, name) for name in OF_LEDGER}
+    for group in ledger.groups:
+        line |= {f"{group.name}.{name}": getattr(group, name) for name in OF_GROUP}
+        line[f"{group.name}.net"] = group.net.value
+    for drift in ledger.drifts:
+        name = drift.optimiser.replace(" ", "_").lower()
+        line |= {f"drift.{name}": drift.share, f"drift.{name}_to_mean_row": drift.to_mean_row}
+    return line
+
+
 def training() -> list[dict[str, Any]]:
     """The monitor's lines of the first steps of the ungated model, and what the mean row did meanwhile; made once."""
     kept = RESULTS / "training.jsonl"
@@ -58,22 +75,22 @@ def training() -> list[dict[str, Any]]:
     args = example.parse(["--steps", str(models.STEPS)])
     model, batches = example.make_model(text.vocab_size, args), example.make_batches(text, args)[:TRAINED]
     optimizer = example.make_optimizer(model, args)
-    place, rows = RESULTS / "lines.tmp", list[torch.Tensor]()
+    lines = list[dict[str, Any]]()
     model.train()
-    with uncone.GradientMonitor(model, place, every=EVERY, counts=counts):
+    with uncone.Monitor(None, model, counts=counts, targets=1024) as monitor:
         for step, ids in enumerate(batches):
-            if step % EVERY == 0:
-                rows.append(model.lm_head.weight.detach().double().mean(0))
             for group in optimizer.param_groups:
                 group["lr"] = 2e-3 * example.warm_up_and_decay(step, models.STEPS)
             model(input_ids=ids, labels=ids).loss.backward()
+            if step % EVERY == 0:
+                monitor.measure(step)
+                mean_row = model.lm_head.weight.detach().double().mean(0)
+                lines.append(
+                    {"step": step + 1} | summary_of(monitor.ledger()) | {"mean_row_norm": float(mean_row.norm())}
+                )
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-    lines = [json.loads(line) for line in place.read_text().splitlines()]
-    place.unlink()
-    for line, row in zip(lines, rows, strict=True):
-        line["mean_row_norm"] = float(row.norm())
     kept.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return lines
 

@@ -97,10 +97,8 @@ from uncone.training.bars.bars import persistent_entropy as persistent_entropy
 from uncone.training.bars.bars import prominent_bars as prominent_bars
 from uncone.training.bars.bars import prominent_counts as prominent_counts
 from uncone.training.bars.bars import prominent_mask as prominent_mask
-from uncone.training.cloud import AnisotropyTrack as AnisotropyTrack
 from uncone.training.cloud import anisotropy_scores as anisotropy_scores
 from uncone.training.gate import RareTokenGate as RareTokenGate
-from uncone.training.gradient_monitor import GradientMonitor as GradientMonitor
 from uncone.training.lightning import lightning_callback as lightning_callback
 from uncone.training.loss.loss import gated_linear_cross_entropy as gated_linear_cross_entropy
 from uncone.training.loss.loss import linear_cross_entropy as linear_cross_entropy

@@ -17,8 +17,8 @@ from uncone.model.state_sums import StateSums
 from uncone.model.token_counts import count_tokens
 from uncone.rows.safetensors import to_bytes
 from uncone.saturation.checkpoints.trace import Place, places_of, read_checkpoints
-from uncone.training.cloud import AnisotropyTrack
 from uncone.training.gate import RareTokenGate
+from uncone.training.monitor.run_file import RunFile
 
 _WIDTHS, _ROWS, _DIGEST = (6, 8, 8), 30, "of a run"
 Add = Callable[..., None]
@@ -57,7 +57,7 @@ def add_states(add: Add) -> None:
     add("layer state", "sums", lambda path: _layers(path))
     add("kept checkpoints", "kept.jsonl", lambda path: read_checkpoints(_places(), out=path))
     add("gate state", "gate.safetensors", lambda path: _gate().save(path))
-    add("track", "track.jsonl", _track)
+    add("run", "run.jsonl", _run)
 
 
 def _count(path: Path) -> Any:
@@ -119,10 +119,12 @@ def _gate() -> RareTokenGate:
     return gate
 
 
-def _track(path: Path) -> None:
-    track = AnisotropyTrack(1, path)
+def _run(path: Path) -> None:
+    run = RunFile(path, {"model": "GPT2LMHeadModel", "vocabulary": 50, "dimensions": 8, "every": 1})
+    run.begin(0)
     for step in range(4):
-        track.take(step, torch.randn(8, 3, generator=torch.Generator().manual_seed(step)))
+        run.record(step, {"table.mean_cosine": step / 10})
+    run.close()
 
 
 def use_count(path: Path) -> None:
@@ -162,10 +164,13 @@ def use_gate(path: Path) -> None:
     to_bytes(tensors, {})
 
 
-def use_track(path: Path) -> None:
-    """Lines of JSON for people, without a checksum: their steps are whole, and no line of others is lost."""
-    track = AnisotropyTrack(1, path)
-    track.resume(10**9)
-    steps = [record["step"] for record in track.records]
-    if not all(type(step) is int for step in steps):
-        raise ChangedError("steps that are none")
+def use_run(path: Path) -> None:
+    """Lines of JSON for people, without a checksum: their steps are whole and in order, and no line of others is
+    lost."""
+    before = path.read_bytes()
+    run = RunFile(path, {"model": "GPT2LMHeadModel", "vocabulary": 50, "dimensions": 8, "every": 1})
+    run.begin(10**9)
+    run.close()
+    whole = before[: before.rfind(b"\n") + 1]
+    if whole and path.read_bytes() != whole:
+        raise ChangedError("lines that were dropped")

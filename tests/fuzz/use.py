@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from tests.fuzz.corpus import D, N, Seed
 from tests.fuzz.records import use_record
-from tests.fuzz.states import ChangedError, use_checkpoints, use_count, use_gate, use_layers, use_track
+from tests.fuzz.states import ChangedError, use_checkpoints, use_count, use_gate, use_layers, use_run
 from tests.fuzz.tables import TableError, use_curves, use_losses, use_pairs, use_runs
 from tests.gguf_files import gguf
 from tests.matrices import gaussian
@@ -237,7 +237,7 @@ _OTHERS: dict[str, Callable[[Path], Callable[[], None] | None]] = {
     "layer state": use_layers,
     "kept checkpoints": use_checkpoints,
     "gate state": use_gate,
-    "track": use_track,
+    "run": use_run,
     "record": _record,
     "transformation": _transformation,
     "moments": _moments,

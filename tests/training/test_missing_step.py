@@ -16,7 +16,6 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import uncone
 from uncone import PersistentEntropy, RareTokenGate, StepWarning
-from uncone.training.cloud import AnisotropyTrack
 
 from .classifiers import batch as texts
 from .classifiers import classifier
@@ -120,12 +119,12 @@ def test_steps_that_nothing_of_ours_follows_are_said_when_python_exits(monkeypat
     assert at_exit == []
 
 
-def test_losses_of_two_optimisers_are_one_step(tmp_path: Path) -> None:
-    model = classifier(dtype=torch.float32)
+def test_losses_of_two_optimisers_are_one_step() -> None:
+    model = gpt2(dtype=torch.float32)
     first, *rest = model.parameters()
     optimizers = [torch.optim.SGD([first], 1e-3), torch.optim.AdamW(rest)]
-    attached = uncone.attach_states(model, track=AnisotropyTrack(1, tmp_path / "track.jsonl"))
-    model(**texts(12)).loss.backward()
+    attached = uncone.attach(model, gate=RareTokenGate(V))
+    model(**batch()).loss.backward()
     for optimizer in optimizers:
         optimizer.step()
     with pytest.warns(StepWarning, match=missed(1, 1)):
@@ -269,25 +268,13 @@ def test_an_error_on_its_way_out_is_not_masked_and_the_model_is_given_back(fails
     assert "forward" not in model.__dict__
 
 
-def test_a_track_of_states_that_stands_still_is_said(tmp_path: Path) -> None:
+def test_steps_of_a_penalty_on_states_may_go_uncounted() -> None:
     model = classifier(dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters())
-    track = AnisotropyTrack(1, tmp_path / "track.jsonl")
-
-    def run(attached: Any, *, closes: bool) -> None:
+    with uncone.attach_states(model, PersistentEntropy()):
         for _ in range(3):
             model(**texts(12)).loss.backward()
             optimizer.step()
-            if closes:
-                attached.step()
-
-    end, again = (pytest.warns(StepWarning, match=said) for said in (missed(3, 3), AGAIN))
-    with end, again, uncone.attach_states(model, track=track) as attached:
-        run(attached, closes=False)
-    with uncone.attach_states(model, track=track) as attached:
-        run(attached, closes=True)
-    with uncone.attach_states(model, PersistentEntropy()) as attached:  # no step counts there
-        run(attached, closes=False)
 
 
 def test_nothing_is_left_behind() -> None:

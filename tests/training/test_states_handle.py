@@ -1,4 +1,4 @@
-"""The handle of a penalty on states: its track, its steps, what is copied or saved, and what is refused."""
+"""The handle of a penalty on states: what a monitor reads, its steps, what is copied or saved, and what is refused."""
 
 import copy
 import inspect
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from uncone import InputError, PersistentEntropy, UnsupportedModel
+from uncone import InputError, Monitor, PersistentEntropy, UnsupportedModel
 from uncone.training.attach_states import attach_states
-from uncone.training.cloud import AnisotropyTrack, anisotropy_scores
+from uncone.training.cloud import anisotropy_scores
 
 from .classifiers import Kept, batch, classifier
 from .models import batch as tokens
@@ -22,65 +22,34 @@ Tensor = torch.Tensor
 pytestmark = pytest.mark.filterwarnings("ignore:.*lock_unlock.*")
 
 
-def test_the_track_is_of_the_training_states(tmp_path: Path) -> None:
-    model, kept, track = classifier(), Kept(), AnisotropyTrack(2, tmp_path / "track.jsonl")
-    with attach_states(model, kept, track=track) as attached:
+def test_a_monitor_reads_the_training_states(tmp_path: Path) -> None:
+    model, kept = classifier(), Kept()
+    with attach_states(model, kept) as attached, Monitor(tmp_path / "run", model, 2) as monitor:
         for step in range(5):
+            model(**batch(20, seed=step))
             model(**batch(20, seed=step))
             if step == 0:
                 expected = anisotropy_scores(kept.points, kept.labels)
-            model(**batch(20, seed=step))
             attached.step()
+            monitor.step()
+            if step == 0:
+                first = dict(monitor.last)
         assert attached.steps == 5
-        assert attached.track is track
-    assert [record["step"] for record in track.records] == [0, 2, 4]
-    assert track.records[0]["raw"] == expected.raw
-    assert track.records[0]["n"] == 20
-    lines = (tmp_path / "track.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == json.loads(json.dumps(track.records))
-    again = AnisotropyTrack(2, tmp_path / "track.jsonl")
-    said = r"expected no track.jsonl yet, got one: move it .a resuming Trainer goes on with it"
-    with pytest.raises(InputError, match=said):
-        again.take(0, torch.randn(8, 3))
+    assert [first[f"states.raw_{i}"] for i in (1, 2, 3)] == pytest.approx(list(expected.raw))
+    assert first["states.n"] == 20
+    lines = [json.loads(line) for line in (tmp_path / "run").read_text().splitlines()[1:]]
+    assert [line["step"] for line in lines] == [1, 2, 4, 5]
 
 
-def test_a_track_alone_changes_no_loss() -> None:
-    model, inputs, track = classifier(), batch(), AnisotropyTrack(1)
+def test_states_alone_change_no_loss() -> None:
+    model, inputs = classifier(), batch()
     plain = model(**inputs).loss
-    with attach_states(model, track=track) as attached:
+    with attach_states(model) as attached, Monitor(None, model) as monitor:
         assert torch.equal(model(**inputs).loss, plain)
         attached.step()
+        monitor.step()
         assert attached.value is None
-    assert len(track.records) == 1
-
-
-def test_a_resumed_track_forgets_what_was_lost_with_the_run(tmp_path: Path) -> None:
-    path = tmp_path / "track.jsonl"
-    first = AnisotropyTrack(4, path)
-    for step in (0, 4, 8):
-        first.take(step, torch.randn(8, 3))
-    whole = path.read_text()
-    path.write_text(whole + '{"ste')
-    track = AnisotropyTrack(4, path)
-    track.resume(6)
-    assert [record["step"] for record in track.records] == [0, 4]
-    assert not track.due(6)
-    track.take(8, torch.randn(8, 3), of="held-out")
-    assert path.read_text().count("\n") == 3
-    assert '"of": "held-out"' in path.read_text()
-    for content, line in (
-        ("nothing\n", 1),
-        ("nothing", 1),
-        ('{"step": 7, "loss": 2.5}\n', 1),  # a log of the training: its lines from step 6 on were lost
-        (whole + "[]\n", 4),
-        (whole + "a note", 4),
-        (whole.replace('"n": 8', '"m": 8', 1), 1),
-    ):
-        path.write_text(content)
-        message = rf"expected anisotropy scores in each line of track.jsonl, got another in line {line}: name a"
-        with pytest.raises(InputError, match=message):
-            track.resume(6)
-        assert path.read_text() == content
+    assert monitor.last["states.n"] == len(inputs["labels"])
 
 
 def test_a_step_without_states_is_an_error() -> None:
@@ -166,27 +135,6 @@ def test_an_attached_model_is_copied_and_saved_and_a_detached_one_pickled(tmp_pa
         model.save_pretrained(tmp_path)
     assert torch.equal(type(model).from_pretrained(tmp_path)(**inputs).loss, plain)
     assert torch.equal(pickle.loads(pickle.dumps(model))(**inputs).loss, plain)
-
-
-def test_a_batch_without_classes_is_not_tracked_and_the_next_one_is() -> None:
-    model, track = classifier(), AnisotropyTrack(1)
-    inputs = batch(12)
-    nothing = inputs | {"topic": torch.full((12,), -100)}
-    with attach_states(model, PersistentEntropy(), labels="topic", track=track):
-        model(**nothing)
-        assert not track.records
-        model(**inputs, topic=torch.arange(12) % 2)
-    assert [record["n"] for record in track.records] == [12]
-
-
-WHOLE, SOME = "expected every to be a whole number of steps from 1 up, got", "expected k of at least 1, got"
-TRACKS = [({"every": n}, WHOLE) for n in (0, 1.5, True, "a")] + [({"k": k}, SOME) for k in (0, 1.5, True)]
-
-
-@pytest.mark.parametrize(("options", "said"), TRACKS)
-def test_a_track_is_of_whole_steps_and_of_some_scores(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):  # when it is made, and not in the first step
-        inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), **options)
 
 
 def test_a_forward_patched_over_is_noticed() -> None:

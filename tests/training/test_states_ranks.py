@@ -1,14 +1,14 @@
 """Two ranks against one process with the joined batch: the same penalty, and the same gradients, under DDP and FSDP2."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from uncone import PersistentEntropy
+from uncone import Monitor, PersistentEntropy
 from uncone.training.attach_states import attach_states
-from uncone.training.cloud import AnisotropyTrack
 
 from .classifiers import batch, classifier
 
@@ -55,9 +55,15 @@ def largest(found: dict[str, Any], known: dict[str, Any]) -> float:
     return max(float((found[n] - g).abs().max()) for n, g in known.items()) / scale
 
 
-def _records(track: AnisotropyTrack, rank: int, **options: Any) -> list[int]:
-    gradients(classifier(), classifier(), part(rank), track=track, **options)
-    return [record["n"] for record in track.records]
+def _records(path: Path, rank: int, **options: Any) -> list[int]:
+    """The points of each record in the file."""
+    model = classifier()
+    with attach_states(model, PersistentEntropy(3.0), **options), Monitor(path, model) as monitor:
+        model(**part(rank)).loss.backward()
+        monitor.step()
+    torch.distributed.barrier()
+    lines = path.read_text().splitlines()[1:] if rank == 0 else []
+    return [int(json.loads(line)["states.n"]) for line in lines] + [-1] * (rank > 0 and bool(monitor.last))
 
 
 def ddp(model: Any) -> Any:
@@ -76,10 +82,8 @@ def on_a_rank(rank: int, folder: Path) -> dict[str, Any]:
     model = classifier()
     fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
     found["fsdp"] = gradients(model, model, part(rank))
-    track = AnisotropyTrack(1, folder / "track.jsonl")
-    gradients(classifier(), classifier(), part(rank), track=track)
-    found["own track"] = _records(AnisotropyTrack(1, folder / "own.jsonl"), rank, across_ranks=False)
-    found["tracked"] = {"records": len(track.records), "n": track.records[0]["n"] if track.records else None}
+    found["own cloud"] = _records(folder / "own.jsonl", rank, across_ranks=False)
+    found["joined cloud"] = _records(folder / "run.jsonl", rank)
     return found
 
 
@@ -110,10 +114,9 @@ def test_a_cloud_a_rank_is_that_of_its_own_points(ranks: list[dict[str, Any]]) -
         assert found["a rank"]["value"].item() == pytest.approx(alone.item(), rel=1e-9)
 
 
-def test_the_first_rank_alone_tracks_the_joined_cloud(ranks: list[dict[str, Any]]) -> None:
-    assert [found["tracked"]["records"] for found in ranks] == [1, 0]
-    assert ranks[0]["tracked"]["n"] == ROWS
+def test_the_first_rank_alone_records_the_joined_cloud(ranks: list[dict[str, Any]]) -> None:
+    assert [found["joined cloud"] for found in ranks] == [[ROWS], []]
 
 
-def test_the_first_rank_alone_tracks_where_each_has_its_own_cloud(ranks: list[dict[str, Any]]) -> None:
-    assert [found["own track"] for found in ranks] == [[ROWS // 2], []]
+def test_the_first_rank_alone_records_where_each_has_its_own_cloud(ranks: list[dict[str, Any]]) -> None:
+    assert [found["own cloud"] for found in ranks] == [[ROWS // 2], []]

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from uncone import PersistentEntropy, UnsupportedModel
+from uncone import Monitor, PersistentEntropy, UnsupportedModel
 from uncone.training.attach_states import attach_states
-from uncone.training.cloud import AnisotropyTrack
 
 from .classifiers import classifier
 from .models import V, build
@@ -91,15 +90,16 @@ def test_evaluation_while_it_trains_adds_nothing(tmp_path: Path) -> None:
 
 
 def test_it_trains_tracks_evaluates_and_saves(tmp_path: Path) -> None:
-    track = AnisotropyTrack(5, tmp_path / "track.jsonl")
     model = classifier(dtype=torch.float32)
     settings = {"steps": 30, "bf16": True, "learning_rate": 1e-2}
-    run = trainer(tmp_path / "out", model, PersistentEntropy(0.1), more={"track": track}, **settings)
+    run = trainer(tmp_path / "out", model, PersistentEntropy(0.1), **settings)
+    run.add_callback(Monitor(tmp_path / "run.jsonl", model, 5).callback)
     run.train()
     evaluated = run.evaluate(examples())["eval_loss"]
     assert evaluated < 0.5
-    steps = [json.loads(line)["step"] for line in (tmp_path / "track.jsonl").read_text().splitlines()]
-    assert steps == list(range(0, 30, 5))
+    records = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()[1:]]
+    assert [record["step"] for record in records] == [1, *range(5, 31, 5)]
+    assert all("states.within_class_1" in record and "penalty.states" in record for record in records)
     run.save_model(str(tmp_path / "saved"))
     again = type(model).from_pretrained(tmp_path / "saved")
     run.attached.detach()
@@ -116,9 +116,15 @@ def test_a_column_of_classes_reaches_it_through_a_trainer(tmp_path: Path) -> Non
 
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     def run(folder: str, steps: int) -> Any:
-        more = {"track": AnisotropyTrack(1, tmp_path / f"{folder}.jsonl")}
-        model, settings = classifier(dtype=torch.float32), {"lr_scheduler_type": "constant", "more": more}
-        return trainer(tmp_path / folder, model, PersistentEntropy(), steps=steps, **settings)
+        model, settings = classifier(dtype=torch.float32), {"lr_scheduler_type": "constant"}
+        run = trainer(tmp_path / folder, model, PersistentEntropy(), steps=steps, **settings)
+        run.add_callback(Monitor(tmp_path / f"{folder}.jsonl", model, 1).callback)
+        return run
+
+    def lines(folder: str) -> list[dict[str, Any]]:
+        """Of states and penalty, to the bit."""
+        found = [json.loads(line) for line in (tmp_path / f"{folder}.jsonl").read_text().splitlines()[1:]]
+        return [{k: v for k, v in line.items() if k == "step" or k[:6] in ("states", "penalt")} for line in found]
 
     whole = run("whole", 6)
     whole.train()
@@ -129,7 +135,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> Non
     assert losses(resumed)[-2:] == losses(whole)[-2:]
     for a, b in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(a, b)
-    assert (tmp_path / "cut.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+    assert lines("cut") == lines("whole")
 
 
 def test_a_loss_that_is_computed_elsewhere_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model, undisturbed
 from uncone.training.attachment import Attachment, part_of_step, unwrapped, with_loss
 from uncone.training.bars.clouds import kind
-from uncone.training.cloud import AnisotropyTrack, Pooling, are_classes, is_first, joined, pool, token_mask
+from uncone.training.cloud import Pooling, joined, pool, token_mask
 from uncone.training.means import Means
 
 Tensor = torch.Tensor
@@ -29,14 +29,13 @@ def attach_states(
     add_to_loss: bool | None = None,
     across_ranks: bool = True,
     group: Any = None,
-    track: AnisotropyTrack | None = None,
 ) -> "AttachedStates":
     """Penalise the states of `model` in training, one state a sequence; evaluation stays as it is.
 
     Args:
         model: of transformers, also inside DDP, PEFT or a compiler; of a SentenceTransformer its `[0].auto_model`.
         penalty: takes points (N, D) and labels (N,) or None and returns a scalar, as a `PersistentEntropy` does. None
-            only tracks.
+            adds nothing: the clouds are for a `Monitor`.
         pooling: the state of each sequence's first token ("cls") or last one ("last"), or the mean of all, without
             padding on either side: the attention mask marks it, or without one the config's pad_token_id.
         layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a final
@@ -48,7 +47,6 @@ def attach_states(
         across_ranks: the points of all ranks are one cloud, with the gradient of a single process; False: a cloud a
             rank.
         group: the ranks, of torch.distributed; None is all.
-        track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of its own cloud.
 
     Returns:
         A handle, also as a context manager: `with attach_states(model, PersistentEntropy()) as attached: ...`
@@ -75,7 +73,7 @@ def attach_states(
     if not isinstance(layer, int) or isinstance(layer, bool) or not -depth <= layer < depth:
         raise InputError(f"expected layer 0 (embeddings) to {depth - 1}, or -{depth} to -1, got {layer!r}")
     at = None if layer % depth == depth - 1 else layer
-    return AttachedStates(top, base, track, penalty, pooling, at, labels, adds, across_ranks, group)
+    return AttachedStates(top, base, penalty, pooling, at, labels, adds, across_ranks, group)
 
 
 @dataclass(eq=False, repr=False)
@@ -85,7 +83,6 @@ class AttachedStates(Attachment):
 
     model: Any
     base: Any
-    track: AnisotropyTrack | None
     _penalty: StatePenalty | None
     _pooling: Pooling
     _layer: int | None  # of `hidden_states`; None is the last hidden state
@@ -136,7 +133,7 @@ class AttachedStates(Attachment):
         self._closed()
 
     def _needs_steps(self) -> bool:
-        return self.track is not None  # its records would all be of one step
+        return False
 
     def _trained(self) -> Iterator[Any]:
         return iter(self.model.parameters())
@@ -167,8 +164,6 @@ class AttachedStates(Attachment):
     def resume(self, steps: int) -> None:
         """Go on after so many optimiser steps."""
         self.steps = steps
-        if self.track is not None and is_first():
-            self.track.resume(steps)
 
     def detach(self) -> None:
         self._kept.clear()
@@ -188,9 +183,6 @@ class AttachedStates(Attachment):
             points, labels, part = joined(points, labels, part, self._group)
         for follow in self._followers:
             follow(points.detach(), labels)
-        track = self.track if self.track is not None and self.track.due(self.steps) and is_first() else None
-        if track is not None and (labels is None or bool(are_classes(labels).any())):
-            track.take(self.steps, points.detach(), labels)
         value: Any = None
         if self._penalty is not None:
             value = self._penalty(points, labels)

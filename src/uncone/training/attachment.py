@@ -189,7 +189,7 @@ class Attachment:
         """Where no optimiser's step was seen, warn of losses without a step."""
         if missed := self._missed + self._late:
             got = f"none after {missed:,} of {self._closed_steps + missed:,} optimiser steps"
-        elif self._taken and not self._stepped and self.gate is not None:  # a track may be of one moment
+        elif self._taken and not self._stepped and self.gate is not None:
             got = "none in all"
         else:
             return

@@ -1,22 +1,16 @@
 """The cloud that a penalty sees, and how anisotropic it is."""
 
-import json
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 
-from uncone import atomic
 from uncone.arguments import shown
 from uncone.errors import InputError
 from uncone.measure.spectrum import marchenko_pastur
-from uncone.roles import Path_
 from uncone.training.bars.clouds import kind
-from uncone.training.resume import own_lines
 
 Tensor = torch.Tensor
 Scores = tuple[float, ...]
@@ -189,48 +183,3 @@ def _floor(freedom: int, d: int, k: int) -> Scores:
         return (0.0,) * k
     quantiles = marchenko_pastur(freedom, d)[:k] / d
     return tuple(quantiles.tolist()) + (0.0,) * (k - len(quantiles))
-
-
-class AnisotropyTrack:
-    """`anisotropy_scores` of a training batch every so many optimiser steps: `attach_states(track=...)`.
-
-    `records` holds dictionaries: the fields of `AnisotropyScores` and `step`, the number of optimiser steps before it.
-    With a path, each is a line of JSON there at once. Only a Trainer that resumes appends to an existing file.
-
-    Args:
-        every: optimiser steps from one record to the next.
-        path: of a JSONL file.
-    """
-
-    def __init__(self, every: int = 50, path: Path_ | None = None, *, k: int = 3) -> None:
-        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise InputError(f"expected every to be a whole number of steps from 1 up, got {shown(every)}: 50 is usual")
-        check_k(k)
-        if path is not None and not isinstance(path, str | os.PathLike):
-            raise InputError(f"expected the path of a file, got {shown(path)}: pass for instance 'scores.jsonl'")
-        self.every, self.k, self.path = every, k, None if path is None else Path(path)
-        self.records: list[dict[str, Any]] = []
-        self._begun = False
-
-    def due(self, step: int) -> bool:
-        return step % self.every == 0 and not (self.records and self.records[-1]["step"] >= step)
-
-    def take(self, step: int, points: Tensor, labels: Tensor | None = None, **more: Any) -> dict[str, Any]:
-        record = {"step": step, **asdict(anisotropy_scores(points, labels, k=self.k)), **more}
-        self.records.append(record)
-        if self.path is not None:
-            if not self._begun and self.path.exists():
-                how = "move it (a resuming Trainer goes on with it)"
-                raise InputError(f"expected no {self.path.name} yet, got one: {how}")
-            self._begun = True
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(f"{json.dumps(record)}\n")
-        return record
-
-    def resume(self, step: int) -> None:
-        """Later records in the file are of the run that was lost."""
-        if self.path is not None and self.path.exists():
-            own, _ = own_lines(self.path, AnisotropyScores.__dataclass_fields__, "anisotropy scores")
-            self.records = [record for record in own if record["step"] < step]
-            atomic.write_text(self.path, "".join(f"{json.dumps(record)}\n" for record in self.records))
-            self._begun = True

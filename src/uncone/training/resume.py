@@ -1,12 +1,11 @@
-"""How a run goes on: a gate's state in a file, its settings and batch size; the lines of a log."""
+"""How a run goes on: a gate's state in a file, its settings and batch size."""
 
 import json
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,13 +13,11 @@ from torch import Tensor
 
 from uncone import atomic
 from uncone.errors import InputError
-from uncone.regular import open_regular
 from uncone.roles import Path_
 from uncone.rows.safetensors import read_tensors, sealed_bytes
 from uncone.tensors import of_array
 
 _FORMAT = "uncone.gate/1"
-_BEGIN = '{"step": '
 LOOKED_AT = 4  # steps after a resume whose mean is compared
 
 
@@ -127,25 +124,3 @@ def load(path: Path_, *, format: str = _FORMAT, what: str = "the state of a gate
             outer, _, inner = name.partition(".")
             (state.setdefault(outer, {}) if inner else state)[inner or name] = of_array(array)
         return state
-
-
-def own_lines(path: Path, fields: Collection[str], what: str) -> tuple[list[dict[str, Any]], str]:
-    """The records of a log, a line of JSON each with these fields, and the text of a last line that a kill cut.
-    InputError with the number of a line of another program."""
-    with open_regular(path) as file:
-        *lines, rest = file.read().decode("utf-8", "replace").split("\n")
-    records = [_record(line, fields) for line in lines]
-    if rest and not (rest.startswith(_BEGIN) or (records and _BEGIN.startswith(rest))):
-        records.append(None)
-    if None in records:
-        got = f"got another in line {records.index(None) + 1}: name a new file"
-        raise InputError(f"expected {what} in each line of {path.name}, {got}")
-    return [record for record in records if record is not None], rest
-
-
-def _record(line: str, fields: Collection[str]) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-        return record if type(record["step"]) is int and all(name in record for name in fields) else None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None

@@ -412,3 +412,17 @@ def test_states_without_classes_are_one_cloud() -> None:
         assert "states.within_class_1" not in monitor.measure(0)
         model(**inputs, topic=torch.arange(12) % 2)
         assert monitor.measure(1)["states.within_class_1"] > 0
+
+
+def test_an_attached_model_has_the_numbers_of_a_plain_one() -> None:
+    found = []
+    for attach in (False, True):
+        model = narrow_gpt2()
+        if attach:
+            uncone.attach(model)
+        with Monitor(None, model, 2) as monitor:
+            train(model, monitor, range(1))
+        found.append(monitor.last)
+    for name, value in found[0].items():
+        near = 0.1 if name.startswith("loss.") else 1e-3  # before the step, or after it
+        assert found[1][name] == pytest.approx(value, rel=near, abs=1e-6), name
