@@ -141,7 +141,7 @@ class Taps:
         places = self.places
         assert places is not None
         rows = output.detach().reshape(-1, output.shape[-1])
-        likeliest = torch.cat([rows[few].argmax(-1) for few in places.split(_AT_ONCE)])
+        likeliest = torch.cat([rows[few].argmax(-1) for few in torch.split(places, _AT_ONCE)])
         hook: Any = output.register_hook
         hook(
             lambda gradient: self._guard("read targets off the gradient", self._targets_of, gradient, likeliest, places)
@@ -154,7 +154,7 @@ class Taps:
         if self.places is not places or not self._hooks:
             return
         rows = gradient.reshape(-1, gradient.shape[-1])
-        parts = [rows[few].topk(2, dim=-1, largest=False) for few in places.split(_AT_ONCE)]
+        parts = [rows[few].topk(2, dim=-1, largest=False) for few in torch.split(places, _AT_ONCE)]
         low, at = (torch.cat([part[i] for part in parts]) for i in (0, 1))
         stands_out = low[:, 0] < 2 * low[:, 1].clamp(max=0)
         labels = torch.where(stands_out, at[:, 0], likeliest)
