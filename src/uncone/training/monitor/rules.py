@@ -1,0 +1,292 @@
+"""When does a reading of a run leave its own course for the worse? Warnings with their reasons, without torch.
+
+Each reading is compared with its own past alone, by Page's one-sided CUSUM (Biometrika 41, 1954) on whitened increments:
+
+    e_t = (x_t - x_{t-1} - m g_t) / sqrt(g_t),  z_t = (e_t - r e_{t-1}) / s,  S_t = max(0, S_{t-1} + w z_t - k)
+
+x is the reading, or its logarithm. g is the gap to the record before, in units of `every`. m is the median rate, r the
+lag-one correlation and s the scaled median absolute deviation of what is left, over the last `_KEPT` increments. w is 1
+where growth is bad, else -1. A warning needs S beyond the threshold, and a move beyond the course m, since S last was 0,
+of the rule's `effect`: a change that is certain but small is none. False alarms and delays are simulated in
+experiments/monitor_rules.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from uncone.arguments import finite_number, whole_number
+from uncone.errors import InputError
+from uncone.records.text import number
+
+THRESHOLD = 6.0  # of S, in deviations of whitened increments
+_SLACK = 1.0  # k: what a drift may add to each increment
+_STAYS = 20  # states of a healthy model are all alike too, in its first hundred steps
+_WARM, _KEPT = 10, 40  # increments before the first judgement, and those that it rests on
+_FINEST = 20  # s is at least the effect over this, so that a reading without jitter has a scale too
+_MAD = 1.4826  # of a normal distribution's median absolute deviation to its standard deviation
+_FARTHEST = 3.0  # deviations at which increments are cut where their correlation is read
+_LARGEST_CORRELATION = 0.9
+
+
+@dataclass(frozen=True)
+class Warning_:  # noqa: N801 - `Warning` is Python's
+    """What a rule found at a step; `asdict` of it is strict JSON."""
+
+    step: int
+    rule: str
+    name: str  # of the reading, as in the record
+    text: str  # what happened, by how much, and what to look at
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which readings a rule follows, and what it makes of a change."""
+
+    name: str
+    readings: tuple[str, ...]  # last parts of flat names
+    way: int  # 1 where growth is bad, -1 where shrinkage is
+    effect: float  # the least move, in the reading or in its logarithm
+    called: str
+    means: str
+    look: str
+    is_log: bool = False
+    limit: float | None = None  # a value that is bad where `_STAYS` records in a row reach it, whatever came before
+
+
+ONE_DIRECTION = Rule(
+    "one_direction",
+    ("mean_cosine", "mean_share"),
+    1,
+    0.1,
+    "the mean cosine",
+    "The vectors turn into one direction.",
+    "Look at the learning rate, the temperature and the negatives.",
+    limit=0.98,
+)
+"""It sees vectors that turn towards one another faster than before. It cannot see a collapse that began before the first
+ten records, unless it stays beyond the limit for 20, nor a rise as slow as the reading's own drift, nor groups of vectors that
+collapse into several directions. It does not say that a high mean cosine is bad: healthy encoders reach 0.8."""
+
+GIANT_ROWS = Rule(
+    "giant_rows",
+    ("norm_largest",),
+    1,
+    math.log(1.5),
+    "the longest row",
+    "Single rows outgrow the others.",
+    "Look at the weight decay of the table and at the tokens that these rows belong to.",
+    is_log=True,
+)
+"""It follows the longest row over the median row where both are read. It cannot see many rows that grow together, nor
+short rows that grow while a longer one stands still. Which row grew is not in the reading."""
+
+DEAD_ROWS = Rule(
+    "dead_rows",
+    ("dead",),
+    1,
+    0.01,
+    "the share of dead rows",
+    "Rows stop receiving updates.",
+    "Look at the data order, at gradient clipping and at the precision of the optimiser.",
+)
+"""It sees at least 1% of the rows die. It cannot see fewer, nor rows that were dead from the first record on, nor
+whether the tokens of dead rows still occur in the data."""
+
+RANK = Rule(
+    "rank",
+    ("effective_rank",),
+    -1,
+    -math.log(0.8),
+    "the effective rank",
+    "The vectors use fewer dimensions.",
+    "Look at the learning rate and at what is added to the loss.",
+    is_log=True,
+)
+"""It sees a fifth of the effective rank go. It cannot see a rank that was low from the start, nor the loss of a few
+directions that carry little. The spectrum is read at every tenth record alone, which delays it ten times."""
+
+LOGITS = Rule(
+    "logits",
+    ("largest_logsumexp",),
+    1,
+    math.log(1.5),
+    "the largest log-sum-exp",
+    "Logits grow away from 0.",
+    "A z-loss or a soft cap holds them.",
+    is_log=True,
+)
+"""It sees logits that grow by half. It cannot tell a single odd text from a growth of all logits: two records in a row
+must show it."""
+
+LOSS = Rule(
+    "loss",
+    ("cross_entropy", "loss"),
+    1,
+    0.3,
+    "the loss",
+    "The model unlearns.",
+    "Compare the geometry before this step.",
+)
+"""It sees a loss that rises and stays. It cannot see a loss that stops falling, nor why it rises. A spike of one record is
+passed over."""
+
+RULES = (ONE_DIRECTION, GIANT_ROWS, DEAD_ROWS, RANK, LOGITS, LOSS)
+_BY_READING = {reading: rule for rule in RULES for reading in rule.readings}
+_OF_BATCHES = ("states.", "loss.")
+_FINITE = ("cross_entropy", "loss", "norm_median", "norm_largest")
+
+
+@dataclass
+class _Series:
+    """One reading's past, and how far it has left it."""
+
+    step: int
+    value: float
+    rates: list[float] = field(default_factory=list)  # increments over their gaps, `_KEPT` at most
+    rest: float = 0.0  # e of the record before
+    sum: float = 0.0  # S
+    since: int = 0  # the step at which S last was 0, and the reading and the course there
+    start: float = 0.0
+    beyond: int = 0  # records in a row that fulfil both conditions
+    over: int = 0  # records in a row that reach the limit
+
+    def see(self, step: int, value: float, every: float, rule: Rule, threshold: float, *, batch: bool) -> bool:
+        """Whether the reading has left its course with this record. What is of one `batch` must do so twice."""
+        gap = (step - self.step) / every
+        rate = (value - self.value) / gap
+        judged = len(self.rates) >= _WARM
+        if judged:
+            course = median(self.rates)
+            rests = [one - course for one in self.rates]
+            r = _correlation(rests)
+            white = [abs(b - r * a) for a, b in pairwise(rests)]
+            # a deviation of few increments is uncertain, and its quotient has heavy tails
+            scale = max(_MAD * median(white) * (1 + 5 / len(white)), rule.effect / _FINEST)
+            root = math.sqrt(gap)
+            e = (rate - course) * root
+            if not self.sum:
+                self.since, self.start = self.step, self.value
+            self.sum = max(0.0, self.sum + rule.way * (e - r * self.rest) / scale - _SLACK)
+            self.rest = e
+            moved = rule.way * (value - self.start - course * (step - self.since) / every)
+            self.beyond = self.beyond + 1 if self.sum > threshold and moved > rule.effect else 0
+            certain = not batch and moved > 2 * rule.effect
+        self.step, self.value = step, value
+        self.rates = [*self.rates[1 - _KEPT :], rate]
+        return judged and bool(self.beyond) and (certain or self.beyond > 1)
+
+
+class Rules:
+    """The rules of one run. It warns of a reading once; after `_WARM` further records it may warn of it again.
+
+    False alarms and delays are in experiments/monitor_rules/results.md. What is read from one batch must be beyond its
+    course in two records in a row; what is read from a whole table too, unless it moved by twice the effect.
+
+    Args:
+        every: optimiser steps from one record to the next.
+        threshold: of the sum of deviations; more makes fewer false alarms and later warnings.
+    """
+
+    def __init__(self, every: int, *, threshold: float = THRESHOLD) -> None:
+        self.every = whole_number(every, "every", 1)
+        self.threshold = finite_number(threshold, "threshold")
+        self._series = dict[str, _Series]()
+        self._said = set[str]()  # names that were not finite, or beyond a limit
+
+    def see(self, step: int, numbers: Mapping[str, float]) -> list[Warning_]:
+        """The warnings of a record, given in the order of the steps; one of an earlier or the same step is passed
+        over, and so is a number without a rule."""
+        found = list[Warning_]()
+        for name, value in numbers.items():
+            reading = name.rpartition(".")[2]
+            rule = _BY_READING.get(reading)
+            if not math.isfinite(value):
+                if reading in _FINITE and self._first(name, "not finite"):
+                    text = f"{_called(name, rule)} is {value}: look at the last update before step {step:,}."
+                    found.append(Warning_(step, "not_finite", name, text))
+            elif rule is not None:
+                warning = self._judge(step, name, rule, _reading(name, rule, value, numbers))
+                found += [] if warning is None else [warning]
+        return found
+
+    def _first(self, name: str, why: str) -> bool:
+        key = f"{name} {why}"
+        is_first = key not in self._said
+        self._said.add(key)
+        return is_first
+
+    def _judge(self, step: int, name: str, rule: Rule, value: float | None) -> Warning_ | None:
+        if value is None:
+            return None
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = _Series(step, value)
+        elif step > series.step:
+            batch = name.startswith(_OF_BATCHES) or "." not in name
+            if series.see(step, value, self.every, rule, self.threshold, batch=batch):
+                self._series[name] = _Series(step, value)  # what came before is no measure of what comes
+                return Warning_(step, rule.name, name, _words(name, rule, series))
+        else:
+            return None
+        series.over = series.over + 1 if rule.limit is not None and value >= rule.limit else 0
+        if series.over == _STAYS and self._first(name, "limit"):
+            text = f"{_called(name, rule)} stays at {number(value)}. The vectors have one direction. {rule.look}"
+            return Warning_(step, rule.name, name, text)
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs, as plain JSON."""
+        series = {name: asdict(one) for name, one in self._series.items()}
+        return {"every": self.every, "threshold": self.threshold, "series": series, "said": sorted(self._said)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict()`. InputError: it is of another `every`, or none."""
+        try:
+            every, threshold, said = int(state["every"]), float(state["threshold"]), set(map(str, state["said"]))
+            series = {str(name): _Series(**one) for name, one in state["series"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"expected a state of `Rules`, got another ({error!r}): pass its state_dict()") from error
+        if every != self.every:
+            raise InputError(f"expected rules of every={every}, got {self.every}: give the run the same `every`")
+        self.threshold, self._series, self._said = threshold, series, said
+
+
+def _correlation(rests: list[float]) -> float:
+    """Of neighbours, without what outliers do to it."""
+    far = _FARTHEST * _MAD * median(map(abs, rests))
+    cut = [min(max(one, -far), far) for one in rests]
+    squares = sum(one * one for one in cut)
+    products = sum(a * b for a, b in pairwise(cut))
+    r = products / squares if squares else 0.0
+    return min(max(r, -_LARGEST_CORRELATION), _LARGEST_CORRELATION)
+
+
+def _reading(name: str, rule: Rule, value: float, numbers: Mapping[str, float]) -> float | None:
+    """What the rule follows; None where it has no logarithm."""
+    if rule is GIANT_ROWS:
+        middle = numbers.get(f"{name.rpartition('.')[0]}.norm_median", 1.0)
+        value = value / middle if 0 < middle < math.inf else -1.0
+    if not rule.is_log:
+        return value
+    return math.log(value) if value > 0 else None
+
+
+def _called(name: str, rule: Rule | None) -> str:
+    part, *groups = name.split(".")[:-1] or [""]
+    reading = name.rpartition(".")[2].replace("_", " ")
+    what = rule.called if rule and reading != "mean share" else f"the {reading}"
+    of = "" if part in ("", "loss") else f" of the {part}"
+    return f"{what[:1].upper()}{what[1:]}{of}" + (f" ({', '.join(groups)})" if groups else "")
+
+
+def _words(name: str, rule: Rule, series: _Series) -> str:
+    before, after = (math.exp(x) if rule.is_log else x for x in (series.start, series.value))
+    went = "rose" if rule.way > 0 else "fell"
+    over = " the median row" if rule is GIANT_ROWS else ""
+    moved = f"{number(before)} to {number(after)}" + (f" times{over}" if over else "")
+    between = f"between steps {series.since:,} and {series.step:,}"
+    return f"{_called(name, rule)} {went} from {moved} {between}, faster than before. {rule.means} {rule.look}"

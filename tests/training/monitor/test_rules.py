@@ -1,0 +1,206 @@
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uncone.errors import InputError
+from uncone.training.monitor.rules import RULES, THRESHOLD, Rules, Warning_
+
+RUNS = Path(__file__).parents[3] / "experiments" / "monitor_rules" / "results" / "runs"
+EVERY = 50
+
+
+def warnings_of(name: str, values: list[float], every: int = EVERY, **beside: float) -> list[Warning_]:
+    rules = Rules(every)
+    return [one for i, value in enumerate(values) for one in rules.see(i * every, {name: value, **beside})]
+
+
+def records_by_numpy(x: np.ndarray, effect: float, way: int) -> list[int]:
+    """The first warned record of a batch's reading, by the formulas of the module's docstring."""
+    rates, s, rest, row = np.diff(x), 0.0, 0.0, 0
+    for t in range(11, len(x)):
+        past = rates[max(0, t - 41) : t - 1]
+        m = np.median(past)
+        centred = past - m
+        far = 3 * 1.4826 * np.median(np.abs(centred))
+        cut = np.clip(centred, -far, far)
+        r = np.clip(cut[1:] @ cut[:-1] / (cut @ cut), -0.9, 0.9)
+        white = np.abs(centred[1:] - r * centred[:-1])
+        scale = max(1.4826 * np.median(white) * (1 + 5 / len(white)), effect / 20)
+        e = x[t] - x[t - 1] - m
+        if s == 0:
+            origin = t - 1
+        s = max(0.0, s + way * (e - r * rest) / scale - 1)
+        rest = e
+        moved = way * (x[t] - x[origin] - m * (t - origin))
+        row = row + 1 if s > THRESHOLD and moved > effect else 0
+        if row > 1:
+            return [t]
+    return []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_rule_is_its_formula(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    x = 4 - 0.01 * np.arange(120) + random.normal(0, 0.15, 120)
+    x[80:] += np.minimum(np.arange(40) * random.uniform(0.05, 0.6), 2)
+    assert [one.step // EVERY for one in warnings_of("loss.cross_entropy", x.tolist())][:1] == records_by_numpy(
+        x, 0.3, 1
+    )
+
+
+def test_the_formula_above_has_something_to_find() -> None:
+    found = 0
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        x = 4 - 0.01 * np.arange(120) + random.normal(0, 0.15, 120)
+        x[80:] += np.minimum(np.arange(40) * random.uniform(0.05, 0.6), 2)
+        found += len(records_by_numpy(x, 0.3, 1))
+    assert 5 < found
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "rule"),
+    [
+        ("head.mean_cosine", 0.2, 0.6, "one_direction"),
+        ("states.mean_cosine", 0.3, 0.9, "one_direction"),
+        ("table.rare.mean_share", 0.1, 0.5, "one_direction"),
+        ("head.norm_largest", 2.0, 20.0, "giant_rows"),
+        ("table.dead", 0.0, 0.05, "dead_rows"),
+        ("states.effective_rank", 60.0, 20.0, "rank"),
+        ("loss.largest_logsumexp", 15.0, 60.0, "logits"),
+        ("loss.cross_entropy", 3.0, 5.0, "loss"),
+    ],
+)
+@pytest.mark.parametrize("steps", [1, 100, 150])
+def test_a_planted_change_is_found_within_200_steps(
+    name: str, before: float, after: float, rule: str, steps: int
+) -> None:
+    random = np.random.default_rng(1)
+    course = [before * (1 + 0.003 * random.normal()) for _ in range(30)]
+    change = [before + (after - before) * min(1, (i + 1) * EVERY / steps) for i in range(6)]
+    first, *_ = warnings_of(name, course + change)
+    assert (first.rule, first.name) == (rule, name)
+    assert 29 * EVERY < first.step <= 29 * EVERY + 200
+    assert json.loads(json.dumps(asdict(first))) == asdict(first)
+    assert f" {first.step:,}" in first.text
+
+
+def test_a_warning_says_what_went_from_where_to_where() -> None:
+    (first,) = warnings_of("head.rare.mean_cosine", [0.25] * 20 + [0.5] * 3)
+    assert first.text.startswith(
+        "The mean cosine of the head (rare) rose from 0.250 to 0.500 between steps 950 and 1,000"
+    )
+
+
+def test_giant_rows_are_rows_that_outgrow_the_median() -> None:
+    growth = [1.1**i for i in range(60)]
+    rules = Rules(EVERY)
+    for i, g in enumerate(growth):
+        assert not rules.see(i * EVERY, {"head.norm_largest": 2 * g, "head.norm_median": g})
+    (found,) = rules.see(3000, {"head.norm_largest": 20 * growth[-1], "head.norm_median": growth[-1]})
+    assert found.rule == "giant_rows"
+    assert "from 2 to 20.0 times the median row" in found.text
+
+
+def test_the_good_direction_is_silent() -> None:
+    assert not warnings_of("head.mean_cosine", [0.6] * 30 + [0.1] * 10)
+    assert not warnings_of("states.effective_rank", [20.0] * 30 + [60.0] * 10)
+    assert not warnings_of("loss.cross_entropy", [5.0] * 30 + [3.0] * 10)
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
+def test_jitter_and_smooth_trends_are_silent(phi: float) -> None:
+    random = np.random.default_rng(5)
+    found = 0
+    for _ in range(20):
+        noise = random.normal(0, 0.02, 200)
+        for t in range(1, 200):
+            noise[t] += phi * noise[t - 1]
+        rise = 0.6 * (np.arange(200) / 200) ** 0.3
+        found += len(warnings_of("states.mean_cosine", (noise + rise).tolist()))
+    assert found == 0
+
+
+def test_one_odd_batch_is_passed_over_and_two_are_not() -> None:
+    assert not warnings_of("loss.cross_entropy", [3.0] * 20 + [6.0] + [3.0] * 10)
+    assert len(warnings_of("loss.cross_entropy", [3.0] * 20 + [6.0] * 2 + [3.0] * 9)) == 1
+
+
+def test_a_reading_is_warned_of_once_until_it_has_a_new_past() -> None:
+    values = [0.1] * 20 + [0.4] * 20 + [0.8] * 20
+    assert [one.step for one in warnings_of("head.mean_cosine", values)] == [1000, 2000]
+
+
+def test_vectors_of_one_direction_from_the_start_are_said_once_they_stay() -> None:
+    (found,) = warnings_of("states.mean_cosine", [0.999] * 60)
+    assert found.step == 19 * EVERY
+    assert "stays at" in found.text
+    assert not warnings_of("states.mean_cosine", [0.999] * 15 + [0.5] * 45)  # as in a healthy start
+
+
+def test_a_gap_is_no_jump() -> None:
+    rules, found = Rules(EVERY), list[Warning_]()
+    for i in [*range(40), *range(100, 140)]:  # a reading that rises by 0.005 a record
+        found += rules.see(i * EVERY, {"head.mean_cosine": 0.005 * i})
+    assert not found
+
+
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped() -> None:
+    random = np.random.default_rng(3)
+    values = (0.2 + 0.01 * random.normal(size=80)).tolist()
+    values[60:] = [value + 0.05 * i for i, value in enumerate(values[60:])]
+    whole = warnings_of("head.mean_cosine", values)
+    assert whole
+    for stop in (5, 30, 61, 63):
+        rules, found = Rules(EVERY), list[Warning_]()
+        for i, value in enumerate(values):
+            if i == stop:
+                state = json.loads(json.dumps(rules.state_dict(), allow_nan=False))
+                rules = Rules(EVERY)
+                rules.load_state_dict(state)
+            found += rules.see(i * EVERY, {"head.mean_cosine": value})
+        assert found == whole
+
+
+def test_numbers_that_are_not_finite_are_said_once_and_change_nothing() -> None:
+    rules = Rules(EVERY)
+    found = [one for i in range(5) for one in rules.see(i * EVERY, {"loss.cross_entropy": math.nan, "x": math.inf})]
+    assert [(one.rule, one.name, one.step) for one in found] == [("not_finite", "loss.cross_entropy", 0)]
+    values = [3.0] * 20
+    values[10] = math.nan
+    assert [one.rule for one in warnings_of("loss.cross_entropy", values)] == ["not_finite"]
+
+
+def test_earlier_steps_other_names_and_logarithms_of_nothing_are_passed_over() -> None:
+    rules = Rules(EVERY)
+    for i in range(20):
+        assert not rules.see(i * EVERY, {"head.mean_cosine": 0.1, "head.kappa": 1.0, "states.effective_rank": 0.0})
+    assert not rules.see(100, {"head.mean_cosine": 0.9})
+    assert not rules.see(950, {"head.mean_cosine": 0.9})
+    assert not rules.see(1000, {"head.mean_cosine": 0.1})
+
+
+@pytest.mark.parametrize("every", [0, -1])
+def test_every_is_a_number_of_steps(every: int) -> None:
+    with pytest.raises(InputError, match="every"):
+        Rules(every)
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"every": 1}, {"every": 50, "threshold": 1, "said": [], "series": {"a": {"b": 1}}}]
+)
+def test_a_state_of_something_else_is_refused(state: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="state"):
+        Rules(EVERY).load_state_dict(state)
+    with pytest.raises(InputError, match="every"):
+        Rules(EVERY).load_state_dict(Rules(10).state_dict())
+
+
+def test_rules_have_different_names_and_readings() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    readings = [reading for rule in RULES for reading in rule.readings]
+    assert len(set(readings)) == len(readings)
