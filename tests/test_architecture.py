@@ -13,7 +13,18 @@ import pytest
 from uncone.questions import OBJECTS, QUESTIONS
 
 SOURCE = Path(__file__).parent.parent / "src" / "uncone"
-ASKED = {"diagnosis", "comparison", "calibration", "evaluation", "repairs", "edits", "tokens", "saturation", "training"}
+ASKED = {
+    "diagnosis",
+    "comparison",
+    "calibration",
+    "evaluation",
+    "repairs",
+    "edits",
+    "tokens",
+    "saturation",
+    "training",
+    "runs",
+}
 """Folders of questions: one knows of another its public functions and its records."""
 BELOW: dict[str, set[str]] = {
     **{room: set() for room in ("questions", "roles", "errors", "arguments", "version")},

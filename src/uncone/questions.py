@@ -89,6 +89,12 @@ QUESTIONS = {
         "saturation contexts SOURCE",
         "Say how many dimensions the contexts of a text need, beside shuffled tokens.",
     ),
+    "watch": (
+        "runs.watch",
+        "runs.record.Watch",
+        "watch RUN...",
+        "Show what a training run's geometry and loss do, and which rules warned.",
+    ),
     "measures": (
         "diagnosis.measures",
         "records.measures.Measures",

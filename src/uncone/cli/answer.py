@@ -1,5 +1,6 @@
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from uncone.records.record import Record
 from uncone.roles import Progress
 
 PROGRESS_AFTER_S = 2.0
+_REDRAWN_AFTER_S, _IDLE = 1.0, 4  # seconds between reads, and how many times as long as a read
 Path_ = str | Path | None
 _File = Path | None
 
@@ -55,6 +57,23 @@ def progress_bar() -> Iterator[Progress | None]:
         starting.cancel()
         starting.join()
         bar.stop()
+
+
+def follow(read: Callable[[], Any]) -> Any:
+    """Draw what `read` returns again and again, until Ctrl-C; then the last."""
+    from uncone.report.terminal import redraw
+
+    latest = [read()]
+
+    def documents() -> Iterator[Any]:
+        while True:
+            yield latest[0].live(time.time())
+            begun = time.monotonic()
+            latest[0] = read()
+            time.sleep(max(_REDRAWN_AFTER_S, _IDLE * (time.monotonic() - begun)))
+
+    redraw(documents())
+    return latest[0]
 
 
 def hand_over(record: Record, *files: _File, shown: Record | None = None, written: Iterable[Path_] = ()) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 
 from cyclopts import Parameter as Option
 
-from uncone.cli.answer import hand_over, judge, progress_bar, tell
+from uncone.cli.answer import follow, hand_over, judge, progress_bar, tell
 from uncone.cli.files import Html, Json, Several, role_in
 from uncone.errors import InputError
 from uncone.questions import QUESTIONS
@@ -27,7 +27,11 @@ from uncone.regular import number_in
 from uncone.roles import Role
 
 _FAILS = "Give exit status 2 if one of them is worse than the baseline, for scripts."
-_OWN: dict[str, dict[str, Any]] = {"compare": {"fail_on": Annotated[Literal["worse"] | None, Option(help=_FAILS)]}}
+_FOLLOWS = "Draw the runs again while they go on, until Ctrl-C."
+_OWN: dict[str, dict[str, Any]] = {
+    "compare": {"fail_on": Annotated[Literal["worse"] | None, Option(help=_FAILS)]},
+    "watch": {"follow": Annotated[bool | None, Option(help=_FOLLOWS, negative="")]},
+}
 """Options that a command has and its function has not."""
 _BEYOND: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "calibrate": lambda record, _: record.drift is not None and record.drift.found,
@@ -65,7 +69,8 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
         with progress_bar() as progress:
             if "progress" in given:
                 options["progress"] = progress
-            record = function(*subjects, **options)
+            ask = partial(function, *subjects, **options)
+            record = follow(ask) if asked.get("follow") else ask()
         _hand_over(function.__name__, record, arguments | asked, json, html, taken)
 
     options = {name: _option(name, hint, given[name].default) for name, hint in taken.items()}

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from uncone.errors import needed
+from uncone.errors import expect, needed
 from uncone.records.blocks import Block, Bullets, Cell, Code, Document, Figure, Folded, Heading, Table
 from uncone.records.blocks import Text as Paragraph
 from uncone.records.text import visible
@@ -25,6 +25,22 @@ _STYLES |= {"better": "green", "worse": "red", "lead": "dim", "little": "dim", "
 def print_document(document: Document, console: "Console | None" = None) -> None:
     """By default to standard output; `[red]` in it shows as it is written."""
     _Printer(console).blocks(document.blocks)
+
+
+def redraw(documents: Iterable[Document]) -> None:
+    """Each in the place of the one before, on a screen of its own that goes when they end, or at Ctrl-C. InputError:
+    standard output is no terminal."""
+    rich = needed("rich.console", "printing a result needs rich, got none: pip install rich")
+    from rich.text import Text
+
+    console = rich.Console(highlight=False, _environ=environment())
+    expect(console.is_terminal, "a terminal to redraw, got a file or a pipe: leave the option out")
+    with console.screen(hide_cursor=True) as screen, suppress(KeyboardInterrupt):
+        for document in documents:
+            with console.capture() as captured:
+                print_document(document, console)
+            lines = captured.get().splitlines()[: console.height - 1]
+            screen.update(Text.from_ansi("\n".join(lines), no_wrap=True))
 
 
 def environment() -> dict[str, str]:

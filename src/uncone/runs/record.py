@@ -1,0 +1,323 @@
+"""The record of watched runs: their readings over the steps, their warnings, and how they compare."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from uncone.records.blocks import (
+    Blocks,
+    Bullets,
+    Cell,
+    Chart,
+    Curve,
+    Document,
+    Figure,
+    Folded,
+    Heading,
+    Mark,
+    Row,
+    Table,
+    Text,
+)
+from uncone.records.brief import part
+from uncone.records.layout import section, shown
+from uncone.records.rebuild import expect
+from uncone.records.record import Record, made_with
+from uncone.records.text import count, counted, number, optional, shortened, signed
+
+MOST_WATCHED = 6
+LOSSES = ("loss.cross_entropy", "cross_entropy", "loss.loss", "loss", "eval_loss")
+"""Names of the loss, the plain one first."""
+_FIRST = ("mean_cosine", "mean_share", "effective_rank", "norm_largest", "norm_median", "dead", "never_touched")
+_MOST_CHARTS, _MOST_ROWS, _IN_TABLE, _IN_TERMINAL = 24, 60, 16, 8  # rows and charts that a terminal shows
+_LETTERS = "ABCDEF"
+_LATEST = 4  # warnings that a live view keeps
+_WIDE = 100.0  # times the least value: a logarithmic axis
+
+
+@part
+class Reading:
+    name: str  # as in the file, for instance `head.mean_cosine`
+    steps: tuple[int, ...]  # optimiser steps; of a long run every second, fourth, ... record, and the last
+    values: tuple[float, ...]  # as many
+
+    def __post_init__(self) -> None:
+        came = f"{len(self.steps)} and {len(self.values)}: the file was cut or edited"
+        expect(len(self.steps) == len(self.values) > 0, f"as many steps as values, at least one, got {came}")
+
+    def at(self, step: int) -> float | None:
+        """The last value up to this step."""
+        known = [value for one, value in zip(self.steps, self.values, strict=True) if one <= step]
+        return known[-1] if known else None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The part and the reading, without the group."""
+        first, *_ = names = self.name.split(".")
+        return (first if len(names) > 1 else "", names[-1])
+
+    @property
+    def group(self) -> str:
+        """The tokens that it is of; all rows have none."""
+        return ".".join(self.name.split(".")[1:-1])
+
+    @property
+    def is_loss(self) -> bool:
+        return self.name in LOSSES or self.key[0] == "loss"
+
+
+@part
+class RunWarning:
+    step: int  # the record's
+    rule: str  # which rule warned
+    name: str  # of the reading
+    text: str  # what happened and what to look at
+
+    @property
+    def event(self) -> str:
+        """The first sentence."""
+        return self.text.partition(". ")[0].rstrip(".") + "."
+
+    @property
+    def advice(self) -> str:
+        """The sentences after it."""
+        return self.text.partition(". ")[2]
+
+
+@part
+class Run:
+    name: str  # the name of its file or folder
+    file: str  # the file's name
+    readings: tuple[Reading, ...] = ()  # in the order of the file
+    warnings: tuple[RunWarning, ...] = ()  # in the order of the steps, at most 1,000
+    model: str = ""  # what was trained, as the file says
+    every: int | None = None  # steps from one record to the next, as the file says
+    first_step: int | None = None  # of the records
+    last_step: int | None = None  # of the records
+    records: int = 0  # how many, without warnings
+    steps_per_second: float | None = None  # over the last 20 records
+    last_time: float | None = None  # seconds since the epoch at the last record
+    notes: tuple[str, ...] = ()  # lines that could not be read, and what was left out
+
+    @property
+    def loss(self) -> Reading | None:
+        """The plain cross-entropy where it is there, else what was minimised."""
+        by_name = {one.name: one for one in self.readings}
+        return next((by_name[name] for name in LOSSES if name in by_name), None)
+
+    @property
+    def has_geometry(self) -> bool:
+        return any(one.key[0] in ("table", "head", "states") for one in self.readings)
+
+    def warned(self, *, loss: bool) -> RunWarning | None:
+        """The first warning of the loss, or of all else."""
+        return next((one for one in self.warnings if (one.rule == "loss") is loss), None)
+
+
+@dataclass(frozen=True)
+class Watch(Record):
+    """The result of `watch`."""
+
+    HOW: ClassVar[str] = "uncone watch RUN... --json F"
+    READING: ClassVar[str] = (
+        "A rule compares a reading with its own past, from the eleventh record on. No warning is no proof of health: a "
+        "rule cannot see a collapse that was there before, or one as slow as the reading's usual drift."
+    )
+
+    verdict: str  # one sentence
+    runs: tuple[Run, ...]  # one to six
+    common_step: int | None = None  # the last step that all runs have reached, where there are several
+    versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
+
+    def __post_init__(self) -> None:
+        expect(1 <= len(self.runs) <= MOST_WATCHED, f"one to {MOST_WATCHED} runs, got {len(self.runs)}: edited?")
+
+    @property
+    def title(self) -> str:
+        """The first two runs, and how many more."""
+        names = self._names()
+        return " and ".join([*names[:2], *[f"{len(names) - 2} more"] * (len(names) > 2)])
+
+    @property
+    def name(self) -> str:
+        return self.title
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each run, reading and step."""
+        return [
+            {"run": run.name, "reading": one.name, "step": step, "value": value}
+            for run in self.runs
+            for one in run.readings
+            for step, value in zip(one.steps, one.values, strict=True)
+        ]
+
+    def blocks(self) -> Blocks:
+        warned = any(run.warnings for run in self.runs)
+        judged = any(run.has_geometry and run.records > 11 for run in self.runs)
+        label = "WARNED" if warned else "NO WARNING" if judged else "NOT JUDGED"
+        return shown(
+            Heading(self.verdict, 1, label, "warning" if warned else "note"),
+            (Text(line, "quiet") for line in self._facts()),
+            section("Warnings", self._warnings()),
+            section("Readings", self._readings(), self._others()),
+            self._figures(),
+            section("Notes", Bullets(tuple(f"{run.name}: {note}." for run in self.runs for note in run.notes))),
+            Text(made_with(self.versions), "quiet"),
+        )
+
+    def live(self, now: float) -> Document:
+        """What fits a terminal while the runs go on. `now`: seconds since the epoch."""
+        every = [(one.step, run.name, one.event) for run in self.runs for one in run.warnings]
+        latest = tuple(f"{shortened(name)}: {event}" for _, name, event in sorted(every)[-_LATEST:])
+        facts = [
+            line if run.last_time is None else f"{line}, last record {count(max(0, round(now - run.last_time)))} s ago"
+            for line, run in zip(self._facts(), self.runs, strict=True)
+        ]
+        blocks = shown(self.blocks()[:1], (Text(line, "quiet") for line in facts), Bullets(latest), self._figures())
+        return Document(self.title, self.KIND, blocks)
+
+    def _figures(self) -> Iterator[Figure]:
+        charts = tuple(self._charts())
+        geometry, losses = (tuple(chart for chart, is_loss in charts if is_loss is loss) for loss in (False, True))
+        legend = tuple((f"d{i}", self._lettered(i)) for i in range(len(self.runs))) if len(self.runs) > 1 else ()
+        dashed = ("Dashed: a rule warned.", "Dashed: a rule of the geometry warned first.")
+        warned = any(run.warnings for run in self.runs)
+        titles = ("Geometry over training", "Loss under the geometry")
+        for title, some, said, spark in zip(
+            titles, (geometry, losses), dashed, ("Over training:", "Loss:"), strict=True
+        ):
+            yield Figure(title, some[:_MOST_CHARTS], said if warned else "", legend, spark)
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(shortened(run.name) for run in self.runs)
+
+    def _lettered(self, place: int) -> str:
+        return f"{_LETTERS[place]} {self._names()[place]}"
+
+    def _facts(self) -> Iterator[str]:
+        for place, run in enumerate(self.runs):
+            name = self._lettered(place) if len(self.runs) > 1 else ""
+            model = shortened(run.model)
+            step = "" if run.last_step is None else f"step {count(run.last_step)}"
+            speed = "" if run.steps_per_second is None else f"{number(run.steps_per_second)} steps a second"
+            every = "" if run.every is None else f"every {count(run.every)} steps"
+            records = f"{counted(run.records, 'record')} {every}".strip()
+            yield ": ".join(filter(None, [name, ", ".join(filter(None, [model, step, records, speed]))]))
+
+    def _warnings(self) -> Iterator[Table | Bullets]:
+        """What happened, a row each, and below it what each rule makes of it, once."""
+        every = [(place, one) for place, run in enumerate(self.runs) for one in run.warnings]
+        columns = ("step", "rule", "what happened")
+        rows = list[Row]()
+        for place, one in every[:_MOST_ROWS]:
+            row: Row = (count(one.step), Cell(one.rule.replace("_", " "), tone="worse"), one.event)
+            rows.append(row if len(self.runs) == 1 else (_LETTERS[place], *row))
+        if rows:
+            yield Table(columns if len(self.runs) == 1 else ("run", *columns), tuple(rows), ("step",))
+            yield Bullets(tuple(dict.fromkeys(one.advice for _, one in every if one.advice)))
+
+    def _keys(self) -> list[tuple[str, str]]:
+        """Parts and readings, those that rules follow first."""
+        keys = dict.fromkeys(one.key for run in self.runs for one in run.readings)
+        return sorted(keys, key=lambda key: _FIRST.index(key[1]) if key[1] in _FIRST else len(_FIRST))
+
+    def _ordered(self) -> list[str]:
+        order = {key: place for place, key in enumerate(self._keys())}
+        names = {one.name: one.key for run in self.runs for one in run.readings}
+        return sorted(names, key=lambda name: order[names[name]])
+
+    def _table(self, names: Sequence[str]) -> Table | None:
+        if len(self.runs) == 1:
+            columns = ("reading", "first", "last", "least", "greatest")
+            by_name = {one.name: one for one in self.runs[0].readings}
+            rows = tuple(_row(by_name[name]) for name in names)
+        else:
+            step = self.common_step or 0
+            columns = ("reading", *_LETTERS[: len(self.runs)], *["B - A"] * (len(self.runs) == 2))
+            rows = tuple(_compared(name, self.runs, step) for name in names)
+        return Table(columns, rows, columns[1:]) if rows else None
+
+    def _readings(self) -> Iterator[Text | Table]:
+        """The first ones, those that rules follow; of several runs at the step that all have reached."""
+        if len(self.runs) > 1 and self.common_step is not None:
+            at = f"At step {count(self.common_step)}, the last that all runs have reached. "
+            yield Text(f"{at}Each is one run: another seed would differ too.", "quiet")
+        if table := self._table(self._ordered()[:_IN_TABLE]):
+            yield table
+
+    def _others(self) -> Iterator[Folded]:
+        rest = self._ordered()[_IN_TABLE:]
+        if table := self._table(rest[: 4 * _MOST_ROWS]):
+            yield Folded(f"{counted(len(rest), 'more reading')}", (table,))
+
+    def _charts(self) -> Iterator[tuple[Chart, bool]]:
+        """Of several runs one for each reading; of one run one for each part and reading, with a line for each group."""
+        last = float(max((run.last_step or 1 for run in self.runs), default=1)) or 1.0
+        several, drawn = len(self.runs) > 1, 0
+        places = self._ordered() if several else self._keys()
+        for place in places:
+            found = [
+                (i, one) for i, run in enumerate(self.runs) for one in run.readings if place in (one.name, one.key)
+            ]
+            found = found[:MOST_WATCHED]
+            first = found[0][1]
+            title = _title(first) if several else _words(first)
+            lines = [
+                (_LETTERS[i], i) if several else (one.group or "all", order) for order, (i, one) in enumerate(found)
+            ]
+            curves = tuple(
+                Curve(name, one.steps, one.values, f"d{style}")
+                for (name, style), (_, one) in zip(lines, found, strict=True)
+            )
+            every = [value for _, one in found for value in one.values]
+            drawn += not first.is_loss
+            chart = Chart(
+                first.name,
+                title,
+                "step",
+                "",
+                curves,
+                marks=tuple(Mark(float(step)) for step in self._marked(found, is_loss=first.is_loss)),
+                log_y=0 < _WIDE * min(every) < max(every) > 10,
+                x_limits=(0.0, last),
+                caption="" if several or len(curves) == 1 else f"Lines: {', '.join(name for name, _ in lines)}.",
+                spark=self._spark(title, first) if first.is_loss or drawn <= _IN_TERMINAL else "",
+            )
+            yield chart, first.is_loss
+
+    def _spark(self, title: str, reading: Reading) -> str:
+        """Of one run with the last value."""
+        return f"{shortened(title, 19):<20}" + (f"{number(reading.values[-1]):>8}  " if len(self.runs) == 1 else "")
+
+    def _marked(self, found: Sequence[tuple[int, Reading]], *, is_loss: bool) -> list[int]:
+        """Where rules warned of these readings; under a loss, where the geometry warned first."""
+        if is_loss:
+            first = (run.warned(loss=False) for run in self.runs)
+            return sorted({one.step for one in first if one is not None})
+        of = {(i, one.name) for i, one in found}
+        steps = {one.step for i, run in enumerate(self.runs) for one in run.warnings if (i, one.name) in of}
+        return sorted(steps)[:MOST_WATCHED]
+
+
+def _words(reading: Reading) -> str:
+    part, last = reading.key
+    words = f"{'' if part == 'loss' else part} {last}".replace("_", " ").replace("effective rank", "eff. rank")
+    return shortened(words.strip())
+
+
+def _title(reading: Reading) -> str:
+    return f"{_words(reading)} ({shortened(reading.group)})" if reading.group else _words(reading)
+
+
+def _row(reading: Reading) -> Row:
+    values = reading.values
+    return (_title(reading), *map(number, (values[0], values[-1], min(values), max(values))))
+
+
+def _compared(name: str, runs: Sequence[Run], step: int) -> Row:
+    found = [next((one for one in run.readings if one.name == name), None) for run in runs]
+    values = [None if one is None else one.at(step) for one in found]
+    title = _title(next(one for one in found if one is not None))
+    a, b = values[:2]
+    differs = () if len(runs) > 2 else ("-" if a is None or b is None else signed(b - a),)
+    return (title, *map(optional, values), *differs)
