@@ -13,6 +13,7 @@ from uncone import records as records
 from uncone import repairs as repairs
 from uncone import report as report
 from uncone import rows as rows
+from uncone import runs as runs
 from uncone import saturation as saturation
 from uncone import statistics as statistics
 from uncone import tokens as tokens
@@ -73,6 +74,8 @@ from uncone.records.record import Record as Record
 from uncone.repairs.record import Repaired as Repaired
 from uncone.repairs.repair import repair as repair
 from uncone.rows import Rows as Rows
+from uncone.runs.record import Watch as Watch
+from uncone.runs.watch import watch as watch
 from uncone.saturation.checkpoints.record import CheckpointTrace as CheckpointTrace
 from uncone.saturation.checkpoints.trace_checkpoints import trace_checkpoints as trace_checkpoints
 from uncone.saturation.contexts.context_rank import context_rank as context_rank

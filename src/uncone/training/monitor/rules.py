@@ -2,17 +2,19 @@
 
 Each reading is compared with its own past alone, by Page's one-sided CUSUM (Biometrika 41, 1954) on whitened increments:
 
-    e_t = (x_t - x_{t-1} - m g_t) / sqrt(g_t),  z_t = (e_t - r e_{t-1}) / s,  S_t = max(0, S_{t-1} + w z_t - k)
+    d_t = (x_t - x_{t-1} - m g_t) / sqrt(g_t),  S_t = max(0, S_{t-1} + w e_t / s - k)
+    e_t = d_t - r d_{t-1} where r >= 0,  d_t + q e_{t-1} where r < 0, with q / (1 + q^2) = -r
 
-x is the reading, or its logarithm. g is the gap to the record before, in units of `every`. m is the median rate, r the
-lag-one correlation and s the scaled median absolute deviation of what is left, over the last `_KEPT` increments. w is 1
-where growth is bad, else -1. A warning needs S beyond the threshold, and a move beyond the course m, since S last was 0,
-of the rule's `effect`: a change that is certain but small is none. False alarms and delays are simulated in
+x is the reading, its logarithm, or that of what it lacks to 1. g is the gap to the record before, in units of `every`. m is the median rate, r the
+lag-one correlation of d and s the scaled median absolute deviation of e, over the last `_KEPT` increments before S last
+was 0. Increments of a smooth course are an AR(1), those of jitter about a course an MA(1). w is 1 where growth is bad,
+else -1. A warning needs S beyond the threshold, and a move by the rule's `effect` since S last was 0, beyond the course m
+and as such: a change that is certain but small is none. False alarms and delays are simulated in
 experiments/monitor_rules.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -22,14 +24,16 @@ from uncone.arguments import finite_number, whole_number
 from uncone.errors import InputError
 from uncone.records.text import number
 
-THRESHOLD = 6.0  # of S, in deviations of whitened increments
+THRESHOLD = 8.0  # of S, in deviations of whitened increments
 _SLACK = 1.0  # k: what a drift may add to each increment
 _STAYS = 20  # states of a healthy model are all alike too, in its first hundred steps
 _WARM, _KEPT = 10, 40  # increments before the first judgement, and those that it rests on
+_HELD = 20  # increments after which a change without a warning is the new course
 _FINEST = 20  # s is at least the effect over this, so that a reading without jitter has a scale too
 _MAD = 1.4826  # of a normal distribution's median absolute deviation to its standard deviation
+_LEAST = 1e-6  # of 1 less a cosine
 _FARTHEST = 3.0  # deviations at which increments are cut where their correlation is read
-_LARGEST_CORRELATION = 0.9
+_LARGEST = 0.9  # r and q: a moving average that forgets nothing would never return to its course
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,12 @@ class Rule:
     name: str
     readings: tuple[str, ...]  # last parts of flat names
     way: int  # 1 where growth is bad, -1 where shrinkage is
-    effect: float  # the least move, in the reading or in its logarithm
+    effect: float  # the least move, in what is followed or in its logarithm
     called: str
     means: str
     look: str
     is_log: bool = False
+    from_one: bool = False  # it follows 1 less the reading
     limit: float | None = None  # a value that is bad where `_STAYS` records in a row reach it, whatever came before
 
 
@@ -61,10 +66,12 @@ ONE_DIRECTION = Rule(
     "one_direction",
     ("mean_cosine", "mean_share"),
     1,
-    0.1,
+    math.log(1.5),
     "the mean cosine",
     "The vectors turn into one direction.",
     "Look at the learning rate, the temperature and the negatives.",
+    is_log=True,
+    from_one=True,
     limit=0.98,
 )
 """It sees vectors that turn towards one another faster than before. It cannot see a collapse that began before the first
@@ -146,8 +153,8 @@ class _Series:
 
     step: int
     value: float
-    rates: list[float] = field(default_factory=list)  # increments over their gaps, `_KEPT` at most
-    rest: float = 0.0  # e of the record before
+    rates: list[float] = field(default_factory=list)  # increments over their gaps
+    held: int = 0  # how many of them came since S last was 0, and are no past yet
     sum: float = 0.0  # S
     since: int = 0  # the step at which S last was 0, and the reading and the course there
     start: float = 0.0
@@ -158,25 +165,29 @@ class _Series:
         """Whether the reading has left its course with this record. What is of one `batch` must do so twice."""
         gap = (step - self.step) / every
         rate = (value - self.value) / gap
-        judged = len(self.rates) >= _WARM
+        judged, way = len(self.rates) >= _WARM, _sign(rule)
         if judged:
-            course = median(self.rates)
-            rests = [one - course for one in self.rates]
-            r = _correlation(rests)
-            white = [abs(b - r * a) for a, b in pairwise(rests)]
+            past = self.rates[: len(self.rates) - self.held][-_KEPT:]
+            course = median(past)
+            white, last = _whitened(
+                [one - course for one in (*past, *self.rates[len(self.rates) - self.held :])], len(past)
+            )
             # a deviation of few increments is uncertain, and its quotient has heavy tails
-            scale = max(_MAD * median(white) * (1 + 5 / len(white)), rule.effect / _FINEST)
-            root = math.sqrt(gap)
-            e = (rate - course) * root
+            scale = _MAD * median(map(abs, white[: len(past) - 1])) * (1 + 5 / len(past))
             if not self.sum:
                 self.since, self.start = self.step, self.value
-            self.sum = max(0.0, self.sum + rule.way * (e - r * self.rest) / scale - _SLACK)
-            self.rest = e
-            moved = rule.way * (value - self.start - course * (step - self.since) / every)
+            e = (rate - course) * math.sqrt(gap) - last
+            self.sum = max(0.0, self.sum + way * e / max(scale, rule.effect / _FINEST) - _SLACK)
+            self.held = self.held + 1 if self.sum else 0
+            # beyond the course, and beyond where it began: a loss that falls more slowly does not rise
+            off = course * (step - self.since) / every
+            moved = min(way * (value - self.start - off), way * (value - self.start))
             self.beyond = self.beyond + 1 if self.sum > threshold and moved > rule.effect else 0
+            if self.held == _HELD:
+                self.sum, self.held = 0.0, 0
             certain = not batch and moved > 2 * rule.effect
         self.step, self.value = step, value
-        self.rates = [*self.rates[1 - _KEPT :], rate]
+        self.rates = [*self.rates[1 - _KEPT - _HELD :], rate]
         return judged and bool(self.beyond) and (certain or self.beyond > 1)
 
 
@@ -209,8 +220,7 @@ class Rules:
                     text = f"{_called(name, rule)} is {value}: look at the last update before step {step:,}."
                     found.append(Warning_(step, "not_finite", name, text))
             elif rule is not None:
-                warning = self._judge(step, name, rule, _reading(name, rule, value, numbers))
-                found += [] if warning is None else [warning]
+                found += self._judge(step, name, rule, value, _reading(name, rule, value, numbers))
         return found
 
     def _first(self, name: str, why: str) -> bool:
@@ -219,24 +229,24 @@ class Rules:
         self._said.add(key)
         return is_first
 
-    def _judge(self, step: int, name: str, rule: Rule, value: float | None) -> Warning_ | None:
-        if value is None:
-            return None
+    def _judge(self, step: int, name: str, rule: Rule, value: float, followed: float | None) -> Iterator[Warning_]:
+        if followed is None:
+            return
         series = self._series.get(name)
         if series is None:
-            series = self._series[name] = _Series(step, value)
-        elif step > series.step:
-            batch = name.startswith(_OF_BATCHES) or "." not in name
-            if series.see(step, value, self.every, rule, self.threshold, batch=batch):
-                self._series[name] = _Series(step, value)  # what came before is no measure of what comes
-                return Warning_(step, rule.name, name, _words(name, rule, series))
+            series = self._series[name] = _Series(step, followed)
+        elif step <= series.step:
+            return
         else:
-            return None
+            batch = name.startswith(_OF_BATCHES) or "." not in name
+            if series.see(step, followed, self.every, rule, self.threshold, batch=batch):
+                yield Warning_(step, rule.name, name, _words(name, rule, series))
+                # what came before is no measure of what comes
+                series = self._series[name] = _Series(step, followed, over=series.over)
         series.over = series.over + 1 if rule.limit is not None and value >= rule.limit else 0
         if series.over == _STAYS and self._first(name, "limit"):
             text = f"{_called(name, rule)} stays at {number(value)}. The vectors have one direction. {rule.look}"
-            return Warning_(step, rule.name, name, text)
-        return None
+            yield Warning_(step, rule.name, name, text)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as plain JSON."""
@@ -255,14 +265,24 @@ class Rules:
         self.threshold, self._series, self._said = threshold, series, said
 
 
+def _whitened(rests: list[float], past: int) -> tuple[list[float], float]:
+    """e, without the first, by the correlation of the first `past` of `rests`, and what the next is expected to be."""
+    r = _correlation(rests[:past])
+    if r >= 0:
+        return [b - r * a for a, b in pairwise(rests)], r * rests[-1]
+    q = min((1 - math.sqrt(1 - 4 * r * r)) / (-2 * r), _LARGEST) if r > -0.5 else _LARGEST
+    found = [rests[0]]
+    for one in rests[1:]:
+        found.append(one + q * found[-1])
+    return found[1:], -q * found[-1]
+
+
 def _correlation(rests: list[float]) -> float:
     """Of neighbours, without what outliers do to it."""
     far = _FARTHEST * _MAD * median(map(abs, rests))
     cut = [min(max(one, -far), far) for one in rests]
     squares = sum(one * one for one in cut)
-    products = sum(a * b for a, b in pairwise(cut))
-    r = products / squares if squares else 0.0
-    return min(max(r, -_LARGEST_CORRELATION), _LARGEST_CORRELATION)
+    return min(sum(a * b for a, b in pairwise(cut)) / squares, _LARGEST) if squares else 0.0
 
 
 def _reading(name: str, rule: Rule, value: float, numbers: Mapping[str, float]) -> float | None:
@@ -270,9 +290,16 @@ def _reading(name: str, rule: Rule, value: float, numbers: Mapping[str, float]) 
     if rule is GIANT_ROWS:
         middle = numbers.get(f"{name.rpartition('.')[0]}.norm_median", 1.0)
         value = value / middle if 0 < middle < math.inf else -1.0
+    if rule.from_one:
+        value = max(1 - value, _LEAST)
     if not rule.is_log:
         return value
     return math.log(value) if value > 0 else None
+
+
+def _sign(rule: Rule) -> int:
+    """1 where what is followed grows as things get worse."""
+    return -rule.way if rule.from_one else rule.way
 
 
 def _called(name: str, rule: Rule | None) -> str:
@@ -285,6 +312,8 @@ def _called(name: str, rule: Rule | None) -> str:
 
 def _words(name: str, rule: Rule, series: _Series) -> str:
     before, after = (math.exp(x) if rule.is_log else x for x in (series.start, series.value))
+    if rule.from_one:
+        before, after = 1 - before, 1 - after
     went = "rose" if rule.way > 0 else "fell"
     over = " the median row" if rule is GIANT_ROWS else ""
     moved = f"{number(before)} to {number(after)}" + (f" times{over}" if over else "")
