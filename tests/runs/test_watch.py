@@ -1,0 +1,209 @@
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+import uncone
+from tests.runs.files import HEADER, lines_of, warning, write, write_state
+from uncone.errors import InputError
+from uncone.records.load import load_record
+from uncone.runs.record import Watch
+from uncone.runs.watch import watch
+
+GOOD = lines_of(range(0, 200, 10), head__mean_cosine=lambda s: s / 1000, loss__cross_entropy=lambda s: 5 - s / 100)
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    found = watch(write(tmp_path / "a.jsonl", GOOD))
+    (run,) = found.runs
+    assert (run.name, run.model, run.every, run.records) == ("a", "GPT2LMHeadModel", 10, 20)
+    assert (run.first_step, run.last_step, run.steps_per_second) == (0, 190, 4.0)
+    by_name = {one.name: one for one in run.readings}
+    assert set(by_name) == {"head.mean_cosine", "loss.cross_entropy"}
+    assert by_name["head.mean_cosine"].steps == tuple(range(0, 200, 10))
+    assert by_name["head.mean_cosine"].values == tuple(s / 1000 for s in range(0, 200, 10))
+    assert found.verdict == "No rule warned in 20 records of a, up to step 190. The loss fell from 5 to 3.10."
+    assert run.notes == ()
+
+
+def test_a_warning_leads_and_the_loss_is_dated_by_it(tmp_path: Path) -> None:
+    lines = [*GOOD, warning(190), *lines_of([200], head__mean_cosine=0.5)]
+    assert (
+        watch(write(tmp_path / "a.jsonl", lines)).verdict
+        == (
+            "A rule warned of a at step 190. The effective rank of the head fell from 60.0 to 20.0 between steps 80 and 100."
+        )
+        + " No rule has warned of the loss."
+    )
+    lines.append(warning(260, "loss", "loss.cross_entropy"))
+    assert watch(write(tmp_path / "a.jsonl", lines)).verdict.endswith(" The loss rose 70 steps later.")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "a has no record yet."),
+        (GOOD[:5], "a has 5 records: rules judge from the 12th on."),
+        (lines_of(range(30), loss__cross_entropy=2.0), "a holds no geometry, so no rule judged it."),
+    ],
+)
+def test_a_verdict_says_what_could_not_be_judged(lines: list[dict[str, float]], said: str, tmp_path: Path) -> None:
+    assert watch(write(tmp_path / "a.jsonl", lines)).verdict.startswith(said)
+
+
+def test_a_torn_last_line_is_left_out_and_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", GOOD)
+    for cut in range(1, 60, 7):
+        path.write_text(
+            path.read_text().rstrip("\n") + '\n{"step": 200, "time": 1.0, "head.mean_cosine": 0.25, "x"'[:cut]
+        )
+        (run,) = watch(path).runs
+        assert run.last_step == 190
+        assert run.notes == () if cut == 1 else len(run.notes) == 1
+        write(path, GOOD)
+
+
+def test_a_torn_line_within_is_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", GOOD)
+    content = path.read_text().splitlines()
+    content[5] = content[5][:20]
+    path.write_text("\n".join(content) + "\n")
+    (run,) = watch(path).runs
+    assert run.records == 19
+    assert run.notes == ("1 line could not be read (line 6): a stop or a full disk cut them",)
+
+
+def test_hostile_numbers_are_left_out(tmp_path: Path) -> None:
+    odd = (
+        '{"step": 200, "time": NaN, "head.mean_cosine": NaN, "a": 1e999, "b": ' + "9" * 400 + ', "c": "x", "d": [1]}\n'
+    )
+    odd += '{"step": -1, "a": 1}\n{"step": true}\n{"step": 1e3}\n[1]\n' + "[" * 100_000 + "\n\xff\xfe\n"
+    path = write(tmp_path / "a.jsonl", GOOD)
+    path.write_bytes(path.read_bytes() + odd.encode("latin-1"))
+    (run,) = watch(path).runs
+    assert {one.name for one in run.readings} == {"head.mean_cosine", "loss.cross_entropy"}
+    assert any("3 numbers were not finite" in note for note in run.notes)
+    assert all(math.isfinite(value) for one in run.readings for value in one.values)
+    json.loads(watch(path).to_json())
+
+
+def test_a_long_line_takes_no_memory_and_the_next_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", GOOD)
+    with path.open("a") as file:
+        file.write('{"step": 200, "a": "' + "x" * 10_000_000 + '"}\n')
+        file.write('{"step": 210, "head.mean_cosine": 0.4}\n')
+    (run,) = watch(path).runs
+    assert run.last_step == 210
+    assert len(run.notes) == 1
+
+
+def test_a_resumed_run_is_one_course(tmp_path: Path) -> None:
+    lines = [*GOOD, warning(190), *lines_of(range(100, 250, 10), head__mean_cosine=0.9)]
+    (run,) = watch(write(tmp_path / "a.jsonl", lines)).runs
+    cosine = next(one for one in run.readings if one.name == "head.mean_cosine")
+    assert cosine.steps == tuple(range(0, 250, 10))
+    assert cosine.at(90) == 0.09
+    assert cosine.at(100) == 0.9
+    assert run.warnings == ()
+    assert "went back to step 100" in run.notes[0]
+
+
+def test_another_models_header_is_said(tmp_path: Path) -> None:
+    lines = [*GOOD, HEADER | {"model": "Bert"}, *lines_of([200], head__mean_cosine=0.1)]
+    (run,) = watch(write(tmp_path / "a.jsonl", lines)).runs
+    assert "line 22 begins another model (Bert): two runs wrote to one file" in run.notes
+
+
+def test_a_long_run_keeps_its_shape_and_its_last_record(tmp_path: Path) -> None:
+    lines = lines_of(range(5000), head__mean_cosine=lambda s: s / 5000)
+    (run,) = watch(write(tmp_path / "a.jsonl", lines)).runs
+    (cosine,) = run.readings
+    assert len(cosine.steps) <= 602
+    assert (cosine.steps[0], cosine.steps[-1]) == (0, 4999)
+    assert list(cosine.steps) == sorted(set(cosine.steps))
+    assert all(value == step / 5000 for step, value in zip(cosine.steps, cosine.values, strict=True))
+
+
+@pytest.mark.parametrize("content", ["", "\n", "a,b\n1,2\n", '{"schema": "uncone.diagnosis/1"}\n', "\x00\x01", "[1]\n"])
+def test_another_programs_file_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"expected .* got"):
+        watch(path)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        watch(tmp_path / "b.jsonl")
+    with pytest.raises(InputError, match="neither"):
+        watch(tmp_path)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(InputError, match="a pipe"):
+        watch(tmp_path / "pipe.jsonl")
+    path = write_state(tmp_path / "x", [])
+    path.write_text('{"a": 1}')
+    with pytest.raises(InputError, match="log_history"):
+        watch(path)
+
+
+def test_a_trainers_history_is_read_and_joined_to_the_monitors_file(tmp_path: Path) -> None:
+    history = [
+        {"step": 50, "loss": 4.0, "epoch": 0.1, "learning_rate": 1e-3},
+        {"step": 100, "loss": 3.0},
+        {"step": 100, "eval_loss": 3.2, "eval_runtime": 5.0, "eval_samples_per_second": 7.0},
+        {"step": 100, "train_runtime": 9.0, "total_flos": 1.0},
+        "odd",
+    ]
+    write_state(tmp_path / "run", history)  # type: ignore[arg-type]
+    alone = watch(tmp_path / "run")
+    assert alone.verdict == "run holds no geometry, so no rule judged it. The loss fell from 4 to 3."
+    assert [one.name for one in alone.runs[0].readings] == ["loss", "learning_rate", "eval_loss"]
+    write(tmp_path / "run" / "monitor.jsonl", GOOD)
+    (run,) = watch(tmp_path / "run").runs
+    assert [one.name for one in run.readings][:2] == ["head.mean_cosine", "loss.cross_entropy"]
+    assert {"loss", "eval_loss", "learning_rate"} <= {one.name for one in run.readings}
+    assert run.name == "run"
+
+
+def test_the_last_checkpoints_history_is_read(tmp_path: Path) -> None:
+    for at, step in enumerate((50, 100)):
+        path = write_state(tmp_path / f"checkpoint-{step}", [{"step": s, "loss": 1.0} for s in range(10, step + 1, 10)])
+        os.utime(path, (at, at))
+    assert watch(tmp_path).runs[0].last_step == 100
+
+
+def test_several_runs_are_laid_over_each_other_at_a_common_step(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.jsonl", GOOD)
+    b = write(tmp_path / "b.jsonl", lines_of(range(0, 105, 5), head__mean_cosine=0.7, loss__cross_entropy=6.0))
+    found = watch([a, b])
+    assert found.common_step == 100
+    assert "At step 100 the loss is lowest in a (4) and highest in b (6)." in found.verdict
+    rows = {(row["run"], row["reading"], row["step"]): row["value"] for row in found.to_rows()}
+    assert rows["b", "head.mean_cosine", 100] == 0.7
+    with pytest.raises(InputError, match="different names"):
+        watch([a, b], names=["x", "x"])
+    assert [run.name for run in watch([a, a], names=None).runs] == ["a", "a (2)"]
+    with pytest.raises(InputError, match="one to 6"):
+        watch([a] * 7)
+
+
+def test_a_record_is_saved_and_drawn_again(tmp_path: Path) -> None:
+    lines = [*GOOD, warning(190, text="<script>alert(1)</script> \x1b[31m rose. Look.")]
+    found = watch([write(tmp_path / "a.jsonl", lines), write(tmp_path / "b.jsonl", GOOD)])
+    found.save(tmp_path / "w.json")
+    again = load_record(tmp_path / "w.json")
+    assert isinstance(again, Watch)
+    assert again == found
+    page, text = uncone.report.to_html(again), uncone.report.to_markdown(again)
+    assert "<script>alert" not in page
+    assert "\x1b" not in page + text
+    assert page.count("<svg") >= 2
+
+
+def test_the_live_view_fits_a_small_terminal(tmp_path: Path) -> None:
+    found = watch(write(tmp_path / "a.jsonl", [*GOOD, warning(190)]))
+    live = found.live(1e9 + 60)
+    assert any("last record 12 s ago" in getattr(block, "text", "") for block in live.blocks)
+    assert [type(block).__name__ for block in live.blocks] == ["Heading", "Text", "Bullets", "Figure", "Figure"]
