@@ -7,6 +7,7 @@ import pytest
 
 import uncone
 from tests.runs.files import HEADER, lines_of, warning, write, write_state
+from uncone.cli import main
 from uncone.errors import InputError
 from uncone.records.load import load_record
 from uncone.runs.record import Watch
@@ -207,3 +208,31 @@ def test_the_live_view_fits_a_small_terminal(tmp_path: Path) -> None:
     live = found.live(1e9 + 60)
     assert any("last record 12 s ago" in getattr(block, "text", "") for block in live.blocks)
     assert [type(block).__name__ for block in live.blocks] == ["Heading", "Text", "Bullets", "Figure", "Figure"]
+
+
+def test_compare_takes_runs(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a.jsonl", GOOD), write(tmp_path / "b.jsonl", [*GOOD, warning(190)])
+    found = uncone.compare([a, b])
+    assert found == watch([a, b])
+    assert isinstance(found, Watch)
+    assert found.worse
+    assert not watch([b, a]).worse
+    assert main_of("compare", str(a), str(b), "--json", str(tmp_path / "w.json")) == 0
+    assert main_of("compare", str(a), str(b), "--fail-on", "worse") == 2
+    assert main_of("compare", str(b), str(a), "--fail-on", "worse") == 0
+    assert load_record(tmp_path / "w.json") == found
+    with pytest.raises(InputError, match="one kind at a time"):
+        uncone.compare([a, [[1.0, 2.0]]])
+
+
+def test_a_file_or_a_pipe_is_not_redrawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_of("watch", str(write(tmp_path / "a.jsonl", GOOD)), "--follow") == 1
+    assert "a terminal" in capsys.readouterr().err
+
+
+def main_of(*arguments: str) -> int:
+    try:
+        main(list(arguments))
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0

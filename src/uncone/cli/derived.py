@@ -90,7 +90,8 @@ def _hand_over(
 ) -> None:
     """With what only a command has: whole paths, the files written, an exit status."""
     written = [arguments.get(one) for one, hint in hints.items() if role_in(hint) in (Role.WRITE, Role.OUT)]
-    if type(record).__name__ != QUESTIONS[name][1].rpartition(".")[2]:  # the answer is to write nothing
+    is_own = type(record).__name__ == QUESTIONS[name][1].rpartition(".")[2]
+    if not is_own and name not in _BEYOND:  # the answer is to write nothing
         hand_over(record, json, html)
         tell(arguments.get("out"), did="nothing was written to")  # why is printed above
         return

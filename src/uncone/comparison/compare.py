@@ -22,12 +22,15 @@ from uncone.comparison.record import (
 )
 from uncone.comparison.verdict import give_verdict
 from uncone.diagnosis.record import Diagnosis, Subject
-from uncone.errors import InputError
+from uncone.errors import InputError, expect
 from uncone.records.parts import Measurement
 from uncone.records.text import listing, plural
 from uncone.regular import starts_with
 from uncone.roles import Progress, Role
+from uncone.runs.record import Watch
+from uncone.runs.watch import watch
 
+_STATE, _OF_RUNS = "trainer_state.json", (b'{"schema": "uncone.run/', b'{"schema":"uncone.run/')
 LOGIT_RANK = "logit_effective_rank"  # taken where a text was given
 _OF_THE_ROWS = {"rogue_dimensions", "low_effective_rank", "dominant_direction"}  # of a head without a text alone
 _OF_A_TABLE = {"common_direction_drift", "dominant_direction"}  # not of a head whose mean changes no probability
@@ -43,7 +46,7 @@ def compare(
     *,
     names: Sequence[str] | None = None,
     progress: Progress | None = None,
-) -> Comparison:
+) -> Comparison | Watch:
     """Say what changed between diagnoses, and which defects came, grew, shrank or went; the first is the baseline.
 
     Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; those without a match are named. If
@@ -54,15 +57,16 @@ def compare(
 
     Args:
         diagnoses: two to six, the baseline first. Each is a `Diagnosis`, a file that one was saved to, or anything that
-            `diagnose` takes as its spec: `diagnose(spec)` is then compared.
+            `diagnose` takes as its spec: `diagnose(spec)` is then compared. Files of runs, of `uncone.Monitor` or a
+            `trainer_state.json`, are compared with runs alone.
         names: of the diagnoses; by default their own, numbered where equal.
         progress: called with (the step, rows done, rows in all) while a spec is diagnosed.
 
     Returns:
-        A `Comparison`.
+        A `Comparison`; of runs the `Watch` that lays them over each other.
 
     Raises:
-        InputError: fewer than two diagnoses or more than six, names that do not match them, or a file or model that
+        InputError: fewer than two diagnoses or more than six, runs mixed with diagnoses, names that do not match them, or a file or model that
             cannot be read.
         UnsupportedModel: the table or the head of a model cannot be found.
 
@@ -77,6 +81,10 @@ def compare(
     if not 2 <= len(sources) <= MOST_COMPARED:
         got = f"{len(sources)}: give the baseline first, then the others"
         raise InputError(f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {got}")
+    runs = [path for source in sources if (path := _run(source)) is not None]
+    if runs:
+        expect(len(runs) == len(sources), "runs alone or diagnoses alone, got both: compare one kind at a time")
+        return watch(runs, names=names)
     called = None if names is None else [name.strip() for name in names]
     if called is not None and not (len(sources) == len(called) == len(set(called)) and all(called)):
         told = ", ".join(map(repr, names or ()))
@@ -92,6 +100,14 @@ def compare(
     subjects = tuple(_subject(name, sides) for name, sides in _matched(given))
     notes = tuple(_notes(given, subjects))
     return Comparison(give_verdict(shown, subjects), tuple(compared), subjects, notes=notes, intervals=INTERVALS)
+
+
+def _run(source: Any) -> Path | None:
+    """The path, where it is a file of a run."""
+    if not isinstance(source, str | os.PathLike):
+        return None
+    path = Path(source)
+    return path if path.name == _STATE or any(starts_with(path, mark) for mark in _OF_RUNS) else None
 
 
 def _once(named: Sequence[Subject | Measurement], what: str) -> None:

@@ -142,6 +142,12 @@ class Watch(Record):
     def name(self) -> str:
         return self.title
 
+    @property
+    def worse(self) -> bool:
+        """Whether rules warned of a run after the first, by a rule that did not warn of the first (`compare`)."""
+        first, *others = ({one.rule for one in run.warnings} for run in self.runs)
+        return any(rules - first for rules in others)
+
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each run, reading and step."""
         return [
