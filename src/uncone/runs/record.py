@@ -28,8 +28,10 @@ from uncone.records.text import count, counted, number, optional, shortened, sig
 MOST_WATCHED = 6
 LOSSES = ("loss.cross_entropy", "cross_entropy", "loss.loss", "loss", "eval_loss")
 """Names of the loss, the plain one first."""
-_FIRST = ("mean_cosine", "mean_share", "effective_rank", "norm_largest", "norm_median", "dead", "never_touched")
-_MOST_CHARTS, _MOST_ROWS, _IN_TABLE, _IN_TERMINAL = 24, 60, 16, 8  # rows and charts that a terminal shows
+_FIRST = ("mean_cosine", "effective_rank", "norm_largest", "dead", "mean_share", "norm_median")
+_LOSS_AT = 2.5  # the place of the plain loss among them
+_MOST_CHARTS, _MOST_ROWS, _IN_TABLE = 36, 60, 16
+_IN_TERMINAL = (8, 2)  # charts of the geometry and of losses that a terminal shows
 _LETTERS = "ABCDEF"
 _LATEST = 4  # warnings that a live view keeps
 _WIDE = 100.0  # times the least value: a logarithmic axis
@@ -223,14 +225,19 @@ class Watch(Record):
             yield Bullets(tuple(dict.fromkeys(one.advice for _, one in every if one.advice)))
 
     def _keys(self) -> list[tuple[str, str]]:
-        """Parts and readings, those that rules follow first."""
+        """Parts and readings: those that were warned of, those that rules follow, the plain loss, and the others."""
         keys = dict.fromkeys(one.key for run in self.runs for one in run.readings)
-        return sorted(keys, key=lambda key: _FIRST.index(key[1]) if key[1] in _FIRST else len(_FIRST))
+        readings = [one for run in self.runs for one in run.readings]
+        warned = {(i, one.name) for i, run in enumerate(self.runs) for one in run.warnings}
+        first = {one.key for i, run in enumerate(self.runs) for one in run.readings if (i, one.name) in warned}
+        rank: dict[tuple[str, str], float] = {key: _FIRST.index(key[1]) for key in keys if key[1] in _FIRST}
+        rank |= {one.key: _LOSS_AT for one in readings if one.name == LOSSES[0]} | dict.fromkeys(first, -1)
+        return sorted(keys, key=lambda key: rank.get(key, len(_FIRST)))
 
     def _ordered(self) -> list[str]:
         order = {key: place for place, key in enumerate(self._keys())}
         names = {one.name: one.key for run in self.runs for one in run.readings}
-        return sorted(names, key=lambda name: order[names[name]])
+        return sorted(names, key=lambda name: (name.count(".") > 1, order[names[name]]))
 
     def _table(self, names: Sequence[str]) -> Table | None:
         if len(self.runs) == 1:
@@ -257,39 +264,42 @@ class Watch(Record):
             yield Folded(f"{counted(len(rest), 'more reading')}", (table,))
 
     def _charts(self) -> Iterator[tuple[Chart, bool]]:
-        """Of several runs one for each reading; of one run one for each part and reading, with a line for each group."""
-        last = float(max((run.last_step or 1 for run in self.runs), default=1)) or 1.0
-        several, drawn = len(self.runs) > 1, 0
-        places = self._ordered() if several else self._keys()
-        for place in places:
-            found = [
-                (i, one) for i, run in enumerate(self.runs) for one in run.readings if place in (one.name, one.key)
-            ]
-            found = found[:MOST_WATCHED]
-            first = found[0][1]
-            title = _title(first) if several else _words(first)
-            lines = [
-                (_LETTERS[i], i) if several else (one.group or "all", order) for order, (i, one) in enumerate(found)
-            ]
-            curves = tuple(
-                Curve(name, one.steps, one.values, f"d{style}")
-                for (name, style), (_, one) in zip(lines, found, strict=True)
-            )
-            every = [value for _, one in found for value in one.values]
-            drawn += not first.is_loss
-            chart = Chart(
-                first.name,
-                title,
-                "step",
-                "",
-                curves,
-                marks=tuple(Mark(float(step)) for step in self._marked(found, is_loss=first.is_loss)),
-                log_y=0 < _WIDE * min(every) < max(every) > 10,
-                x_limits=(0.0, last),
-                caption="" if several or len(curves) == 1 else f"Lines: {', '.join(name for name, _ in lines)}.",
-                spark=self._spark(title, first) if first.is_loss or drawn <= _IN_TERMINAL else "",
-            )
-            yield chart, first.is_loss
+        """Of several runs one for each name. Of one run one for each part and reading, then one with its groups."""
+        several, every = len(self.runs) > 1, [(i, one) for i, run in enumerate(self.runs) for one in run.readings]
+        of = dict[Any, list[tuple[int, Reading]]]()
+        for i, one in every:
+            of.setdefault(one.name if several else (one.key, bool(one.group)), []).append((i, one))
+        parts = [(key, grouped) for grouped in (False, True) for key in self._keys()]
+        drawn = {False: 0, True: 0}  # whether it is a loss
+        for place in self._ordered() if several else parts:
+            if found := of.get(place, [])[:MOST_WATCHED]:
+                is_loss, is_whole = found[0][1].is_loss, several or not found[0][1].group
+                drawn[is_loss] += is_whole
+                yield self._chart(found, in_terminal=is_whole and drawn[is_loss] <= _IN_TERMINAL[is_loss]), is_loss
+
+    def _chart(self, found: Sequence[tuple[int, Reading]], *, in_terminal: bool) -> Chart:
+        several, first = len(self.runs) > 1, found[0][1]
+        title = _title(first) if several else _words(first) + " by group" * bool(first.group)
+        lines = [(_LETTERS[i], i) if several else (one.group or "all", place) for place, (i, one) in enumerate(found)]
+        curves = tuple(
+            Curve(name, one.steps, one.values, f"d{style}")
+            for (name, style), (_, one) in zip(lines, found, strict=True)
+        )
+        values = [value for _, one in found for value in one.values]
+        dashes = ("solid", "dashed", "dotted", "dash-dotted", "long dashes", "dashes and dots")
+        named = ", ".join(f"{name} ({dash})" for (name, _), dash in zip(lines, dashes, strict=False))
+        return Chart(
+            first.name,
+            title,
+            "step",
+            "",
+            curves,
+            marks=tuple(Mark(float(step)) for step in self._marked(found, is_loss=first.is_loss)),
+            log_y=0 < _WIDE * min(values) < max(values) > 10,
+            x_limits=(0.0, float(max((run.last_step or 1 for run in self.runs), default=1))),
+            caption=f"{named}." if not several and first.group else "",
+            spark=self._spark(title, first) if in_terminal else "",
+        )
 
     def _spark(self, title: str, reading: Reading) -> str:
         """Of one run with the last value."""

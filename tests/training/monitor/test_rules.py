@@ -144,6 +144,14 @@ def test_a_reading_is_warned_of_once_until_it_has_a_new_past() -> None:
     assert [one.step for one in warnings_of("head.mean_cosine", values)] == [1000, 2000]
 
 
+def test_a_collapse_that_several_readings_of_a_part_show_is_said_once() -> None:
+    rules, found = Rules(EVERY), list[Warning_]()
+    names = ("head.mean_cosine", "head.rare.mean_cosine", "head.mean_share", "states.mean_cosine")
+    for i in range(40):
+        found += rules.see(i * EVERY, dict.fromkeys(names, 0.1 if i < 20 else 0.8))
+    assert [one.name for one in found] == ["head.mean_cosine", "states.mean_cosine"]
+
+
 def test_vectors_of_one_direction_from_the_start_are_said_once_they_stay() -> None:
     (found,) = warnings_of("states.mean_cosine", [0.999] * 60)
     assert found.step == 19 * EVERY
@@ -200,7 +208,7 @@ def test_every_is_a_number_of_steps(every: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [{}, {"every": 1}, {"every": 50, "threshold": 1, "said": [], "series": {"a": {"b": 1}}}]
+    "state", [{}, {"every": 1}, {"every": 50, "threshold": 1, "said": [], "last": {}, "series": {"a": {"b": 1}}}]
 )
 def test_a_state_of_something_else_is_refused(state: dict[str, object]) -> None:
     with pytest.raises(InputError, match="state"):

@@ -192,7 +192,7 @@ class _Series:
 
 
 class Rules:
-    """The rules of one run. It warns of a reading once; after `_WARM` further records it may warn of it again.
+    """The rules of one run. A rule warns of a part once; after ten further records it may warn of it again.
 
     False alarms and delays are in experiments/monitor_rules/results.md. What is read from one batch must be beyond its
     course in two records in a row; what is read from a whole table too, unless it moved by twice the effect.
@@ -206,6 +206,7 @@ class Rules:
         self.every = whole_number(every, "every", 1)
         self.threshold = finite_number(threshold, "threshold")
         self._series = dict[str, _Series]()
+        self._last = dict[str, int]()  # by rule and part, the step of the last warning
         self._said = set[str]()  # names that were not finite, or beyond a limit
 
     def see(self, step: int, numbers: Mapping[str, float]) -> list[Warning_]:
@@ -220,7 +221,8 @@ class Rules:
                     text = f"{_called(name, rule)} is {value}: look at the last update before step {step:,}."
                     found.append(Warning_(step, "not_finite", name, text))
             elif rule is not None:
-                found += self._judge(step, name, rule, value, _reading(name, rule, value, numbers))
+                judged = self._judge(step, name, rule, value, _reading(name, rule, value, numbers))
+                found += [warning for warning in judged if self._is_news(warning)]
         return found
 
     def _first(self, name: str, why: str) -> bool:
@@ -228,6 +230,15 @@ class Rules:
         is_first = key not in self._said
         self._said.add(key)
         return is_first
+
+    def _is_news(self, warning: Warning_) -> bool:
+        """One collapse shows in several readings and groups of a part: the first of them speaks."""
+        key = f"{warning.rule} {warning.name.partition('.')[0]}"
+        last = self._last.get(key)
+        if last is not None and warning.step - last < _WARM * self.every:
+            return False
+        self._last[key] = warning.step
+        return True
 
     def _judge(self, step: int, name: str, rule: Rule, value: float, followed: float | None) -> Iterator[Warning_]:
         if followed is None:
@@ -251,18 +262,20 @@ class Rules:
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as plain JSON."""
         series = {name: asdict(one) for name, one in self._series.items()}
-        return {"every": self.every, "threshold": self.threshold, "series": series, "said": sorted(self._said)}
+        said = {"last": dict(self._last), "said": sorted(self._said)}
+        return {"every": self.every, "threshold": self.threshold, "series": series} | said
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict()`. InputError: it is of another `every`, or none."""
         try:
             every, threshold, said = int(state["every"]), float(state["threshold"]), set(map(str, state["said"]))
             series = {str(name): _Series(**one) for name, one in state["series"].items()}
+            last = {str(name): int(step) for name, step in state["last"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"expected a state of `Rules`, got another ({error!r}): pass its state_dict()") from error
         if every != self.every:
             raise InputError(f"expected rules of every={every}, got {self.every}: give the run the same `every`")
-        self.threshold, self._series, self._said = threshold, series, said
+        self.threshold, self._series, self._last, self._said = threshold, series, last, said
 
 
 def _whitened(rests: list[float], past: int) -> tuple[list[float], float]:
