@@ -23,7 +23,7 @@ ASKED = {
     "tokens",
     "saturation",
     "training",
-    "runs",
+    "watching",
 }
 """Folders of questions: one knows of another its public functions and its records."""
 BELOW: dict[str, set[str]] = {

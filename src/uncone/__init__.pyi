@@ -13,12 +13,12 @@ from uncone import records as records
 from uncone import repairs as repairs
 from uncone import report as report
 from uncone import rows as rows
-from uncone import runs as runs
 from uncone import saturation as saturation
 from uncone import statistics as statistics
 from uncone import tokens as tokens
 from uncone import training as training
 from uncone import transforms as transforms
+from uncone import watching as watching
 from uncone.calibration.calibrate import calibrate as calibrate
 from uncone.calibration.drift import drift as drift
 from uncone.calibration.record import Calibration as Calibration
@@ -74,8 +74,6 @@ from uncone.records.record import Record as Record
 from uncone.repairs.record import Repaired as Repaired
 from uncone.repairs.repair import repair as repair
 from uncone.rows import Rows as Rows
-from uncone.runs.record import Watch as Watch
-from uncone.runs.watch import watch as watch
 from uncone.saturation.checkpoints.record import CheckpointTrace as CheckpointTrace
 from uncone.saturation.checkpoints.trace_checkpoints import trace_checkpoints as trace_checkpoints
 from uncone.saturation.contexts.context_rank import context_rank as context_rank
@@ -121,3 +119,5 @@ from uncone.training.penalties.isoscore import IsoScorePenalty as IsoScorePenalt
 from uncone.training.penalties.orthogonal import OrthogonalPenalty as OrthogonalPenalty
 from uncone.training.penalties.persistent_entropy import PersistentEntropy as PersistentEntropy
 from uncone.version import __version__ as __version__
+from uncone.watching.record import Watch as Watch
+from uncone.watching.watch import watch as watch

@@ -90,8 +90,8 @@ QUESTIONS = {
         "Say how many dimensions the contexts of a text need, beside shuffled tokens.",
     ),
     "watch": (
-        "runs.watch",
-        "runs.record.Watch",
+        "watching.watch",
+        "watching.record.Watch",
         "watch RUN...",
         "Show what a training run's geometry and loss do, and which rules warned.",
     ),

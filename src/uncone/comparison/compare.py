@@ -27,8 +27,8 @@ from uncone.records.parts import Measurement
 from uncone.records.text import listing, plural
 from uncone.regular import starts_with
 from uncone.roles import Progress, Role
-from uncone.runs.record import Watch
-from uncone.runs.watch import watch
+from uncone.watching.record import Watch
+from uncone.watching.watch import watch
 
 _STATE, _OF_RUNS = "trainer_state.json", (b'{"schema": "uncone.run/', b'{"schema":"uncone.run/')
 LOGIT_RANK = "logit_effective_rank"  # taken where a text was given

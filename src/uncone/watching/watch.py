@@ -6,9 +6,9 @@ from typing import Annotated
 from uncone.errors import InputError
 from uncone.records.text import count, counted, listing, number, plural, shortened
 from uncone.roles import Path_, Role
-from uncone.runs.reading import read_run
-from uncone.runs.record import MOST_WATCHED, Run, Watch
 from uncone.version import versions
+from uncone.watching.reading import read_run
+from uncone.watching.record import MOST_WATCHED, Run, Watch
 
 _JUDGED = 12  # records: the rules need ten increments before the first that they judge
 

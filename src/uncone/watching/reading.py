@@ -11,7 +11,7 @@ from typing import Any
 from uncone.errors import InputError
 from uncone.records.text import counted, plural, shortened
 from uncone.regular import misspelt, open_regular
-from uncone.runs.record import Reading, Run, RunWarning
+from uncone.watching.record import Reading, Run, RunWarning
 
 SCHEMA = "uncone.run/1"
 STATE = "trainer_state.json"

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import uncone
-from tests.runs.files import HEADER, lines_of, warning, write, write_state
+from tests.watching.files import HEADER, lines_of, warning, write, write_state
 from uncone.cli import main
 from uncone.errors import InputError
 from uncone.records.load import load_record
-from uncone.runs.record import Watch
-from uncone.runs.watch import watch
+from uncone.watching.record import Watch
+from uncone.watching.watch import watch
 
 GOOD = lines_of(range(0, 200, 10), head__mean_cosine=lambda s: s / 1000, loss__cross_entropy=lambda s: 5 - s / 100)
 
