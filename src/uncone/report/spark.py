@@ -11,21 +11,24 @@ from uncone.report.drawable import drawn_or_said
 
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 SHADES, ASCII_SHADES = "░▒▓█", ".:*#"
-_WIDEST, _HIGHEST = 40, 8
+WIDEST, NARROWEST, _HIGHEST = 40, 12, 8
 
 
-def spark_lines(figure: Figure, bars: str = BARS) -> list[str]:
-    """For each curve (or the bars) of charts with a place in a terminal."""
+def spark_lines(figure: Figure, bars: str = BARS, widest: int = WIDEST) -> list[str]:
+    """For each curve (or the bars) of charts with a place in a terminal, with at most `widest` bars."""
     lines: list[str] = []
     for chart in figure.charts:
         if isinstance(chart, Chart | HeatMap) and chart.spark:
-            lines += drawn_or_said(chart, partial(_with_the_rest, bars), lambda why: [why])
+            lines += drawn_or_said(chart, partial(_with_the_rest, bars, widest), lambda why: [why])
     return lines
 
 
-def _with_the_rest(bars: str, chart: Chart | HeatMap, left: str) -> list[str]:
+def _with_the_rest(bars: str, widest: int, chart: Chart | HeatMap, left: str) -> list[str]:
     shades = SHADES if bars == BARS else ASCII_SHADES
-    return [*(_lines(chart, bars) if isinstance(chart, Chart) else _shaded(chart, shades)), *filter(None, [left])]
+    return [
+        *(_lines(chart, bars, widest) if isinstance(chart, Chart) else _shaded(chart, shades)),
+        *filter(None, [left]),
+    ]
 
 
 def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:
@@ -38,7 +41,7 @@ def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:
     yield f"{'':<28}{shades[0]} {low} to {shades[-1]} {high}"
 
 
-def _lines(chart: Chart, bars: str) -> Iterator[str]:
+def _lines(chart: Chart, bars: str, widest: int) -> Iterator[str]:
     drawn = chart.curves or (Curve("", chart.edges[:-1], chart.bars),)
     curves = [curve for curve in drawn if any(y is not None for y in curve.y)]
     scaled = [[math.log10(y) if y is not None and chart.log_y else y for y in curve.y] for curve in curves]
@@ -49,15 +52,17 @@ def _lines(chart: Chart, bars: str) -> Iterator[str]:
     is_flat = f"{min(every, default=0.0):.3g}" == f"{max(every, default=0.0):.3g}"
     for curve, values in zip(curves, scaled, strict=True):
         ends = [value for value in curve.y if value is not None]
-        line = sparkline(values, bars, (0.0 if chart.bars else high if is_flat else min(known), high))
+        line = sparkline(values, bars, (0.0 if chart.bars else high if is_flat else min(known), high), widest)
         low, top = (number(end, most=NEAR_DIGITS) for end in (min(ends), max(ends)))
         yield f"{label:<20}{f'{curve.name}  ' * (len(drawn) > 1)}{line}  {low} to {top}"
         label = ""
 
 
-def sparkline(values: Sequence[float | None], bars: str = BARS, limits: tuple[float, float] | None = None) -> str:
-    """Neighbours are averaged to fit 40 characters, and gaps stay blank."""
-    stride = math.ceil(len(values) / _WIDEST) or 1
+def sparkline(
+    values: Sequence[float | None], bars: str = BARS, limits: tuple[float, float] | None = None, widest: int = WIDEST
+) -> str:
+    """Neighbours are averaged to fit `widest` characters, and gaps stay blank."""
+    stride = math.ceil(len(values) / widest) or 1
     parts = (values[start : start + stride] for start in range(0, len(values), stride))
     held = ([value for value in part if value is not None] for part in parts)
     means = [fmean(part) if part else None for part in held]

@@ -10,7 +10,7 @@ from uncone.errors import expect, needed
 from uncone.records.blocks import Block, Bullets, Cell, Code, Document, Figure, Folded, Heading, Table
 from uncone.records.blocks import Text as Paragraph
 from uncone.records.text import visible
-from uncone.report.spark import ASCII_BARS, BARS, spark_lines
+from uncone.report.spark import ASCII_BARS, BARS, NARROWEST, WIDEST, spark_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,7 +142,11 @@ class _Printer:
         return content.append("\n").append_text(self.text(cell.note, "dim")) if cell.note else content
 
     def figure(self, block: Figure) -> None:
-        lines = spark_lines(block, BARS if self.is_unicode else ASCII_BARS)
+        bars = BARS if self.is_unicode else ASCII_BARS
+        widest, lines = WIDEST, spark_lines(block, bars)
+        while widest > NARROWEST and max(map(len, lines), default=0) > self.console.width:  # short rather than broken
+            widest -= 4
+            lines = spark_lines(block, bars, widest)
         if lines and block.spark:
             self.indent = 0
             self.print()
