@@ -157,7 +157,6 @@ def simulate(n: int) -> None:
 
 def train() -> None:
     import torch
-
     from runs import run_all
 
     torch.set_num_threads(1)
