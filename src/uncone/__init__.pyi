@@ -54,6 +54,8 @@ from uncone.evaluation.bootstrap import paired_bootstrap as paired_bootstrap
 from uncone.evaluation.bootstrap import paired_bootstraps as paired_bootstraps
 from uncone.evaluation.encoding import encoded_texts as encoded_texts
 from uncone.evaluation.evaluate import evaluate as evaluate
+from uncone.evaluation.language_model.evaluate_language_model import evaluate_language_model as evaluate_language_model
+from uncone.evaluation.language_model.record import LanguageModelEvaluation as LanguageModelEvaluation
 from uncone.evaluation.own_vectors import OwnVectors as OwnVectors
 from uncone.evaluation.pairs import PairSet as PairSet
 from uncone.evaluation.pairs import read_sts as read_sts

@@ -34,6 +34,12 @@ QUESTIONS = {
         "evaluate [SPEC]",
         "Say what each repair does to a task: similarity, retrieval or quantised search.",
     ),
+    "evaluate_language_model": (
+        "evaluation.language_model.evaluate_language_model",
+        "evaluation.language_model.record.LanguageModelEvaluation",
+        "",
+        "",
+    ),
     "select_repair": ("evaluation.select_repair", "evaluation.record.Selection", "", ""),
     "repair": (
         "repairs.repair",

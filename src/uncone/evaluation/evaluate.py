@@ -8,6 +8,7 @@ from uncone.errors import InputError, expect, nearest, need_torch
 from uncone.evaluation.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.evaluation.encoding import open_encoding
 from uncone.evaluation.fitting import repair_names
+from uncone.evaluation.language_model.record import LanguageModelEvaluation
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
 from uncone.evaluation.record import ORIGINAL, Evaluation, Selection, Task
 from uncone.evaluation.results import ONE_SIDED, PACKAGES, PRIMARY, Settings, items_of, silent, verdict
@@ -15,7 +16,7 @@ from uncone.evaluation.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.evaluation.sts import evaluate_sts
 from uncone.evaluation.wordsim import PROTOCOLS, evaluate_wordsim
 from uncone.model.open import open_spec
-from uncone.roles import Keep, Progress, Read, Role, Vectors
+from uncone.roles import Keep, Path_, Progress, Read, Role, Source, Vectors
 from uncone.rows.ids import Ids
 from uncone.version import versions
 
@@ -27,7 +28,7 @@ _ITEMS = {"wordsim": "pairs of words", "sts": "pairs of sentences (for a mean ov
 def evaluate(
     spec: Vectors = None,
     *,
-    task: Task | None = None,
+    task: Literal["wordsim", "sts", "retrieval", "ann", "lm"] | None = None,
     data: Read = None,
     queries: Vectors = None,
     documents: Vectors = None,
@@ -37,11 +38,13 @@ def evaluate(
     columns: Sequence[int | str] | None = None,
     protocol: Literal["paper", "field"] = "field",
     method: str | Sequence[str] | None = None,
+    text: Annotated[Path_ | Sequence[str] | None, Role.READ] = None,
+    counts: Source = None,
     cache: Keep = None,
     seed: int = 0,
     resamples: int | None = None,
     progress: Progress | None = None,
-) -> Evaluation | Selection:
+) -> Evaluation | Selection | LanguageModelEvaluation:
     """Score a task on a model as it is and under each repair, with a paired interval of every difference.
 
     Args:
@@ -49,10 +52,12 @@ def evaluate(
             of Sentence Transformers, of transformers (mean of the last layer), or word vectors (mean of the words). For
             "ann" an encoder, or a file of vectors. None with `documents`.
         task: "wordsim" (pairs of words), "sts" (pairs of sentences), "retrieval" (nDCG@10 and recall@100), or "ann"
-            (recall@10 of quantised search).
+            (recall@10 of quantised search); or "lm", as `evaluate_language_model`: how well a language model predicts a
+            text, without repairs.
         data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the STS
             Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or a JSON array
-            of objects, with or without header. None for "ann" of stored vectors.
+            of objects, with or without header. None for "ann" of stored vectors. For "lm" passages, a line each, whose
+            last words are predicted (LAMBADA); or None.
         queries: own vectors of queries (M, D), for `open_rows`: retrieval without a model. With `documents` and
             `qrels`, in place of `spec` and `data`. For "ann" of stored vectors those to search with; by default some
             rows are taken out for it.
@@ -69,6 +74,9 @@ def evaluate(
         method: repairs to compare, by their names (`uncone.transforms.REPAIRS`); all by default. The original is always
             there. auto chooses a repair on a development split and tests it on another, as `select_repair` does, for
             sts and retrieval; with names, as in auto center whiten, among these.
+        text: for "lm", a text file, plain, JSON lines or Parquet, also packed, or a list of texts.
+        counts: for "lm", of each id in the training text: a file of `uncone count`, or an array. With them losses are
+            by frequency too.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
         seed: of the resampling, of what is drawn, and of product quantisation.
         resamples: how many for each interval; by default 2,000, with which its ends move by about 3% of its half-width
@@ -85,13 +93,29 @@ def evaluate(
         UnsupportedModel: the model cannot be loaded.
     """
     need_torch("uncone.evaluate")
+    if task == "lm":
+        refused = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
+        refused |= {"columns": columns, "method": method, "cache": cache, "resamples": resamples}
+        surplus = next((name for name, value in refused.items() if value is not None), None)
+        expect(surplus is None, f"a model, a text, counts and data for the task lm, got {surplus} too: leave it out")
+        expect(
+            spec is not None and text is not None, "a model and a text for the task lm, got none: name it with --text"
+        )
+        from uncone.evaluation.language_model.evaluate_language_model import evaluate_language_model
+
+        options: Any = {"counts": counts, "data": data, "seed": seed, "progress": progress}
+        return evaluate_language_model(spec, text or (), **options)
+    expect(
+        text is None and counts is None,
+        f"a text and counts with the task lm alone, got them with {task}: leave them out",
+    )
     given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     names = [method] if isinstance(method, str) else method
     if names is not None and AUTO in names:
         _check_choice(task, data, columns, protocol, is_own=queries is not None or qrels is not None)
         from uncone.evaluation.select_repair import select_repair
 
-        options: Any = {"task": task, "data": data, "cache": cache, "progress": progress}
+        options = {"task": task, "data": data, "cache": cache, "progress": progress}
         options["method"] = [name for name in names if name != AUTO] or None
         return select_repair(spec, **given, **options, seed=seed, resamples=resamples or 10_000)
     resamples = 2000 if resamples is None else resamples
@@ -169,7 +193,7 @@ def _check_choice(task: Task | None, data: Any, columns: Any, protocol: str, *, 
 
 
 def _checked_task(task: str | None, spec: Any) -> Task:
-    known, lacking = ", ".join(TASKS), "task" if task is None else "spec"
+    known, lacking = ", ".join((*TASKS, "lm")), "task" if task is None else "spec"
     wanted = f"a spec and a task out of {known}, or own vectors (--queries, --documents and --qrels)"
     expect(task is not None and spec is not None, f"{wanted}, got no {lacking}: name it")
     for one in TASKS:

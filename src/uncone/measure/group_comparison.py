@@ -36,7 +36,9 @@ class Membership:
     definition: str
 
 
-def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Membership:
+def frequency_membership(
+    n: int, reserved: Any = None, counts: Any = None, *, shares: tuple[float, float] = (FREQUENT_SHARE, RARE_SHARE)
+) -> Membership:
     """Frequent (the first 30%), medium and rare rows (the last 20%) by count (Yu et al. 2022); reserved rows apart.
 
     With `counts` (N,) these are of the tokens that occur, and tokens that never do are a group of their own. Groups are
@@ -45,7 +47,8 @@ def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Me
     rare ones, and there may be no medium ones; where all occur equally often, all are medium.
 
     Without counts rows are ranked by id. With "ranks" that is their order of frequency. `reserved` are row numbers or a
-    mask. Raises InputError: counts of another length, negative, or all zero.
+    mask, `shares` those of frequent and of rare rows. Raises InputError: counts of another length, negative, or all
+    zero.
     """
     whole_number(n, "n", 0)
     reserved = flat_array(np.zeros(0, np.int64) if reserved is None else reserved)
@@ -66,27 +69,27 @@ def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Me
         groups[reserved] = 3
     others = np.flatnonzero(groups == 0)
     if counts is None:
-        rare, frequent = round(RARE_SHARE * len(others)), round(FREQUENT_SHARE * len(others))
+        rare, frequent = round(shares[1] * len(others)), round(shares[0] * len(others))
         groups[others[frequent:]] = 1
         groups[others[len(others) - rare :]] = 2
     else:
-        groups[others] = _cut_between(counts[others])
-    return Membership(groups, by, _definition(by) + "; reserved rows apart" * bool(reserved.size))
+        groups[others] = _cut_between(counts[others], *shares)
+    return Membership(groups, by, _definition(by, *shares) + "; reserved rows apart" * bool(reserved.size))
 
 
-def _cut_between(counts: Array) -> Array:
+def _cut_between(counts: Array, frequent_share: float, rare_share: float) -> Array:
     """The groups of tokens that occur, with equal counts in one."""
     values, place, sizes = np.unique(counts, return_inverse=True, return_counts=True)
     rarer, n = sizes.cumsum()[:-1], len(counts)  # how many are at or below each cut between two counts
     if not len(rarer):
         return np.ones(n, np.int64)
-    rare = int(np.abs(rarer - RARE_SHARE * n).argmin())
-    frequent = rare + int(np.abs(n - rarer[rare:] - FREQUENT_SHARE * n).argmin())
+    rare = int(np.abs(rarer - rare_share * n).argmin())
+    frequent = rare + int(np.abs(n - rarer[rare:] - frequent_share * n).argmin())
     return np.select([np.arange(len(values)) <= rare, np.arange(len(values)) > frequent], [2, 0], 1)[place.reshape(-1)]
 
 
-def _definition(by: Literal["count", "id", "rank"]) -> str:
-    first, between, last = f"{FREQUENT_SHARE:.0%}", f"{1 - FREQUENT_SHARE - RARE_SHARE:.0%}", f"{RARE_SHARE:.0%}"
+def _definition(by: Literal["count", "id", "rank"], frequent: float, rare: float) -> str:
+    first, between, last = f"{frequent:.0%}", f"{1 - frequent - rare:.0%}", f"{rare:.0%}"
     if by == "count":
         of = f"of the tokens that occur about the first {first}, the next {between}, and the last {last}"
         return f"{of} (Yu et al. 2022), cut where counts differ, ranked by count"

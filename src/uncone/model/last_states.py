@@ -35,6 +35,8 @@ class States:
     name: str
     windows: Tensor  # (N,) int64, ascending: the window of text that each token stands in, the block to resample
     norm: tuple[Tensor, Tensor] | None = None  # gain and bias (D,) of the LayerNorm with bias that made the states
+    inputs: Tensor | None = None  # (N,) int64: the token before each label, which was read last
+    texts: Tensor | None = None  # (N,) int64, ascending: the text of each
 
     def logits(self, states: Tensor, head: Tensor | None = None) -> Tensor:
         """(n, V) of states (n, D), by this head or another; in their dtype."""
@@ -49,7 +51,9 @@ class States:
     def some(self, most: int) -> "States":
         """At most so many of the tokens, evenly spaced."""
         at = torch.arange(k := min(len(self.labels), most)) * len(self.labels) // max(k, 1)
-        return replace(self, states=self.states[at], labels=self.labels[at], windows=self.windows[at])
+        cut: dict[str, Any] = {"states": self.states[at], "labels": self.labels[at], "windows": self.windows[at]}
+        cut |= {name: one[at] for name in ("inputs", "texts") if (one := getattr(self, name)) is not None}
+        return replace(self, **cut)
 
     def chunks(self, most: int = 2**24) -> Iterator[slice]:
         """Tokens whose logits together are at most so many numbers, one token at the least."""
@@ -58,8 +62,33 @@ class States:
             yield slice(start, min(start + size, len(self.states)))
 
 
+@dataclass(frozen=True, eq=False)
+class Causal:
+    """A causal language model with one linear head, and its tokenizer."""
+
+    model: Any
+    head: torch.nn.Linear
+    tokenizer: Any
+    name: str
+
+
+def open_causal(
+    model: Path_, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
+) -> Causal:
+    """UnsupportedModel for a model of another kind; InputError where there is none, or no tokenizer."""
+    opened, place, width = open_whole(model), usable(device), dtype_named(dtype)
+    tokenizer = tokenizer_for_text(opened)
+    loaded = moved(load_model(opened.files, dtype=width, fast=True), place, width)
+    head = getattr(loaded, "get_output_embeddings", lambda: None)()
+    if not isinstance(head, torch.nn.Linear) or is_seq2seq(loaded):
+        kind = "an encoder and a decoder" if is_seq2seq(loaded) else type(head).__name__
+        got = f"{type(loaded).__name__} with {kind}: the head's states are not known"
+        raise UnsupportedModel(f"expected a causal model with one linear head, got {got}")
+    return Causal(loaded, head, tokenizer, opened.name)
+
+
 def states_of(
-    model: Path_,
+    model: Path_ | Causal,
     text: Path_ | Sequence[str],
     *,
     most: int = 200_000,
@@ -73,38 +102,40 @@ def states_of(
     the next one: each token but a text's first is predicted once, `most` in all. Of a text file the first 2**20
     characters are read; nothing is predicted over the boundaries of a list of texts.
     """
-    opened = open_whole(model)
     if most < 2:
         raise InputError(f"expected to predict at least 2 tokens, got {most}: 200,000 is usual")
-    place, width = usable(device), dtype_named(dtype)
-    tokenizer = tokenizer_for_text(opened)
+    causal = model if isinstance(model, Causal) else open_causal(model, device=device, dtype=dtype)
     texts = read_texts(text) if isinstance(text, str | os.PathLike) else list(text)
-    loaded = moved(load_model(opened.files, dtype=width, fast=True), place, width)
-    head = getattr(loaded, "get_output_embeddings", lambda: None)()
-    if not isinstance(head, torch.nn.Linear) or is_seq2seq(loaded):
-        kind = "an encoder and a decoder" if is_seq2seq(loaded) else type(head).__name__
-        got = f"{type(loaded).__name__} with {kind}: the head's states are not known"
-        raise UnsupportedModel(f"expected a causal model with one linear head, got {got}")
-    ids = [torch.tensor(one.ids, dtype=torch.int64) for one in tokenizer.encode_batch(texts)]
+    ids = [torch.tensor(one.ids, dtype=torch.int64) for one in causal.tokenizer.encode_batch(texts)]
+    return states_of_ids(causal, ids, most=most, progress=progress)
+
+
+def states_of_ids(causal: Causal, ids: Sequence[Tensor], *, most: int, progress: Progress | None = None) -> States:
+    """As `states_of`, of texts that are ids (N,) already."""
+    loaded, head = causal.model, causal.head
     n, top = loaded.get_input_embeddings().num_embeddings, max((int(i.max()) for i in ids if len(i)), default=0)
     if top >= min(n, len(head.weight)):
         raise InputError(f"expected ids below {n}, got {top}: the tokenizer belongs to another model")
-    windows = list(_windows(ids, longest_input(loaded, 2048), most))
+    found = list(_windows(ids, longest_input(loaded, 2048), most))
+    windows = [window for _, window in found]
     if sum(len(w) - 1 for w in windows) < 2:
         raise InputError("expected texts of at least three tokens, got fewer: give a longer text")
+    of = torch.tensor([place for place, window in found for _ in window[1:]])
+    inputs = torch.cat([window[:-1] for window in windows])
     with undisturbed(loaded):
-        return described(loaded, head, _run(loaded, head, windows, progress), windows, opened.name)
+        states = _run(loaded, head, windows, progress)
+        return replace(described(loaded, head, states, windows, causal.name), inputs=inputs, texts=of)
 
 
-def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[Tensor]:
-    """Each but a text's first shares an id with the window before; `most` + 1 ids in all."""
+def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[tuple[int, Tensor]]:
+    """With the place of its text. Each but a text's first shares an id with the window before; `most` labels in all."""
     left = most
-    for text in ids:
+    for place, text in enumerate(ids):
         for start in range(0, len(text) - 1, length - 1):
             window = text[start : start + min(length, left + 1)]
             left -= len(window) - 1
             if len(window) > 1:
-                yield window
+                yield place, window
 
 
 def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress: Progress | None) -> Tensor:
