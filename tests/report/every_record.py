@@ -152,6 +152,7 @@ _FITS: dict[type, Fit] = {
     parts.Estimate: _estimate,
     parts.Interval: _sorted("low", "difference", "high"),
     parts.Share: _sorted("low", "value", "high"),
+    parts.Ratio: lambda m, v: {} if m.sparse else _sorted("low", "value", "high")(m, v),
     parts.Group: lambda m, v: {"start": 10 * v["n"], "stop": 10 * v["n"] + 10},
     parts.Norms: _edges,
     parts.Picture: _picture,
