@@ -1,0 +1,152 @@
+"""Measure trained cells on the validation text: losses by document and group, shares, word similarity, geometry, controls.
+
+    python experiments/rare_tokens/measure.py core.toml --data FOLDER [--cells NAME...]
+
+What is measured goes into the cell's own result file. A cell whose model is no longer in the work folder is trained anew first.
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fill import cells, path_of
+from text import Text, articles
+from train import HERE, Cell, parser, read_config, train
+
+import uncone
+from uncone.atomic import write_text
+from uncone.errors import InputError
+from uncone.evaluation.language_model.scores import NAMES, by_ids, by_mass, score
+from uncone.measure.partition import partition_isotropy
+from uncone.model.last_states import States, open_causal, states_of
+from uncone.rows import CenteredRows
+
+SHARED = HERE.parents[2] / "shared" / "data"
+SETS = ("men3000", "ws353_all", "rg65", "rw2034")
+SHIFTS = torch.linspace(-3.0, 3.0, 25)
+"""Of the control: one number that is added to the logits of all rare ids, chosen on every other document."""
+
+
+def by_document(states: States, loss: np.ndarray, masses: np.ndarray, cut: np.ndarray) -> list[list[float]]:
+    """Of each document: targets of each group, their loss, and the group's probability."""
+    assert states.texts is not None
+    labels, of = states.labels.numpy(), states.texts.numpy()
+    columns = [(cut[labels] == g).astype(float) for g in range(4)]
+    columns += [loss * column for column in columns] + [masses[:, g].astype(float) for g in range(4)]
+    sums = np.stack([np.bincount(of, column) for column in columns], axis=1)
+    return [[round(x, 4) for x in row] for row in sums.tolist()]
+
+
+def with_shift(states: States, rare: np.ndarray) -> dict[str, Any]:
+    """The loss of one bias on the rare logits: log(1 + p_rare (e^b - 1)) - b [the target is rare], p_rare known.
+
+    The best shift of even documents is tried on odd ones, and the other way round.
+    """
+    assert states.texts is not None
+    member = torch.from_numpy(rare)
+    p, own = torch.empty(len(states.labels), dtype=torch.float64), torch.empty(len(states.labels), dtype=torch.float64)
+    for at in states.chunks():
+        logs = states.logits(states.states[at]).log_softmax(1)
+        own[at] = -logs.gather(1, states.labels[at, None])[:, 0].double()
+        p[at] = logs[:, member].double().exp().sum(1)
+    is_rare, odd = member[states.labels], states.texts % 2 == 1
+    loss = own + torch.log1p(p * torch.expm1(SHIFTS.double()[:, None])) - SHIFTS[:, None] * is_rare
+    chosen = [int(loss[:, ~half].mean(1).argmin()) for half in (odd, ~odd)]  # for odd, for even
+    shifted = torch.where(odd, loss[chosen[0]], loss[chosen[1]])
+    odds = torch.exp(torch.where(odd, SHIFTS[chosen[0]], SHIFTS[chosen[1]]).double())
+    mass = p * odds / (1 + p * (odds - 1))
+    return {
+        "shifts": [float(SHIFTS[one]) for one in chosen],
+        "loss": float(shifted.mean()),
+        "rare_loss": float(shifted[is_rare].mean()),
+        "log_ratio": float(torch.log(mass.mean() / is_rare.double().mean())),
+        "loss_at_each": loss.mean(1).tolist(),
+        "rare_loss_at_each": loss[:, is_rare].mean(1).tolist(),
+    }
+
+
+def geometry(head: torch.Tensor, cut: np.ndarray) -> dict[str, Any]:
+    """Of the head's rows: cosines as they are and without their mean row, by group; norms; I(W)."""
+    rows = uncone.open_rows(head)
+    moments = uncone.Moments.of(rows)
+    centred = head - head.mean(0)
+    norms = head.norm(dim=1)
+    found: dict[str, Any] = {
+        "mean_cosine": float(uncone.measure.mean_cosine(moments)),
+        "mean_cosine_centred": float(uncone.measure.mean_cosine(uncone.Moments.of(uncone.open_rows(centred)))),
+        "partition_isotropy": float(partition_isotropy(rows)),
+        "partition_isotropy_centred": float(partition_isotropy(CenteredRows(rows, moments.mean()))),
+        "mean_row": float(head.mean(0).norm() / norms.mean()),
+        "singular_values": torch.linalg.svdvals(centred.double()).tolist(),
+    }
+    for g, name in enumerate(NAMES):
+        here = torch.from_numpy(cut == g)
+        if int(here.sum()) > 1:
+            of = [uncone.Moments.of(uncone.open_rows(one[here])) for one in (head, centred)]
+            cosines = [float(uncone.measure.mean_cosine(one)) for one in of]
+            found[name] = {"norm": float(norms[here].median()), "mean_cosine": cosines[0], "centred": cosines[1]}
+    return found
+
+
+def word_similarity(model: Path) -> dict[str, Any]:
+    """Spearman x 100 of output rows, as they are and centred, with their difference."""
+    found = {}
+    for name in SETS:
+        table = SHARED / "wordsim" / f"{name}.tsv"
+        if table.is_file():
+            made: Any = uncone.evaluate(f"{model}#head", task="wordsim", data=table, method=["center"])
+            numbers = next(iter(made.results["wordsim"].values()))
+            found[name] = {
+                repair: {key: of.get(key) for key in ("spearman_cosine", "n")} for repair, of in numbers.items()
+            }
+    return found
+
+
+def measure(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[str, Any]:
+    model, counts = work / "cells" / cell.name / "model", text.counts().numpy()
+    if not model.is_dir():
+        train(cell, config, text, work)
+    documents = list(articles(text.folder, "valid"))
+    causal = open_causal(model)
+    states = states_of(causal, documents, most=10**9)
+    cuts = [by_ids(counts), by_mass(counts)]
+    scores = score(states, cuts)
+    lambada = SHARED / "lambada" / "lambada_test.jsonl.xz"
+    record = uncone.evaluate_language_model(
+        model, documents, counts=counts, data=lambada if lambada.is_file() else None, most=10**9
+    )
+    return {
+        "documents": by_document(states, scores.loss, scores.masses[:, :4], cuts[0]),
+        "evaluation": json.loads(record.to_json()),
+        "shifted": with_shift(states, cuts[0] == 2),
+        "head": geometry(causal.head.weight.detach().float(), cuts[0]),
+        "word_similarity": word_similarity(model),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    made = parser()
+    made.add_argument("--cells", nargs="+", help="names; by default all that have a result without measurements")
+    asked = made.parse_args(arguments)
+    path = asked.config if asked.config.exists() else path_of(asked.config.stem)
+    config = read_config(path)
+    text = Text(asked.data, asked.work, config["text"]["vocabulary"], config["text"]["tokenizer_shards"])
+    for cell in cells(config):
+        result = json.loads(cell.result.read_text()) if cell.result.exists() else None
+        wanted = cell.name in asked.cells if asked.cells else result is not None and "measured" not in result
+        if wanted and result is not None and not result["diverged"]:
+            assert result["cell"] == asdict(cell)
+            result["measured"] = measure(cell, config, text, asked.work)
+            write_text(cell.result, json.dumps(result, separators=(",", ":")) + "\n")
+            print(cell.name, result["measured"]["evaluation"]["verdict"], flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(str(error))
