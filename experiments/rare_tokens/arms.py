@@ -39,20 +39,14 @@ def tables(**options: Any) -> Callable[[Any, float], torch.optim.Optimizer]:
     return lambda model, lr: uncone.with_table_adam(model, partial(adamw, lr=lr), lr=lr, **options)
 
 
-def apart(model: Any) -> tuple[list[Any], list[Any]]:
-    """Table and head, and the rest."""
-    found = list(uncone.table_parameters(model))
-    return found, [one for one in model.parameters() if all(one is not table for table in found)]
-
-
 def sgd_tables(model: Any, lr: float) -> torch.optim.Optimizer:
     """Table and head by SGD with momentum, at a rate of their own: a mean over targets has small gradients."""
-    found, rest = apart(model)
+    found, rest = uncone.table_parameters(model)
     return uncone.JoinedOptimizer([torch.optim.SGD(found, lr=500 * lr, momentum=0.9), adamw(rest, lr=lr)])
 
 
 def decay_off_tables(model: Any, lr: float) -> torch.optim.Optimizer:
-    found, rest = apart(model)
+    found, rest = uncone.table_parameters(model)
     return adamw([{"params": found}, {"params": rest, "weight_decay": 0.1}], lr=lr)
 
 

@@ -134,6 +134,9 @@ def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[st
     attached = uncone.attach(model, **arm.attached(counts))
     run = cell.result.with_suffix(".jsonl")
     run.parent.mkdir(parents=True, exist_ok=True)
+    last = get_last_checkpoint(str(folder / "checkpoints")) if (folder / "checkpoints").is_dir() else None
+    if last is None:
+        run.unlink(missing_ok=True)  # of a run that was stopped before it had a checkpoint
     monitor = uncone.Monitor(run, model, every=of["monitor_every"], counts=counts)
     watch = Watch(text.vocabulary)
 
@@ -149,8 +152,7 @@ def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[st
         optimizers=(arm.optimizer(model, cell.rate), None),
     )
     if arm.frozen:
-        freeze(uncone.table_parameters(model), counts, lambda: trainer.state.global_step < arm.frozen * steps)
-    last = get_last_checkpoint(str(folder / "checkpoints")) if (folder / "checkpoints").is_dir() else None
+        freeze(uncone.table_parameters(model)[0], counts, lambda: trainer.state.global_step < arm.frozen * steps)
     earlier = json.loads((folder / "time.json").read_text()) if last and (folder / "time.json").exists() else 0.0
     watch.began, watch.clock = time.monotonic() - earlier, folder / "time.json"
     trainer.remove_callback(transformers.PrinterCallback)

@@ -35,6 +35,12 @@ def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     yield from _alone("arms", monkeypatch)
 
 
+@pytest.fixture
+def rare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Imports a file of experiments/rare_tokens by name."""
+    yield from _alone("rare_tokens", monkeypatch)
+
+
 def _alone(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     place = ROOT / "experiments" / folder
     names = {file.stem for file in place.glob("*.py")}
