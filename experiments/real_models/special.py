@@ -115,7 +115,7 @@ def before(rows: ArrayRows) -> Any:
     axes = replace(untrained_axes(rows, m, known_unused(rows.labels, m.n), None), unsure=False)
     norms = np.linalg.norm(np.asarray(rows.take(np.arange(m.n)), np.float64), axis=1)
     products, squares = project_about(rows, axes.axes, axes.axes[:, 0], None)
-    return find_projected(axes, norms, products, squares, prefer="cosine", most=m.n)
+    return find_projected(axes, norms, products, squares, prefer="cosine", most=m.n)[0]
 
 
 def real(name: str, spec: str, seeds: int) -> list[Part]:

@@ -37,10 +37,11 @@ def named(
     raw: tuple[Measurement, ...] = (),
     left_out: int = 0,
     head: bool = False,
+    elsewhere: frozenset[int] = frozenset(),
     advice: Advice = VECTORS,
 ) -> dict[str, Finding]:
     """The findings by their cause."""
-    more = {"under_trained": found, "without_effect": raw, "odd": odd, "left_out": left_out}
+    more = {"under_trained": found, "elsewhere": elsewhere, "without_effect": raw, "odd": odd, "left_out": left_out}
     findings = find(measurements, groups, head=head, advice=advice, **more)
     by_cause = {finding.cause: finding for finding in findings}
     assert len(by_cause) == len(findings), "no cause is found twice"
@@ -438,7 +439,8 @@ def test_of_an_untrained_table_no_structure_is_told_and_no_token_is_singled_out(
 
 
 def told(zero: int, table: UnderTrained) -> dict[str, object]:
-    return {"found": table, "odd": odd("zero", zero) if zero else (), "advice": TOKENS}
+    zeros = frozenset(one.id for one in table.tokens if one.norm == 0) if zero else frozenset()
+    return {"found": table, "elsewhere": zeros, "odd": odd("zero", zero) if zero else (), "advice": TOKENS}
 
 
 COPIES, ALIKE, UNTRAINED = "near_copies", "alike_rows", "under_trained_tokens"

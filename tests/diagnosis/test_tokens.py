@@ -164,7 +164,7 @@ def test_what_is_named_in_minilm_hardly_occurs_in_a_billion_words(minilm: Path) 
     """The counts played no part in naming them: 99 of 100 occur at most ten times in LM1B."""
     d = uncone.diagnose(minilm, counts=DATA / "bert-base-uncased_lm1b_token_counts.tsv")
     found, groups = d.subjects[0].under_trained, d.subjects[0].frequency_groups
-    assert 1200 < found.found < 1600
+    assert 1100 < found.found < 1600
     assert (found.known, found.known_found) == (994, 993)
     news = [token for token in found.tokens if not token.expected]
     assert sum(token.count is not None and token.count <= 10 for token in news) >= 0.99 * len(news)
@@ -281,3 +281,69 @@ class TestSpecialTokens:
         page = uncone.report.to_html(d)
         assert "Cosine to the last ids" in page
         assert "Last ids: the last 800 ids, because the tokenizer names no reserved tokens" in page
+
+
+class TestNamedOnce:
+    """A row found untrained is no equal, zero, new or decayed row in another finding."""
+
+    @staticmethod
+    def _findings(folder: Path, table: torch.Tensor, labels: list[str], *head: torch.Tensor) -> list[uncone.Subject]:
+        return list(uncone.diagnose(write_model(folder, table, *head, tokens=labels)).subjects)
+
+    def test_equal_rows_are_untrained_or_copies(self, tmp_path: Path) -> None:
+        planted = plant(reserved=30, pull=1.2)
+        untrained = planted.planted[:4].tolist()
+        trained = sorted({*range(4000)} - {*planted.unused.tolist(), *planted.planted.tolist()})[:3]
+        for rows in (untrained, trained):
+            planted.table[rows] = planted.table[rows[0]].clone()
+        for subject in self._findings(tmp_path / "m", planted.table, planted.labels):
+            (equal,) = [one for one in subject.odd_rows if one.kind == "equal"]
+            assert (equal.n, equal.ids, set(equal.twins)) == (2, tuple(trained[1:]), {trained[0]})
+            assert equal.most == (trained[0], 3)
+            (said,) = [f for f in subject.findings if f.cause == "equal_rows"]
+            assert not any(str(i) in line.replace(",", "") for i in untrained for line in said.evidence)
+        named = {one.id: one.kinds for one in subject.under_trained.listed("found")}
+        assert all("place" in named[i] for i in untrained)
+        assert not named.keys() & set(trained)
+
+    def test_equal_untrained_rows_alone_are_no_finding_of_equal_rows(self, tmp_path: Path) -> None:
+        planted = plant(reserved=30, pull=1.2)
+        planted.table[planted.planted[:4]] = planted.table[planted.planted[0]].clone()
+        for subject in self._findings(tmp_path / "m", planted.table, planted.labels):
+            assert "equal_rows" not in {f.cause for f in subject.findings}
+
+    def test_zero_rows_are_not_untrained_ones_too(self, tmp_path: Path) -> None:
+        planted = plant_short(reserved=30)
+        zero = planted.planted[:5].tolist()
+        planted.table *= torch.linspace(1.25, 0.75, 64)
+        planted.table[zero] = 0
+        subject = self._findings(tmp_path / "m", planted.table, planted.labels, healthy(v=4000))[0]
+        found = {f.cause: f for f in subject.findings}
+        assert set(zero) <= _news(subject.under_trained)
+        assert found["zero_rows"].summary.startswith("5 rows are zero")
+        n = subject.under_trained.found
+        assert found["under_trained_tokens"].summary.startswith(f"{n - 5} tokens look")
+        assert "5 of them are zero or new rows" in " ".join(found["under_trained_tokens"].evidence)
+
+    def test_rows_that_weight_decay_left_are_untrained_ones(self, tmp_path: Path) -> None:
+        """Of an input table of its own, whose reserved rows show what short rows are."""
+        planted = plant_short(reserved=30, planted=90)
+        subject = self._findings(tmp_path / "m", planted.table, planted.labels, healthy(v=4000))[0]
+        found = {f.cause: f for f in subject.findings}
+        assert _news(subject.under_trained) >= set(planted.planted.tolist())
+        n = int(found["decayed_rows"].summary.split()[0])
+        assert n <= 30
+        assert found["decayed_rows"].evidence[1] == f"{n} rows are known to be unused"
+
+    def test_a_record_from_before_still_loads(self, tmp_path: Path) -> None:
+        planted = plant(reserved=30, pull=1.2)
+        d = uncone.diagnose(write_model(tmp_path / "m", planted.table, tokens=planted.labels))
+        data = json.loads(d.to_json())
+        of = data["subjects"][1]["under_trained"]
+        del of["kinds"]
+        for token in of["tokens"]:
+            del token["kinds"]
+        old = Diagnosis.from_json(json.dumps(data)).subjects[1].under_trained
+        assert (old.kinds, {one.kinds for one in old.tokens}) == ((), {()})
+        assert old.found == d.subjects[1].under_trained.found
+        assert uncone.report.to_html(Diagnosis.from_json(json.dumps(data)))

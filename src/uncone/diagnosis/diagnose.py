@@ -5,7 +5,7 @@ from typing import Literal
 from uncone.diagnosis.advice import advice_for
 from uncone.diagnosis.examination import Examination
 from uncone.diagnosis.known.known import placed_among_known
-from uncone.diagnosis.record import Diagnosis
+from uncone.diagnosis.record import Diagnosis, Subject
 from uncone.diagnosis.tokens import role_of
 from uncone.diagnosis.verdict import give_verdict
 from uncone.diagnosis.why.by_text import MOST_TOKENS, begin
@@ -75,21 +75,24 @@ def diagnose(
         reading = begin(opened.spec, text, counts=counts, tokens=tokens, reach=reach, progress=progress)
         counts = reading.counts
         reading.read_layers(resume=resume, device=device, dtype=dtype)
-    subjects = tuple(
-        Examination(
+    examined, named = list[Subject](), None
+    for name, rows in reversed(opened.rows):  # the head first: a table tied to it does not name its rows again
+        examination = Examination(
             name,
             rows,
             progress,
-            role_of(name, rows, opened.rows),
+            role := role_of(name, rows, opened.rows),
             counts,
             neighbours=neighbours,
             logits=reading.logits if reading and name == "head" else None,
             advice=advice_for(opened.spec, name, opened.editable),
             capped=opened.cap is not None,
             of_training=of_training,
-        ).run()
-        for name, rows in opened.rows
-    )
+            named=named if role == "tied table" else None,
+        )
+        examined.insert(0, examination.run())
+        named = examination.named
+    subjects = tuple(examined)
     if reading:
         reading.read_head()
     subjects = placed_among_known(subjects)

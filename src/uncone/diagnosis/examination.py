@@ -24,7 +24,7 @@ from uncone.measure.near_duplicates import near_duplicates
 from uncone.measure.reading import read
 from uncone.moments import Moments, row_norms
 from uncone.moments.sums import products_bytes
-from uncone.records.parts import Group, Groups, Measurement, OddRows, Picture, Spectrum
+from uncone.records.parts import Group, Groups, Measurement, Picture, Spectrum
 from uncone.repairs.record import Lengths
 from uncone.roles import Progress, are_ranks
 from uncone.rows import Array, CenteredRows, Rows
@@ -55,6 +55,7 @@ class Examination:
     advice: Advice = Advice()  # noqa: RUF009  # frozen
     capped: bool = False
     of_training: bool = True  # whether counts are of the text that trained the model
+    named: Array | None = None  # of a table the rows found untrained in the head that it is tied to (bool, (N,))
 
     def __post_init__(self) -> None:
         self._head, rows = self.name == "head" and not self.capped, self.rows
@@ -63,7 +64,8 @@ class Examination:
         self.counts, self._notes = counts_of(self.counts, rows)
         if self.counts is not None and not self.of_training and self.role != "collection":
             self._notes += (OF_A_TEXT,)
-        self._tokens = TokenReader(rows, self.role, self.counts, of_training=self.of_training, ranked=ranked)
+        kinds: dict[str, bool] = {"of_training": self.of_training, "ranked": ranked}
+        self._tokens = TokenReader(rows, self.role, self.counts, **kinds, named=self.named)
         if self.advice.kind == "vectors":  # names of rows are no tokens: only what follows uses them
             self.rows, notes = named_rows(rows)
             self._notes += notes
@@ -86,7 +88,7 @@ class Examination:
             common = raw.mean()
             rows = CenteredRows(rows, common)
             zero = -raw.mean() if raw.zero_rows else None
-        m, norms, groups, odd = self._sum(rows, zero, raw, odd_rows)
+        m, norms, groups = self._sum(rows, zero, raw, odd_rows)
         uniformity = self._read_all(tuple(one for one in MEASURES if one[0] == "uniformity"), m)
         pairs = measure.PairSums.of(m)
         m.unit_second = None  # read; the decomposition wants its memory
@@ -99,6 +101,10 @@ class Examination:
         spectrum, picture = seen or self._see(m)
         tick = self._tick("looking for untrained rows")
         by_frequency, untrained = self._tokens.read(rows, m, pairs, tick, common=common)
+        new = self._tokens.new_rows(rows)
+        elsewhere = self._tokens.with_findings_of_their_own(rows, new)
+        self.named = self._tokens.named
+        odd = odd_rows.find(rows, norms, self.named)
         coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
         readings += (self._partition(rows, m), coupling)
         by_count = self._by_count(rows, m)
@@ -125,12 +131,13 @@ class Examination:
             groups,
             head=self._head,
             under_trained=untrained,
+            elsewhere=elsewhere,
             without_effect=without_effect,
             odd=odd,
             left_out=len(rows.left_out),
             logits=self.logits,
             decayed=self._tokens.decayed(rows),
-            new_rows=self._tokens.new_rows(rows),
+            new_rows=new,
             scores=scores,
             copies=copies,
             advice=replace(advice, finds_untrained=found),
@@ -168,7 +175,7 @@ class Examination:
 
     def _sum(
         self, rows: Rows, zero: Array | None, raw: Moments | None, odd_rows: measure.OddRowFinder
-    ) -> tuple[Moments, measure.NormProfile, Groups, tuple[OddRows, ...]]:
+    ) -> tuple[Moments, measure.NormProfile, Groups]:
         """`zero`: a zero row of the source where that is none here; `raw`: moments with the mean."""
         n, d = rows.shape
         size, doing = products_bytes(d), "summing"
@@ -190,11 +197,11 @@ class Examination:
             is_reserved, norms = _marked(reserved.indices, start, len(block)), row_norms(block)
             named, zeros = is_reserved & reserved.by_name, norms == 0
             profile.update(norms, ids)
-            self._tokens.update(block, norms)
             if not raw:
                 odd_rows.add_rows(start, block, zeros, named)
             else:
                 zeros = np.zeros_like(zeros) if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
+            self._tokens.update(block, norms, zeros)
             odd_rows.add_norms(start, norms, zeros | named)
             of_bin = ids // bin_size
             in_bin += np.bincount(of_bin[is_reserved], minlength=count)
@@ -213,7 +220,7 @@ class Examination:
         own = _group(reserved.description, 0, 0, of_reserved, None, len(reserved.indices))
         kind: Literal["reserved", "special"] = "special" if reserved.kind == "special" else "reserved"
         by_id = Groups(bin_size, reserved.description, own, tuple(groups), reserved.by_name, kind)
-        return moments, profile, by_id, odd_rows.find(rows, profile)
+        return moments, profile, by_id
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:
         m.keep_directions()  # all that the second pass needs

@@ -45,6 +45,7 @@ def find(
     *,
     head: bool,
     under_trained: UnderTrained | None = None,
+    elsewhere: frozenset[int] = frozenset(),
     without_effect: tuple[Measurement, ...] = (),
     odd: Sequence[OddRows] = (),
     left_out: int = 0,
@@ -77,8 +78,8 @@ def find(
     causes += _odd(odd, rows, left_out, advice)
     causes += [*find_hubs(values), *find_near_duplicates(copies)] if is_collection else []
     untrained = _untrained(values, without_effect, advice)
-    if not untrained and not _are_zero(under_trained, odd):
-        causes += find_under_trained(under_trained, tail_is_named="degenerate_tail" in defects)
+    if not untrained:
+        causes += find_under_trained(under_trained, elsewhere, tail_is_named="degenerate_tail" in defects)
     causes += _started_at_random(new_rows, rows) if new_rows else _one_length(decayed, rows)
     is_healthy = not untrained and not any(f.is_defect for f in causes)
     causes += [_no_defect(values, head=head, logits=logits)] if is_healthy else untrained
@@ -205,25 +206,18 @@ def _listed(odd: OddRows) -> tuple[str, ...]:
     return first if odd.length is None else (f"the longest has {odd.length:.3g} times the median", *first)
 
 
-def _are_zero(under_trained: UnderTrained | None, odd: Sequence[OddRows]) -> bool:
-    """Whether the rows that look untrained are zero, which another finding says."""
-    zero = sum(one.n for one in odd if one.kind == "zero")
-    if not under_trained or not zero:
-        return zero > 0
-    are_listed = all(one.norm == 0 for one in under_trained.listed("found"))
-    return are_listed and (under_trained.found or 0) <= zero
-
-
-def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: bool) -> list[Finding]:
-    """A warning where they are many and no finding has named them yet."""
-    if not under_trained or not under_trained.found:
+def find_under_trained(
+    under_trained: UnderTrained | None, elsewhere: frozenset[int] = frozenset(), *, tail_is_named: bool
+) -> list[Finding]:
+    """A warning where they are many and no finding has named them yet. Rows with ids named `elsewhere` are left out."""
+    if not under_trained or not (n := (under_trained.found or 0) - len(elsewhere)):
         return []
-    n, share = under_trained.found, under_trained.found / under_trained.tested
+    share = n / under_trained.tested
     look = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
     level: Level = "warning" if n > MANY * under_trained.tested and not tail_is_named else "note"
     special = under_trained.special_found
     which = f"{special:,} of them special tokens" if special else "though not reserved"
-    summary, evidence = f"{look}, {which}.", under_trained_evidence(under_trained)
+    summary, evidence = f"{look}, {which}.", under_trained_evidence(under_trained, elsewhere)
     of = ("under_trained_share",)
     return [Finding("under_trained_tokens", level, summary, evidence, measures=of, extent=share)]
 

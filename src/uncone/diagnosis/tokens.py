@@ -1,7 +1,7 @@
 """What rows say about their tokens: groups by frequency, and tokens that were hardly trained."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from uncone.errors import UndefinedMeasure
 from uncone.measure.cosine import mean_cosine
 from uncone.measure.group_comparison import NAMES, PairSums, compare_projected, frequency_membership, group_axes
 from uncone.measure.groups import FEWEST_RESERVED, special_rows
-from uncone.measure.norms import LengthFloor, length_floor
+from uncone.measure.norms import FEWEST, LengthFloor, length_floor
 from uncone.measure.projections import UnitSums, project, project_about
 from uncone.measure.reading import read
 from uncone.measure.under_trained import find_projected, known_unused, untrained_axes
@@ -74,12 +74,22 @@ class TokenReader:
     """Where a matrix's role gives tokens a meaning: `update` in a first pass, then `read`.
 
     With `ranked` and no counts rows are in order of frequency. Counts not `of_training` show no token to be untrained.
+    `named` (bool, (N,)) marks the rows found untrained: once they are read, or by the head that a table is tied to.
     """
 
     def __init__(
-        self, rows: Rows, role: Role, counts: Array | None, *, of_training: bool = True, ranked: bool = False
+        self,
+        rows: Rows,
+        role: Role,
+        counts: Array | None,
+        *,
+        of_training: bool = True,
+        ranked: bool = False,
+        named: Array | None = None,
     ) -> None:
         self._role, self._counts, self._unit, self._of_training = role, counts, None, of_training
+        self.named = np.zeros(rows.shape[0], np.bool_) if named is None else named
+        self._zeros = list[Array]()
         self.bins: BinReader | None = None  # where counts or ranks were given
         if role == "collection" and counts is None and not ranked:
             return
@@ -93,9 +103,10 @@ class TokenReader:
         if by is not None:
             self.bins = BinReader(rows, counts, self._known[0])
 
-    def update(self, block: Array, norms: Array) -> None:
+    def update(self, block: Array, norms: Array, zeros: Array) -> None:
         if self._unit:
             self._unit.update(block, norms)
+            self._zeros.append(zeros)
         if self.bins:
             self.bins.update(block, norms)
 
@@ -118,7 +129,8 @@ class TokenReader:
         groups = self._compared(unit, products + about @ all_axes[:, : axes.shape[1]], axes, pairs)
         prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"
         try:
-            return groups, find_projected(untrained, unit.norms, others, squares, prefer=prefer)
+            found, self.named = find_projected(untrained, unit.norms, others, squares, prefer=prefer)
+            return groups, found
         except UndefinedMeasure as error:
             return groups, UnderTrained(None, str(error))
 
@@ -127,13 +139,24 @@ class TokenReader:
         if not self._unit or self._role in ("collection", "head"):
             return None
         floor = length_floor(self._unit.norms, rows.shape[1])
-        return _decayed(floor, rows, self._known[0], self._counts) if floor else None
+        floor = floor and replace(floor, rows=floor.rows[~self.named[floor.rows]])
+        return _decayed(floor, rows, self._known[0], self._counts) if floor and len(floor.rows) >= FEWEST else None
 
     def new_rows(self, rows: Rows) -> NewRows | None:
         """The last rows, all far shorter or all far longer than the others, at random directions."""
         if not self._unit or self._role in ("collection", "head") or rows.ids is not None:
             return None
         return _new_rows(self._unit.norms, rows, self._known[0])
+
+    def with_findings_of_their_own(self, rows: Rows, new: NewRows | None) -> frozenset[int]:
+        """Of the rows found untrained the ids of zero and new ones, which are no longer `named`."""
+        if not self._unit or not self.named.any():
+            return frozenset()
+        own = np.concatenate(self._zeros)
+        if new:
+            own[new.start : new.stop] = True
+        own, self.named = self.named & own, self.named & ~own
+        return frozenset(np.flatnonzero(own).tolist() if rows.ids is None else rows.ids[own].tolist())
 
     def _compared(self, unit: UnitSums, products: Array, axes: Array, pairs: PairSums) -> FrequencyGroups:
         """The last two axes are those of the bins."""
@@ -180,9 +203,12 @@ def _decayed(floor: LengthFloor, rows: Rows, unused: Array, counts: Array | None
     return DecayedRows(n, n - known, tuple(evidence))
 
 
-def under_trained_evidence(u: UnderTrained) -> tuple[str, ...]:
+def under_trained_evidence(u: UnderTrained, elsewhere: frozenset[int] = frozenset()) -> tuple[str, ...]:
     found = f"{u.found or 0:,} of {u.tested:,} rows"
     evidence = [f"{found}, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
+    if elsewhere:
+        evidence.append(f"{len(elsewhere):,} of them are zero or new rows, which have a finding of their own")
+    evidence += [f"evidence: {u.by_kind}"] * bool(u.by_kind)
     if u.reference and not u.known:
         evidence.append(f"compared with {u.reference}")
     if u.leaning:
@@ -192,6 +218,7 @@ def under_trained_evidence(u: UnderTrained) -> tuple[str, ...]:
     if u.known:
         known, looks = counted(u.known, "row"), counted(u.known_found, "looks", "look")
         evidence.append(f"of the {known} known to be unused, {looks} it by the same measure")
-    if tokens := [repr(one.token) for one in u.listed("found") if one.token is not None]:
+    listed = (one for one in u.listed("found") if one.token is not None and one.id not in elsewhere)
+    if tokens := [repr(one.token) for one in listed]:
         evidence.append(f"first: {', '.join(tokens[:_TOKENS_SHOWN])}")
     return tuple(evidence)

@@ -74,7 +74,7 @@ def _shown(subject: Subject) -> str:
 
 def _told(subject: Subject, finding: Finding) -> dict[str, str]:
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
-    n = (subject.under_trained and subject.under_trained.found) or 0
+    n = round((finding.extent or 0) * subject.under_trained.tested) if subject.under_trained else 0
     counts = [(one.kind, one.n, "about " * (one.sampled > 1)) for one in subject.odd_rows]
     odd = {
         kind: about + counted(k, "of its rows is", "of its rows are")

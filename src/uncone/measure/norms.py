@@ -113,6 +113,8 @@ class LengthFloor:
     norm: float  # their median norm
     median: float  # that of all rows
     spread: float  # Standard deviation of their norms, over their mean
+    width: float  # of the window that holds them, in the logarithm
+    beside: int  # rows in a window of that width above, or below, out of reach of theirs: the larger number
 
 
 def length_floor(norms: Any, d: int) -> LengthFloor | None:
@@ -140,7 +142,9 @@ def length_floor(norms: Any, d: int) -> LengthFloor | None:
     below = start - int(np.searchsorted(logs, first - width))
     if n < max(FEWEST, PEAK * above, PEAK * below):
         return None
+    ranges = ([first + 1.5 * width, first + 2.5 * width], [first - 1.5 * width, first - 0.5 * width])  # 4 spreads off
+    beside = max(int(np.diff(np.searchsorted(logs, one))[0]) for one in ranges)
     low, high = math.exp(first), math.exp(float(logs[ends[start] - 1]))
     rows = np.flatnonzero((norms >= low * (1 - 1e-12)) & (norms <= high * (1 + 1e-12)))
     of = norms[rows]
-    return LengthFloor(rows, float(np.median(of)), median, float(of.std() / of.mean()))
+    return LengthFloor(rows, float(np.median(of)), median, float(of.std() / of.mean()), width, beside)

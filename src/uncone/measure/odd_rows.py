@@ -81,15 +81,16 @@ class OddRowFinder:
         chosen = keys < np.uint64(2**64 // self.every)
         return tuple(one[chosen] for one in (keys, *of_keys))
 
-    def _count_equal(self) -> None:
+    def _count_equal(self, named: Array | None = None) -> None:
         """Of equal rows the first alone is kept."""
         keys, numbers, times = self._kept()
         if len(keys) == 0:
             return
         order = np.argsort(keys, kind="stable")
         starts, run, place = runs(keys[order])
-        again, firsts = order[place > 0], order[starts]
-        pairs = np.stack([numbers[again], numbers[firsts[run[place > 0]]]], 1)
+        later = place > 0 if named is None else (place > 0) & ~named[numbers[order]]
+        again, firsts = order[later], order[starts]
+        pairs = np.stack([numbers[again], numbers[firsts[run[later]]]], 1)
         listed = pairs[np.argsort(pairs[:, 0])[:_LISTED]].tolist()
         self._equal += len(again) * self.every
         self._equal_rows = sorted([*self._equal_rows, *map(tuple, listed)])[:_LISTED]
@@ -103,8 +104,9 @@ class OddRowFinder:
         many = f"as there are more than {MOST_KEYS:,} rows: how many rows are equal is an estimate."
         return (f"{compared}, {many}",) if self.every > 1 else ()
 
-    def find(self, rows: Rows, norms: NormProfile) -> tuple[OddRows, ...]:
-        """`norms` are those of all rows, and `rows` knows ids and labels."""
+    def find(self, rows: Rows, norms: NormProfile, named: Array | None = None) -> tuple[OddRows, ...]:
+        """`norms` are those of all rows, and `rows` knows ids and labels; rows that are `named` (bool, (N,)) elsewhere
+        are not counted among equal ones."""
         median, found = norms.quantile(0.5), list[OddRows]()
 
         def ids_of(numbers: list[int]) -> tuple[int, ...]:
@@ -119,10 +121,13 @@ class OddRowFinder:
 
         if self._zeros or self._reserved_zeros:
             add("zero", self._zeros, self._zero_rows, reserved=self._reserved_zeros)
-        self._count_equal()
+        self._count_equal(named)
         if self._equal:
             again, twins = map(list, zip(*self._equal_rows, strict=True))
-            most = int(self._times[: self._filled].argmax())  # the first of several
+            _, numbers, times = self._kept()
+            most = int(
+                (times if named is None else np.where(named[numbers], 0, times)).argmax()
+            )  # the first of several
             (first,), (label,) = (of([int(self._key_rows[most])]) for of in (ids_of, labels_of))
             more = {"twins": ids_of(twins), "twin_labels": labels_of(twins), "most_label": label}
             add("equal", self._equal, again, sampled=self.every, most=(first, int(self._times[most])), **more)

@@ -14,6 +14,8 @@ from uncone.records.token_text import shown_token
 UNDER_TRAINED_SHARE = "under_trained_share"
 _MOST_SHOWN = 10
 _COSINES, _LENGTHS, _SHARES = (-1.0, 1.0), (0.0, None), (0.0, 1.0)
+Kind = Literal["place", "length", "decay", "equality"]
+_KINDS: dict[str, str] = {"place": "direction and place", "length": "length", "decay": "decay", "equality": "equality"}
 Reading = Literal["mean_cosine", "mean_norm", "cosine_to_reserved", "cosine_to_common"]
 _READINGS: tuple[tuple[Reading, str, str, Literal["lower", "neither"], Limits], ...] = (
     ("cosine_to_reserved", "to reserved", "mean cosine of its rows and the reserved rows", "lower", _COSINES),
@@ -91,6 +93,18 @@ class UnderTrainedToken:
     expected: bool = False  # whether it was known to be unused
     special: bool = False  # whether it is a special token of the tokenizer, which may be trained
     leaning: bool = False  # whether its direction alone says so: hardly trained, and not found
+    # the evidence by which it is found: `place` (of its direction too), `length`, `decay`, `equality`
+    kinds: tuple[str, ...] = ()
+
+
+@part
+class EvidenceKind:
+    """One kind of evidence for untrained rows."""
+
+    name: Kind  # `place`, `length`, `decay` or `equality`
+    found: int | None  # of the found rows, so many by this kind; `null` where it does not count
+    known_found: int | None  # known-unused rows that it finds alone; `null` without any, or where it is undefined
+    of: int | None  # of so many known-unused rows, or rows in their place; it counts where it finds half of them
 
 
 @part
@@ -115,6 +129,19 @@ class UnderTrained:
     special_found: int = 0  # of which found
     # rows whose direction alone is that of the unused ones: hardly trained, and not among those found
     leaning: int = 0
+    kinds: tuple[EvidenceKind, ...] = ()  # the kinds of evidence that were tried
+
+    @property
+    def by_kind(self) -> str:
+        """Which kinds of evidence speak for the found rows, and which have no power here."""
+        parts = list[str]()
+        for one in self.kinds:
+            name = _KINDS[one.name]
+            if one.found is not None:
+                parts.append(f"{name} ({count(one.found)} of these)")
+            elif one.known_found is not None:
+                parts.append(f"{name} has no power here ({one.known_found:,} of {one.of or 0:,} unused rows found)")
+        return ", ".join(parts)
 
     def listed(self, which: Literal["found", "known", "leaning"]) -> list[UnderTrainedToken]:
         def kind(one: UnderTrainedToken) -> str:
@@ -219,6 +246,7 @@ def _lead(rows: UnderTrained) -> str:
     rate = f"at a false-discovery rate of {number(100 * rows.rate)}%"
     text = f"{count(rows.found)} of {counted(rows.tested, 'row')} {looks}, {rate}. "
     text += f"Indicator: {rows.definition}." + (f" Compared with {rows.reference}." if rows.reference else "")
+    text += f" Evidence: {rows.by_kind}." if rows.by_kind else ""
     if rows.special_found:
         text += f" Among them are {count(rows.special_found)} of {counted(rows.special, 'special token')}."
     if rows.leaning:
@@ -233,12 +261,14 @@ def _lead(rows: UnderTrained) -> str:
 def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Table:
     distance = ("distance",) if rows.indicator == "cosine" else ()
     often = ("count",) if any(t.count is not None for t in tokens) else ()
-    columns = ("token", "id", *distance, "p", "q", "norm", "to unused", "to mean", *often)
+    by = ("by",) if any(t.kinds for t in tokens) else ()
+    columns = ("token", "id", *distance, "p", "q", "norm", "to unused", "to mean", *often, *by)
     cells = list[Row]()
     for t in tokens:
         name = "-" if t.token is None else Cell(shown_token(t.token, 24), tone="token")
         apart = [number(t.indicator, limits=(0.0, 2.0)) for _ in distance]
         read = (optional(t.p, _SHARES), optional(t.q, _SHARES), optional(t.norm, _LENGTHS))
         cosines = (optional(t.cosine_to_unused, _COSINES), optional(t.cosine_to_mean, _COSINES))
-        cells.append((name, count(t.id), *apart, *read, *cosines, *(optional(t.count, shown=count) for _ in often)))
+        counts = [optional(t.count, shown=count) for _ in often]
+        cells.append((name, count(t.id), *apart, *read, *cosines, *counts, *(", ".join(t.kinds) for _ in by)))
     return numbers(columns, cells)
