@@ -85,14 +85,16 @@ def main() -> None:
         raise SystemExit("expected untrained rows by the diagnosis of this model, got none: make it by convert.py")
     file = a.out / "asked.csv"
     lines = list(csv.DictReader(file.open(encoding="utf-8"))) if file.exists() else []
-    done = {int(one["id"]) for one in lines}
-    todo = [one for one in chosen(head.under_trained.tokens, head.n) if one["id"] not in done]
-    tokenizer = AutoTokenizer.from_pretrained(a.model)
-    model = AutoModelForCausalLM.from_pretrained(a.model, dtype=torch.float32).eval()
-    with file.open("a", encoding="utf-8", newline="") as out:
+    done, asked = {int(one["id"]) for one in lines}, chosen(head.under_trained.tokens, head.n)
+    todo, bands = [one for one in asked if one["id"] not in done], {one["id"]: one["band"] for one in asked}
+    lines = [one | {"band": bands.get(int(one["id"]), OTHER)} for one in lines]  # as they are named now
+    if todo:
+        tokenizer = AutoTokenizer.from_pretrained(a.model)
+        model = AutoModelForCausalLM.from_pretrained(a.model, dtype=torch.float32).eval()
+    with file.open("w", encoding="utf-8", newline="") as out:
         writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-        if not lines:
-            writer.writeheader()
+        writer.writeheader()
+        writer.writerows(lines)
         for start in range(0, len(todo), BATCH):
             batch = todo[start : start + BATCH]
             for one, p in zip(batch, probabilities(model, tokenizer, [x["id"] for x in batch]), strict=True):

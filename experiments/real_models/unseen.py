@@ -4,7 +4,8 @@
 
 A GPT-2 of 64 columns, two layers and a tied table is trained on a byte-pair vocabulary of the text; 172 more ids stand at random places and never
 occur. For each of ten seeds: the unseen tokens found and the others found, with training counts, and with twelve of the unseen known by name alone;
-and what the cosine alone against a normal null found, as uncone did before. A finished seed is a file of its own, and is not made again.
+and, with counts, what direction and place find alone, and the cosine alone, against a normal null, as uncone did before. A finished seed is a file of
+its own, and is not made again.
 """
 
 import argparse
@@ -15,8 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from uncone import Moments
 from uncone.errors import UndefinedMeasure
 from uncone.measure import benjamini_hochberg, robust_null, under_trained_tokens
+from uncone.measure.projections import project_about
+from uncone.measure.under_trained import known_unused, untrained_axes
+from uncone.measure.untrained_evidence import evidence_of, p_of
 from uncone.rows import Array, ArrayRows
 
 COLUMNS, UNSEEN, NAMED, FEWEST_TIMES, RATE = 64, 172, 12, 8, 0.01
@@ -76,6 +81,7 @@ def judge(table: Array, seen: Array, seed: int) -> dict[str, Any]:
         "unseen": len(unseen),
         "with counts": told(by_count, set(unseen.tolist()), seen),
         "with twelve names": told(by_name, set(unseen.tolist()) - named, seen),
+        "place alone": told(place_alone(table, seen), set(unseen.tolist()), seen),
         "cosine alone": told(cosine_alone(table, unseen), set(unseen.tolist()), seen),
     }
 
@@ -88,6 +94,15 @@ def found_in(rows: Any, **options: Any) -> set[int]:
     except UndefinedMeasure:
         return set()
     return {one.id for one in tokens if not (one.expected or one.leaning)}
+
+
+def place_alone(table: Array, seen: Array) -> set[int]:
+    """Direction and place, not joined with other evidence."""
+    rows, m = ArrayRows(table, name="table"), Moments.of(table)
+    axes = untrained_axes(rows, m, known_unused(None, m.n), seen)
+    products, squares = project_about(rows, axes.axes, axes.axes[:, 0])
+    evidence = evidence_of(axes, np.linalg.norm(table.astype(np.float64), axis=1), products, squares)
+    return set(np.flatnonzero(benjamini_hochberg(p_of("place", axes, evidence)) <= RATE).tolist())
 
 
 def cosine_alone(table: Array, unseen: Array) -> set[int]:
@@ -120,7 +135,7 @@ def main() -> None:
             table, seen, loss = train(text, seed)
             file.write_text(json.dumps({"loss": round(loss, 3), **judge(table, seen, seed)}, indent=1) + "\n")
             print(f"seed {seed}: {file}")
-    ways = ("with counts", "with twelve names", "cosine alone")
+    ways = ("with counts", "with twelve names", "place alone", "cosine alone")
     lines = [
         f"| seed | rows | loss | {' | '.join(f'{way}: found | false' for way in ways)} |",
         f"|{'---|' * (3 + 2 * len(ways))}",

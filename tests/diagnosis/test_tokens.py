@@ -164,7 +164,7 @@ def test_what_is_named_in_minilm_hardly_occurs_in_a_billion_words(minilm: Path) 
     """The counts played no part in naming them: 99 of 100 occur at most ten times in LM1B."""
     d = uncone.diagnose(minilm, counts=DATA / "bert-base-uncased_lm1b_token_counts.tsv")
     found, groups = d.subjects[0].under_trained, d.subjects[0].frequency_groups
-    assert 1100 < found.found < 1600
+    assert 1200 < found.found < 1600
     assert (found.known, found.known_found) == (994, 993)
     news = [token for token in found.tokens if not token.expected]
     assert sum(token.count is not None and token.count <= 10 for token in news) >= 0.99 * len(news)
@@ -315,7 +315,7 @@ class TestNamedOnce:
     def test_zero_rows_are_not_untrained_ones_too(self, tmp_path: Path) -> None:
         planted = plant_short(reserved=30)
         zero = planted.planted[:5].tolist()
-        planted.table *= torch.linspace(1.25, 0.75, 64)
+        planted.table.mul_(torch.linspace(1.25, 0.75, 64))
         planted.table[zero] = 0
         subject = self._findings(tmp_path / "m", planted.table, planted.labels, healthy(v=4000))[0]
         found = {f.cause: f for f in subject.findings}

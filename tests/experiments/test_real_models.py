@@ -186,8 +186,10 @@ def test_ten_small_models_were_kept_as_they_were_judged() -> None:
     parts = [json.loads((RESULTS / f"unseen/seed{seed}.json").read_text()) for seed in range(10)]
     for way in ("with counts", "with twelve names"):
         assert all(one[way]["found"] >= 0.95 * one[way]["of"] for one in parts)
+        assert all(one[way]["false"] <= 0.02 * (one[way]["false"] + one[way]["found"]) for one in parts)
         false, found = (sum(one[way][name] for one in parts) for name in ("false", "found"))
-        assert false <= 0.02 * (false + found)
+        assert false <= 0.01 * (false + found)
+    assert all(one["with counts"]["found"] == one["place alone"]["found"] for one in parts)
     assert all(one["cosine alone"]["found"] == 0 for one in parts)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from uncone import InputError, UndefinedMeasure
 from uncone.measure import benjamini_hochberg, robust_null
-from uncone.measure.discovery import Null
+from uncone.measure.discovery import Null, support_line
 
 from ..matrices import F64, gaussian
 
@@ -45,6 +45,29 @@ class TestBenjaminiHochberg:
             benjamini_hochberg(torch.tensor([0.2, -0.5]))
         with pytest.raises(InputError, match="expected p-values from 0 to 1"):
             benjamini_hochberg(torch.tensor([0.2, float("nan")]))
+
+
+class TestSupportLine:
+    @given(st.lists(st.integers(0, 1000).map(lambda k: k / 1024), min_size=1, max_size=30), st.sampled_from(RATES))
+    def test_it_is_where_the_line_of_the_slope_touches(self, p: list[float], rate: float) -> None:
+        """No other number of rows has a smaller p_(k) - rate k / N."""
+        edge = support_line(np.array(p), rate)
+        costs = [x - rate * k / len(p) for k, x in enumerate([0.0, *sorted(p)])]
+        found = sum(x <= edge for x in p)
+        assert costs[found] == pytest.approx(min(costs), abs=1e-12)
+
+    def test_the_last_find_is_false_as_seldom_as_stated(self) -> None:
+        """3,800 null rows and 200 that stand out, 300 times."""
+        random, last = np.random.default_rng(0), list[bool]()
+        for _ in range(300):
+            z = random.standard_normal(4000)
+            z[:200] += 4
+            p = Null(0.0, 1.0).upper_p(z)
+            last.append(bool(np.flatnonzero(p == support_line(p, 0.2))[0] >= 200))
+        assert 0.1 < np.mean(last) < 0.2 + 2 * (0.2 * 0.8 / 300) ** 0.5
+
+    def test_none(self) -> None:
+        assert support_line([], 0.2) == support_line([0.9, 0.5], 0.2) == -1.0
 
 
 class TestNull:

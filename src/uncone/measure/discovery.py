@@ -76,3 +76,17 @@ def benjamini_hochberg(p: Any) -> Array:
     falling, q = np.argsort(p)[::-1], np.empty_like(p)
     q[falling] = np.minimum.accumulate(len(p) * p[falling] / np.arange(len(p), 0, -1)).clip(max=1.0)
     return q  # type: ignore[no-any-return]
+
+
+def support_line(p: Any, rate: float) -> float:
+    """The largest p-value of the finds of which the least certain is false with a chance of at most `rate`, for
+    independent p-values (N,); -1 without finds.
+
+    The first k of the sorted ones are found, k where rate k / N - p_(k) is largest (Soloff, Xiang & Fithian 2024).
+    `benjamini_hochberg` bounds the mean over all finds, so that sure ones make room for doubtful ones at the edge.
+    >>> support_line([0.001, 0.002, 0.2, 0.9], 0.2)  # 0.2 k / N - p: 0.049, 0.098, -0.05, -0.7
+    0.002
+    """
+    ordered = np.sort(as_floats(p, "p"))
+    gain = rate * np.arange(1, len(ordered) + 1) / max(1, len(ordered)) - ordered
+    return float(ordered[gain.argmax()]) if len(gain) and gain.max() > 0 else -1.0

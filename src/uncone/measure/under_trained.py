@@ -7,7 +7,7 @@ import numpy as np
 
 from uncone.arguments import finite_number, one_of, whole_number
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.discovery import benjamini_hochberg, q_if_tested, robust_null
+from uncone.measure.discovery import benjamini_hochberg, q_if_tested, robust_null, support_line
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved, special_rows
 from uncone.measure.projections import project_about
 from uncone.measure.reading import counts_for, with_moments
@@ -21,6 +21,7 @@ from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
 RATE = 0.01  # The expected share of false finds among the finds
+EDGE = 0.2  # The chance that the least certain find is false: the customary bar of a local rate (Efron 2007)
 CONTROL = 0.5  # the share of the known-unused rows that must be found: else the indicator says nothing
 FEWEST_TOGETHER = 3  # special tokens, which may be trained, show an untrained point where as many lie together
 TOGETHER = 0.8  # by this mean cosine to one another, the mean row subtracted
@@ -62,9 +63,10 @@ def under_trained_tokens(
       where there are none, times the share of rows that are not: of coarse numbers, or copies, equality says less.
 
     By place, length and equality a row must also lie nearer to the known-unused rows than to the ordinary ones. A kind
-    counts where it alone finds half of the known-unused rows. p of a row is the least of those that count, times four
-    (times two without known-unused rows, where only lengths are read): that holds however the kinds depend on each
-    other (Bonferroni). `benjamini_hochberg` joins the rows.
+    counts where it alone finds half of the known-unused rows; without any, only lengths are read. p of a row is the
+    least of the kinds that count, times their number, which holds however they depend on each other (Bonferroni).
+    `benjamini_hochberg` joins the rows, and the least certain of the finds may be false with a chance of 0.2
+    (`support_line`): many sure finds would else let in rows that are likelier ordinary.
 
     Known to be unused are rows whose token is reserved by name, and those without a token: 10 or more. Else the special
     tokens of the tokenizer stand in, where 3 or more lie together (a mean cosine of 0.8 among themselves, the mean row
@@ -201,14 +203,14 @@ def find_projected(
 def _counting(
     axes: UntrainedAxes, evidence: Evidence, prefer: Indicator, rate: float
 ) -> tuple[dict[Kind, Array], dict[Kind, int | None]]:
-    """Of the kinds of evidence that count here the p-values of all rows, times the number of kinds; and of all kinds
-    how many known-unused rows each finds, None where it is undefined."""
+    """Of the kinds of evidence that count here the p-values of all rows, times their number; and of all kinds how many
+    known-unused rows each finds, None where it is undefined."""
     unused, reasons, known = evidence.to_unused, dict[Indicator, str](), int(axes.reference.sum())
     kinds: list[Kind] = ["length", "decay"] if unused is None else [*KINDS]
     counting, seen = dict[Kind, Array](), dict[Kind, int | None]()
     for kind in kinds:
         try:
-            p = np.minimum(len(kinds) * p_of(kind, axes, evidence), 1.0)
+            p = p_of(kind, axes, evidence)
         except UndefinedMeasure as error:
             reasons.setdefault(KINDS[kind], str(error))
             seen[kind] = None
@@ -223,7 +225,7 @@ def _counting(
     if not counting:
         order = sorted(reasons, key=lambda indicator: indicator != prefer)
         raise UndefinedMeasure("; ".join(f"{indicator}: {reasons[indicator]}" for indicator in order))
-    return counting, seen
+    return {kind: np.minimum(len(counting) * p, 1.0) for kind, p in counting.items()}, seen
 
 
 def _q(p: Array, expected: Array) -> Array:
@@ -244,8 +246,9 @@ def _conclude(
     null = robust_null(-values[tested])
     p = np.minimum.reduce([*counting.values()])
     q = _q(p, expected)
-    finds, known_finds, leaning = (q <= rate) & tested, (q <= rate) & expected, np.zeros_like(tested)
-    others = np.count_nonzero((q <= rate) & ~axes.special)
+    finds = (q <= rate) & tested & (p <= support_line(p[tested], EDGE))
+    known_finds, leaning = (q <= rate) & expected, np.zeros_like(tested)
+    others = np.count_nonzero((finds | known_finds) & ~axes.special)
     if axes.unsure and unused is not None and others < FEWEST_TOGETHER:
         least, then = (
             f"at least {FEWEST_TOGETHER} rows of other tokens",
