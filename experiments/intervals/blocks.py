@@ -36,22 +36,37 @@ def in_order(random: np.random.Generator, n: int) -> np.ndarray:
 ALL = CLOUDS | {"clusters, sorted": in_order}
 
 
-def readings(x: np.ndarray) -> np.ndarray:
-    m = Moments.of(x, drawn=False)
-    return np.array([float(one) for one in (measure.mean_cosine(m), measure.isoscore(m), measure.effective_rank(m))])
+def readings(n: np.ndarray, first: np.ndarray, second: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """Mean cosine, IsoScore and effective rank (..., 3) of n rows (...,) with these sums of x, of x x' and of unit rows."""
+    mean = first / n[..., None]
+    values = np.linalg.eigvalsh(second / n[..., None, None] - mean[..., :, None] * mean[..., None, :]).clip(0)
+    shares = values / values.sum(-1, keepdims=True)
+    iso = (1 / np.square(shares).sum(-1) - 1) / (D - 1)
+    shares = np.sqrt(shares) / np.sqrt(shares).sum(-1, keepdims=True)  # of singular values
+    rank = np.exp(-(shares * np.log(np.maximum(shares, 1e-300))).sum(-1))
+    return np.stack([(np.square(unit).sum(-1) - n) / (n * (n - 1)), iso, rank], -1)
 
 
 def by_blocks(x: np.ndarray, blocks: int) -> dict[str, Ends]:
-    cuts = np.array_split(np.arange(len(x)), blocks)
-    whole, left = readings(x), np.stack([readings(np.delete(x, cut, 0)) for cut in cuts])
+    cuts = np.array_split(x, blocks)
+    sums = [
+        np.stack([of(cut) for cut in cuts])
+        for of in (
+            lambda cut: np.float64(len(cut)),
+            lambda cut: cut.sum(0),
+            lambda cut: cut.T @ cut,
+            lambda cut: (cut / np.linalg.norm(cut, axis=1, keepdims=True)).sum(0),
+        )
+    ]
+    whole = readings(*(of.sum(0) for of in sums))
+    left = readings(*(of.sum(0) - of for of in sums))
     # ln Z along each direction, without each block; the largest exponent is taken out
-    products = x @ np.linalg.eigh(x.T @ x)[1]
-    products = np.concatenate([products, -products], axis=1)
-    top = products.max()
-    sums = np.stack([np.exp(products[cut] - top).sum(0) for cut in cuts])
-    total = sums.sum(0)
+    axes = np.linalg.eigh(x.T @ x)[1]
+    top = np.abs(x @ axes).max()
+    z = np.stack([np.exp(np.concatenate([cut @ axes, -cut @ axes], axis=1) - top).sum(0) for cut in cuts])
+    total = z.sum(0)
     low, high = int(total.argmin()), int(total.argmax())
-    logs = [np.log(np.maximum(z, 1e-300)) for z in (total, total - sums)]
+    logs = [np.log(np.maximum(of, 1e-300)) for of in (total, total - z)]
     isotropy = [of[..., low] - of[..., high] for of in logs]
     return {
         name: ends(float(value), without, blocks)
@@ -71,8 +86,8 @@ def own(x: np.ndarray) -> dict[str, tuple[float, Ends | None]]:
     for name in READINGS:
         of_log = name == "partition_isotropy"
         one = measure.partition_isotropy(x, m) if of_log else getattr(measure, name)(m)
-        scale = math.log if of_log else float
-        interval = one.interval and (scale(max(one.interval[0], 1e-300)), scale(one.interval[1]), 0.0)
+        scale = (lambda value: math.log(max(value, 1e-300))) if of_log else float
+        interval = one.interval and (scale(one.interval[0]), scale(one.interval[1]), 0.0)
         found[name] = scale(float(one)), interval
     return found
 

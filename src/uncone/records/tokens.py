@@ -8,7 +8,7 @@ from uncone.records.blocks import Blocks, Cell, Folded, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import folded, numbers, section, shown
 from uncone.records.parts import Measurement
-from uncone.records.text import Limits, count, counted, number, optional, plural, title
+from uncone.records.text import Limits, count, counted, listing, number, optional, plural, title
 from uncone.records.token_text import shown_token
 
 UNDER_TRAINED_SHARE = "under_trained_share"
@@ -134,14 +134,13 @@ class UnderTrained:
     @property
     def by_kind(self) -> str:
         """Which kinds of evidence speak for the found rows, and which have no power here."""
-        parts = list[str]()
-        for one in self.kinds:
-            name = _KINDS[one.name]
-            if one.found is not None:
-                parts.append(f"{name} ({count(one.found)} of these)")
-            elif one.known_found is not None:
-                parts.append(f"{name} has no power here ({one.known_found:,} of {one.of or 0:,} unused rows found)")
-        return ", ".join(parts)
+        speak = [f"{_KINDS[one.name]} ({count(one.found)} of these)" for one in self.kinds if one.found is not None]
+        weak = [one for one in self.kinds if one.found is None and one.known_found is not None]
+        if weak and speak:
+            found = ", ".join(count(one.known_found or 0) for one in weak)
+            names = listing([_KINDS[one.name] for one in weak])
+            speak[-1] += f". No power here has {names}: found {found} of {count(weak[0].of or 0)} unused rows"
+        return ", ".join(speak)
 
     def listed(self, which: Literal["found", "known", "leaning"]) -> list[UnderTrainedToken]:
         def kind(one: UnderTrainedToken) -> str:
@@ -261,7 +260,7 @@ def _lead(rows: UnderTrained) -> str:
 def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Table:
     distance = ("distance",) if rows.indicator == "cosine" else ()
     often = ("count",) if any(t.count is not None for t in tokens) else ()
-    by = ("by",) if any(t.kinds for t in tokens) else ()
+    by = ("by",) if len({t.kinds for t in rows.tokens if not t.leaning}) > 1 else ()  # else the text says it
     columns = ("token", "id", *distance, "p", "q", "norm", "to unused", "to mean", *often, *by)
     cells = list[Row]()
     for t in tokens:
