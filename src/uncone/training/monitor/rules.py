@@ -105,7 +105,7 @@ whether the tokens of dead rows still occur in the data."""
 
 RANK = Rule(
     "rank",
-    ("effective_rank",),
+    ("participation_ratio", "sample_rank", "effective_rank"),
     -1,
     -math.log(0.8),
     "the effective rank",
@@ -113,8 +113,9 @@ RANK = Rule(
     "Look at the learning rate and at what is added to the loss.",
     is_log=True,
 )
-"""It sees a fifth of the effective rank go. It cannot see a rank that was low from the start, nor the loss of a few
-directions that carry little. The spectrum is read at every tenth record alone, which delays it ten times."""
+"""It sees a fifth of the participation ratio go, which is read in every record, or of the effective rank, which is read in
+every tenth and is delayed ten times. It cannot see a rank that was low from the start. Directions that carry little hardly
+enter the participation ratio: their loss shows in the effective rank alone."""
 
 LOGITS = Rule(
     "logits",
@@ -160,6 +161,7 @@ class _Series:
     start: float = 0.0
     beyond: int = 0  # records in a row that fulfil both conditions
     over: int = 0  # records in a row that reach the limit
+    rows: float = 0.0  # of its group
 
     def see(self, step: int, value: float, every: float, rule: Rule, threshold: float, *, batch: bool) -> bool:
         """Whether the reading has left its course with this record. What is of one `batch` must do so twice."""
@@ -192,7 +194,8 @@ class _Series:
 
 
 class Rules:
-    """The rules of one run. A rule warns of a part once; after ten further records it may warn of it again.
+    """The rules of one run. One collapse shows in several readings and groups of a part: the first of them speaks, and
+    then all of that rule's readings of the part need ten new increments.
 
     False alarms and delays are in experiments/monitor_rules/results.md. What is read from one batch must be beyond its
     course in two records in a row; what is read from a whole table too, unless it moved by twice the effect.
@@ -208,21 +211,24 @@ class Rules:
         self._series = dict[str, _Series]()
         self._last = dict[str, int]()  # by rule and part, the step of the last warning
         self._said = set[str]()  # names that were not finite, or beyond a limit
+        self._is_tied = False  # table and head are one matrix, and one part
 
     def see(self, step: int, numbers: Mapping[str, float]) -> list[Warning_]:
         """The warnings of a record, given in the order of the steps; one of an earlier or the same step is passed
         over, and so is a number without a rule."""
         found = list[Warning_]()
+        share = numbers.get("head.mean_share")
+        self._is_tied = self._is_tied or (share is not None and share == numbers.get("table.mean_share"))
         for name, value in numbers.items():
             reading = name.rpartition(".")[2]
-            rule = _BY_READING.get(reading)
+            rule = _rule_of(name)
             if not math.isfinite(value):
                 if reading in _FINITE and self._first(name, "not finite"):
                     text = f"{_called(name, rule)} is {value}: look at the last update before step {step:,}."
                     found.append(Warning_(step, "not_finite", name, text))
-            elif rule is not None:
-                judged = self._judge(step, name, rule, value, _reading(name, rule, value, numbers))
-                found += [warning for warning in judged if self._is_news(warning)]
+            elif rule is not None and (followed := _reading(name, rule, value, numbers)) is not None:
+                rows = numbers.get(f"{name.rpartition('.')[0]}.rows", 0.0)
+                found += self._judge(step, name, rule, value, followed, rows)
         return found
 
     def _first(self, name: str, why: str) -> bool:
@@ -231,33 +237,34 @@ class Rules:
         self._said.add(key)
         return is_first
 
-    def _is_news(self, warning: Warning_) -> bool:
-        """One collapse shows in several readings and groups of a part: the first of them speaks."""
-        key = f"{warning.rule} {warning.name.partition('.')[0]}"
-        last = self._last.get(key)
-        if last is not None and warning.step - last < _WARM * self.every:
-            return False
-        self._last[key] = warning.step
-        return True
-
-    def _judge(self, step: int, name: str, rule: Rule, value: float, followed: float | None) -> Iterator[Warning_]:
-        if followed is None:
-            return
-        series = self._series.get(name)
-        if series is None:
-            series = self._series[name] = _Series(step, followed)
+    def _judge(
+        self, step: int, name: str, rule: Rule, value: float, followed: float, rows: float
+    ) -> Iterator[Warning_]:
+        series, part = self._series.get(name), self._part(name)
+        key = f"{rule.name} {part}"
+        if series is None or series.rows != rows:  # a group that was cut anew has no past
+            series = self._series[name] = _Series(step, followed, over=series.over if series else 0, rows=rows)
         elif step <= series.step:
             return
         else:
             batch = name.startswith(_OF_BATCHES) or "." not in name
             if series.see(step, followed, self.every, rule, self.threshold, batch=batch):
                 yield Warning_(step, rule.name, name, _words(name, rule, series))
-                # what came before is no measure of what comes
-                series = self._series[name] = _Series(step, followed, over=series.over)
+                self._last[key] = step
+                for other, one in self._series.items():  # what came before is no measure of what comes
+                    if self._part(other) == part and _rule_of(other) is rule:
+                        self._series[other] = _Series(one.step, one.value, over=one.over, rows=one.rows)
+                series = self._series[name]
         series.over = series.over + 1 if rule.limit is not None and value >= rule.limit else 0
-        if series.over == _STAYS and self._first(name, "limit"):
+        is_said = step - self._last.get(key, -math.inf) <= 2 * _STAYS * self.every
+        if series.over == _STAYS and not is_said and self._first(key, "limit"):
             text = f"{_called(name, rule)} stays at {number(value)}. The vectors have one direction. {rule.look}"
+            self._last[key] = step
             yield Warning_(step, rule.name, name, text)
+
+    def _part(self, name: str) -> str:
+        part = name.partition(".")[0]
+        return "head" if self._is_tied and part == "table" else part
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as plain JSON."""
@@ -276,6 +283,10 @@ class Rules:
         if every != self.every:
             raise InputError(f"expected rules of every={every}, got {self.every}: give the run the same `every`")
         self.threshold, self._series, self._last, self._said = threshold, series, last, said
+
+
+def _rule_of(name: str) -> Rule | None:
+    return _BY_READING.get(name.rpartition(".")[2])
 
 
 def _whitened(rests: list[float], past: int) -> tuple[list[float], float]:
@@ -318,7 +329,7 @@ def _sign(rule: Rule) -> int:
 def _called(name: str, rule: Rule | None) -> str:
     part, *groups = name.split(".")[:-1] or [""]
     reading = name.rpartition(".")[2].replace("_", " ")
-    what = rule.called if rule and reading != "mean share" else f"the {reading}"
+    what = rule.called if rule and reading not in ("mean share", "participation ratio") else f"the {reading}"
     of = "" if part in ("", "loss") else f" of the {part}"
     return f"{what[:1].upper()}{what[1:]}{of}" + (f" ({', '.join(groups)})" if groups else "")
 
