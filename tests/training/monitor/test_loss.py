@@ -44,10 +44,14 @@ OF_GROUP += ("cosine", "push_cosine", "along", "toward", "sgd", "adam")
 
 
 @pytest.mark.parametrize("block", [D, 7 * D, 2**19])
-@pytest.mark.parametrize(("cap", "scale"), [(None, 1.0), (None, 0.25), (3.0, 1.0)])
-def test_of_a_plain_mean_they_are_the_ledgers(monkeypatch: Any, block: int, cap: float | None, scale: float) -> None:
+@pytest.mark.parametrize(("cap", "scale", "labels"), [(None, 1, "all"), (None, 0.25, "few"), (3, 1, "rare")])
+def test_of_a_plain_mean_they_are_the_ledgers(
+    monkeypatch: Any, block: int, cap: float | None, scale: float, labels: str
+) -> None:
     monkeypatch.setattr(read, "_BLOCK", block)
     s = states(cap=cap, scale=scale)
+    if labels != "all":
+        s = replace(s, labels=s.labels % 4 if labels == "few" else 40 + s.labels % 20)
     ledger = gradient_ledger(s, counts=COUNTS)
     loss, found = numbers(s)
     assert loss["cross_entropy"] == pytest.approx(ledger.nats)
@@ -70,17 +74,18 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", ["", "classes", "tokens", "both"])
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("cap", [None, 2.0])
-def test_of_other_losses_they_are_their_own_gradients(name: str, weighted: bool, cap: float | None) -> None:
+def test_of_other_losses_they_are_their_own_gradients(name: str, weighted: str, cap: float | None) -> None:
     s, options = states(cap=cap, scale=0.5), CrossEntropyOptions(**OPTIONS[name])
-    weights = torch.linspace(0.1, 3, V, dtype=torch.float64) if weighted else None
+    weights = torch.linspace(0.1, 3, V, dtype=torch.float64) if weighted in ("classes", "both") else None
+    of_tokens = torch.linspace(0, 2, N, dtype=torch.float64) if weighted in ("tokens", "both") else None
     own = replace(options, softcap=cap, logit_scale=0.5)
     head = s.head.clone().requires_grad_()
-    loss = uncone.linear_cross_entropy(s.states, head, s.labels, bias=s.bias, class_weights=weights, options=own)
-    loss.backward()
-    read_loss, found = numbers(s, options, class_weights=weights)
+    given: Any = {"class_weights": weights, "token_weights": of_tokens}
+    uncone.linear_cross_entropy(s.states, head, s.labels, bias=s.bias, options=own, **given).backward()
+    read_loss, found = numbers(s, options, **given)
     groups = Groups.by_count(COUNTS)
     for place, group in enumerate(groups.names):
         of = head.grad[groups.of == place]
@@ -88,11 +93,12 @@ def test_of_other_losses_they_are_their_own_gradients(name: str, weighted: bool,
     assert found["norm"] == pytest.approx(float(head.grad.norm(dim=1).mean()), rel=1e-6)
     z = s.logits(s.states).requires_grad_()
     lse = z.logsumexp(1)
-    smoothing = {"label_smoothing": options.label_smoothing, "weight": weights, "reduction": options.reduction}
+    smoothing = {"label_smoothing": options.label_smoothing, "weight": weights, "reduction": "none"}
     each = torch.ones(N, dtype=torch.float64) if weights is None else weights[s.labels]
-    over = each.sum() if options.reduction == "mean" else 1.0
-    whole = torch.nn.functional.cross_entropy(z, s.labels, **smoothing)
-    (whole + options.z_loss * (each * lse.square()).sum() / over).backward()
+    of_token = torch.ones(N, dtype=torch.float64) if of_tokens is None else of_tokens
+    over = (of_token * each).sum() if options.reduction == "mean" else 1.0
+    whole = torch.nn.functional.cross_entropy(z, s.labels, **smoothing) + options.z_loss * each * lse.square()
+    ((of_token * whole).sum() / over).backward()
     at = torch.arange(N), s.labels
     pulled = -float(z.grad[at].sum())
     assert found["pulled"] == pytest.approx(pulled)
@@ -124,6 +130,8 @@ def test_states_of_a_batch_have_the_measures_of_their_matrix() -> None:
     found, scores = states_numbers(x, labels), uncone.anisotropy_scores(x, labels)
     assert found["mean_cosine"] == pytest.approx(uncone.measure.mean_cosine(x).value)
     assert found["effective_rank"] == pytest.approx(uncone.measure.effective_rank(x).value)
+    values = torch.linalg.eigvalsh(torch.cov(x.T))
+    assert found["participation_ratio"] == pytest.approx(float(values.sum() ** 2 / values.square().sum()))
     assert found["n"] == N
     assert [found[f"within_class_{i}"] for i in (1, 2, 3)] == pytest.approx(list(scores.within_class))
     assert [found[f"centred_floor_{i}"] for i in (1, 2, 3)] == pytest.approx(list(scores.centred_floor))

@@ -13,6 +13,7 @@ import uncone
 from uncone import CosinePenalty, CrossEntropyOptions, InputError, Monitor, RareTokenGate, UnsupportedModel
 from uncone.diagnosis.why.gradients.gradients import gradient_ledger
 from uncone.model.last_states import States
+from uncone.training import resume
 
 from ..classifiers import batch as sequences
 from ..classifiers import classifier
@@ -181,29 +182,81 @@ def test_an_encoder_has_states_and_a_table() -> None:
     assert found["penalty.states"] == pytest.approx(float(hidden[:, 0].square().mean()))
 
 
-def test_a_resumed_loop_has_the_file_of_one_that_went_through(tmp_path: Path) -> None:
-    def numbers(path: Path) -> list[dict[str, float]]:
-        kept = ("table.mean_cosine", "table.untouched", "head.norm_largest", "loss.cross_entropy", "step")
-        return [{name: line[name] for name in kept} for line in lines(path)]
+def collapse(model: Any, monitor: Any, steps: range) -> None:
+    """From step 14 on the rows of the table turn to their mean."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in steps:
+        model(**text(step)).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step >= 13:
+            with torch.no_grad():
+                weight = model.transformer.wte.weight
+                weight.lerp_(weight.mean(0), 0.3)
+                weight.add_(0.3 * weight.std())
+        monitor.step()
 
+
+@pytest.mark.filterwarnings("ignore:step ")
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("saved", [7, 12, 15, 16])
+def test_a_resumed_loop_has_the_file_and_the_warnings_of_one_that_went_through(
+    tmp_path: Path, saved: int, every: int
+) -> None:
+    def numbers(path: Path) -> list[dict[str, Any]]:
+        return [{name: value for name, value in line.items() if name != "time"} for line in lines(path)]
+
+    expected, found = list[Any](), list[Any]()
+    with Monitor(tmp_path / "whole", narrow_gpt2(), every, on_warning=expected.append) as monitor:
+        collapse(monitor._taps.model, monitor, range(30))
     model = narrow_gpt2()
-    with Monitor(tmp_path / "whole", model, 2) as monitor:
-        train(model, monitor, range(8))
-    model = narrow_gpt2()
-    monitor = Monitor(tmp_path / "run", model, 2)
-    train(model, monitor, range(4))
-    state, weights = monitor.state_dict(), {k: v.clone() for k, v in model.state_dict().items()}
-    train(model, monitor, range(4, 7))
+    monitor = Monitor(tmp_path / "run", model, every, on_warning=found.append)
+    collapse(model, monitor, range(saved))
+    resume.save(monitor.state_dict(), tmp_path / "state", format="a/1")
+    weights, before = {k: v.clone() for k, v in model.state_dict().items()}, len(found)
+    collapse(model, monitor, range(saved, saved + 5))
     monitor._file.close()  # killed
     monitor._taps.detach()
+    model = narrow_gpt2()
     model.load_state_dict(weights)
-    with Monitor(tmp_path / "run", model, 2) as monitor:
-        monitor.load_state_dict(state)
-        monitor.resume(4)
-        train(model, monitor, range(4, 8))
-    assert [one["step"] for one in numbers(tmp_path / "run")] == [1, 2, 4, 6, 8]
+    del found[before:]
+    with Monitor(tmp_path / "run", model, every, on_warning=found.append) as monitor:
+        monitor.load_state_dict(resume.load(tmp_path / "state", format="a/1"))
+        monitor.resume(saved)
+        collapse(model, monitor, range(saved, 30))
+    assert found == expected
+    assert {one.rule for one in found} >= {"one_direction"}
+    assert "head.oscillating" in numbers(tmp_path / "run")[3 if every == 1 else 4]
     for one, other in zip(numbers(tmp_path / "run"), numbers(tmp_path / "whole"), strict=True):
-        assert one == pytest.approx(other, rel=1e-5)
+        assert one.pop("warning", None) == other.pop("warning", None)
+        assert one == pytest.approx(other, rel=1e-6)
+
+
+def test_a_loop_that_only_measures_goes_on_as_before() -> None:
+    model = Plain()
+    with Monitor(None, model, 50, head=model.out, table=model.table) as monitor:
+        monitor.resume(3)
+        for step in (4, 5):
+            ids = batch(step)["input_ids"]
+            torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
+            assert monitor.measure(step)["loss.targets"] == ids.numel()
+
+
+def test_a_state_of_another_model_changes_nothing() -> None:
+    small, other = Monitor(None, narrow_gpt2(), 1), Plain()
+    train(small._taps.model, small, range(3))
+    with Monitor(None, other, 1, head=other.out, table=other.table) as monitor:
+        before = monitor.state_dict()
+        damaged = small.state_dict()
+        for state in (damaged, damaged | {"ids": before["ids"], "targets": before["targets"]}, {"steps": 3}):
+            with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
+                monitor.load_state_dict(state)
+        with pytest.raises(InputError, match="give the run the same `every`"):
+            monitor.load_state_dict(damaged | {"rules": small.rules.state_dict() | {"every": 7}})
+        assert monitor.steps == 0
+        assert monitor.rules.state_dict() == before["rules"]
+        assert not monitor._taps.counted("ids").any()
+    small.detach()
 
 
 class Counting(TorchDispatchMode):
@@ -245,7 +298,7 @@ def test_an_error_of_the_monitor_is_said_once_and_the_run_goes_on(tmp_path: Path
         raise ArithmeticError("a planted fault")
 
     model = narrow_gpt2()
-    for name in ("taps._add_counts", "monitor.RowsReader.read", "monitor.kappa_by_frequency"):
+    for name in ("taps._add_counts", "reading.RowsReader.read", "reading.kappa_by_frequency"):
         monkeypatch.setattr(f"uncone.training.monitor.{name}", fails)
     with Monitor(tmp_path / "run", model, 1) as monitor, pytest.warns(UserWarning, match="and the run goes on") as said:
         train(model, monitor, range(3))

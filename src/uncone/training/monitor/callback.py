@@ -20,7 +20,7 @@ def trainer_callback(monitor: Any) -> Any:
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             call_first(self)
             with suppress(AttributeError, LookupError, TypeError):
-                monitor.beta2 = float(kwargs["optimizer"].param_groups[0]["betas"][1])
+                monitor._reading.beta2 = float(kwargs["optimizer"].param_groups[0]["betas"][1])
             _begin(monitor, args, state.global_step)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -1,6 +1,6 @@
 """What a record reads of a table's or a head's rows: two passes, and every so often their spectrum."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from uncone.measure.group_comparison import NAMES, frequency_membership
+from uncone.training.monitor.participation import Participation
 
 Tensor = torch.Tensor
 Numbers = dict[str, float]
@@ -58,8 +59,8 @@ def blocks(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 
 @dataclass(eq=False)
-class _Kept:
-    """Of the record before: what rows have moved by since then is told from."""
+class Kept:
+    """Of the record before, which the next one compares with."""
 
     first_mean: Tensor | None = None
     prints: Tensor | None = None  # (2, V): a row that has not moved has the same two numbers
@@ -67,12 +68,27 @@ class _Kept:
     sample: Tensor | None = None  # rows (S, D)
     moves: Tensor | None = None  # of the sample, (S, D)
 
+    def state_dict(self) -> dict[str, Tensor]:
+        found = {name: x.cpu() for name, x in vars(self).items() if x is not None}
+        return {name: x.float() if x.dtype == torch.bfloat16 else x for name, x in found.items()}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Tensor], weight: Tensor) -> "Kept":
+        """ValueError where it is of other rows."""
+        v, d = weight.shape
+        shapes = {"first_mean": (d,), "prints": (2, v), "counts": (v,)}
+        shapes |= dict.fromkeys(("sample", "moves"), (_sample_size(v, d), d))
+        if differ := [name for name, x in state.items() if tuple(x.shape) != shapes[name]]:
+            raise ValueError(f"{differ[0]} is of other rows")
+        narrow = dict.fromkeys(("sample", "moves"), weight.dtype)
+        return cls(**{name: x.to(weight.device, narrow.get(name, x.dtype)) for name, x in state.items()})
+
 
 @dataclass(eq=False)
 class RowsReader:
     """The rows of one matrix, as they are or, of a head, without their mean: it changes no probability."""
 
-    kept: _Kept = field(default_factory=_Kept)
+    kept: Kept = field(default_factory=Kept)
 
     def read(
         self, weight: Tensor, groups: Groups, *, counts: Tensor | None, is_head: bool, spectrum: bool, also: Any = None
@@ -90,6 +106,7 @@ class RowsReader:
             if also is not None:
                 also.second(rows, x, one)
         shared = self._moved(one, weight, counts, all_pushed=is_head)
+        shared |= one.directions()
         return {centred: one.numbers(centred) | shared for centred in (False, True)}, one
 
     def _moved(self, one: "Pass", weight: Tensor, counts: Tensor | None, *, all_pushed: bool) -> Numbers:
@@ -111,13 +128,12 @@ class RowsReader:
         if counts is not None:
             found["untouched"] = float((counts == 0).double().mean())
         kept.prints, kept.counts = one.prints, None if counts is None else counts.clone()
-        sample = _sample(weight)
         if kept.sample is not None:
-            moves = sample - kept.sample
+            moves = one.sample - kept.sample
             if kept.moves is not None:
                 found["oscillating"] = _oscillating(moves, kept.moves)
             kept.moves = moves
-        kept.sample = sample
+        kept.sample = one.sample
         return found
 
 
@@ -136,6 +152,8 @@ class Pass:
         self._sums, self._units, self._centred_units = zeros(3, self._k, d)
         self._squares, self._along, self._directed, self._centred_directed = zeros(4, self._k)
         self._grams = zeros(self._k, d, d) if spectrum else None
+        self._participation = Participation(d, device, wide)
+        self.sample = torch.empty(_sample_size(v, d), d, dtype=weight.dtype, device=device)  # rows, evenly spaced
         self.mean = zeros(d)
         self._direction: Tensor | None = None
 
@@ -152,10 +170,15 @@ class Pass:
         self._units += ((of * inverse) @ x).double()
         self._squares += (of @ norms.square()).double()
         self._directed += (of @ (norms > 0).to(x.dtype)).double()
+        self._participation.first(x, rows.start)
+        v, size = len(self.norms), len(self.sample)
+        few = torch.arange(-(-rows.start * size // v), -(-rows.stop * size // v), device=x.device)
+        self.sample[few] = x[few * v // size - rows.start].to(self.sample.dtype)
 
     def end_first(self) -> None:
         self.mean = self._sums.sum(0) / len(self.norms)
         self._direction = self.mean / self.mean.norm().clamp_min(_TINY)
+        self._participation.end_first(self.mean)
 
     def centred(self, x: Tensor) -> Tensor:
         return x - self.mean.to(x.dtype)
@@ -168,6 +191,7 @@ class Pass:
         self._along += (of @ (x @ self._direction.to(x.dtype)).square()).double()
         self._centred_units += ((of * inverse) @ c).double()
         self._centred_directed += (of @ (norms > 0).to(x.dtype)).double()
+        self._participation.second(c)
         if self._grams is not None:
             for place, gram in enumerate(self._grams):
                 inside = c if self._k == 1 else c[of[place] > 0]
@@ -196,13 +220,18 @@ class Pass:
             found[f"{name}norm_median"], found[f"{name}norm_largest"] = float(np.median(inside)), float(inside.max())
             if name:
                 found[f"{name}rows"] = int(rows)
-        return found | self._ranks()
+        return found
 
-    def _ranks(self) -> Numbers:
-        """Roy and Vetterli's effective rank of each group's rows without the group's own mean."""
-        if self._grams is None:
-            return {}
-        found, sums = Numbers(), dict(self.groups.named(self._sums))
+    def directions(self) -> Numbers:
+        """The participation ratio of all rows, and with spectra Roy and Vetterli's effective rank of each group's rows
+        without the group's own mean."""
+        found = Numbers()
+        ratio = self._participation.ratio(float(self.centred_norms.double().square().sum()))
+        if ratio is not None:
+            found["participation_ratio"] = ratio
+        if self._grams is None or not bool(self._grams.isfinite().all()):
+            return found
+        sums = dict(self.groups.named(self._sums))
         rows = dict(self.groups.named(self.rows))
         for name, gram in self.groups.named(self._grams):
             offset = sums[name] / rows[name] - self.mean
@@ -212,19 +241,16 @@ class Pass:
         return found
 
 
+def _sample_size(v: int, d: int) -> int:
+    return min(v, max(1, _SAMPLED // d))
+
+
 def effective_rank(squares: Tensor) -> float | None:
     """exp of the entropy of singular values, of their squares; None where all are 0."""
     s = squares.sqrt()
     s = torch.where(squares > squares.max() * 1e-14, s, 0.0)  # rounding of float64 is no direction
     total = float(s.sum())
     return float(torch.exp(torch.special.entr(s / total).sum())) if total > 0 else None
-
-
-def _sample(weight: Tensor) -> Tensor:
-    """Rows (S, D), evenly spaced."""
-    v, d = weight.shape
-    size = min(v, max(1, _SAMPLED // d))
-    return weight.detach()[torch.arange(size, device=weight.device) * v // size]
 
 
 def _oscillating(moves: Tensor, before: Tensor) -> float:
