@@ -1,6 +1,15 @@
+import fcntl
 import json
 import math
 import os
+import pty
+import re
+import select
+import struct
+import sys
+import termios
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,7 +18,9 @@ import uncone
 from tests.watching.files import HEADER, lines_of, warning, write, write_state
 from uncone.cli import main
 from uncone.errors import InputError
+from uncone.records.blocks import Figure
 from uncone.records.load import load_record
+from uncone.report.spark import spark_lines
 from uncone.watching.record import Watch
 from uncone.watching.watch import watch
 
@@ -221,8 +232,124 @@ def test_compare_takes_runs(tmp_path: Path) -> None:
     assert main_of("compare", str(a), str(b), "--fail-on", "worse") == 2
     assert main_of("compare", str(b), str(a), "--fail-on", "worse") == 0
     assert load_record(tmp_path / "w.json") == found
+    assert main_of("compare", str(a), str(a), "--fail-on", "worse") == 0
     with pytest.raises(InputError, match="one kind at a time"):
         uncone.compare([a, [[1.0, 2.0]]])
+
+
+def test_the_verdict_of_two_runs_fits_what_they_are(tmp_path: Path) -> None:
+    a, same = write(tmp_path / "a.jsonl", GOOD), write(tmp_path / "same.jsonl", GOOD)
+    assert watch([a, same]).verdict == "No rule warned in 2 runs. Their readings are the same up to step 190."
+    geometry = [one | {"head.mean_cosine": 0.5} for one in GOOD]
+    other = write(tmp_path / "other.jsonl", geometry, HEADER | {"model": "Bert"})
+    said = "No rule warned in 2 runs. They are of different models (GPT2LMHeadModel and Bert). At step 190 the loss is 3.10"
+    assert watch([a, other]).verdict == f"{said} in both."
+    long = write(tmp_path / "long.jsonl", lines_of(range(0, 400, 10), loss__cross_entropy=2.0))
+    found = watch([long, a])
+    assert found.common_step == 190
+    assert found.verdict.endswith("At step 190 the loss is lowest in long (2) and highest in a (3.10).")
+    later = write(tmp_path / "later.jsonl", lines_of(range(500, 600, 10), loss__cross_entropy=2.0))
+    assert watch([a, later]).verdict == "No rule warned in 2 runs."
+
+
+def test_a_reading_that_comes_seldom_shares_the_time_of_the_others(tmp_path: Path) -> None:
+    lines = lines_of(range(0, 400, 10), head__mean_cosine=lambda s: float(s >= 200))
+    lines = [
+        one | ({"head.effective_rank": 60.0 - one["step"] // 200} if one["step"] % 100 == 0 else {}) for one in lines
+    ]
+    found = watch(write(tmp_path / "a.jsonl", lines))
+    sparks = {line[:14].strip(): line for figure in found.live(0.0).blocks[2:] for line in spark_lines(figure)}  # type: ignore[arg-type]
+    often, seldom = sparks["head mean cosi"], sparks["head eff. rank"]
+    assert often.index("█") == seldom.index("▁")  # both turn at step 200
+    short = write(tmp_path / "b.jsonl", lines[:20])
+    half, whole = spark_lines(watch([short, tmp_path / "a.jsonl"]).live(0.0).blocks[3])[:2]  # type: ignore[arg-type]
+    assert half.count("▁") == 20
+    assert whole.index("█") == half.index("▁") + 20
+
+
+def test_a_line_at_0_is_in_the_table_alone(tmp_path: Path) -> None:
+    found = watch(write(tmp_path / "a.jsonl", lines_of(range(0, 200, 10), head__dead=0, head__mean_cosine=0.1)))
+    assert "head dead" in uncone.report.to_markdown(found)
+    assert [chart.title for one in found.blocks() if isinstance(one, Figure) for chart in one.charts] == [
+        "head mean cosine"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-5, "0 s ago"), (119, "119 s ago"), (120, "2 minutes ago"), (7199, "119 minutes ago"), (172_800, "2 days ago")],
+)
+def test_the_time_since_the_last_record(tmp_path: Path, seconds: int, said: str) -> None:
+    found = watch(write(tmp_path / "a.jsonl", GOOD))
+    shown = found.live(found.runs[0].last_time + seconds).blocks  # type: ignore[operator]
+    assert any(said in getattr(block, "text", "") for block in shown)
+
+
+def test_report_opens_a_runs_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.jsonl", [*GOOD, warning(190)])
+    assert main_of("report", str(path)) == 0
+    assert "A rule warned of a at step 190." in " ".join(capsys.readouterr().out.split())
+    page, text = tmp_path / "a.html", tmp_path / "a.md"
+    assert main_of("report", str(path), "--html", str(page), "--markdown", str(text)) == 0
+    assert page.read_text() == uncone.report.to_html(watch(path))
+    assert text.read_text() == uncone.report.to_markdown(watch(path))
+    state = write_state(tmp_path / "x", [{"step": 50, "loss": 4.0}])
+    assert main_of("report", str(state)) == 0
+    assert main_of("report", str(write(tmp_path / "b.jsonl", [], {"schema": "uncone.run/9"}))) == 1
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, columns: int, *arguments: str) -> None:
+        self.id, self.file = pty.fork()
+        if self.id == 0:
+            source = str(Path(uncone.__file__).parents[1])
+            kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+            given = kept | {"TERM": "xterm-256color", "PYTHONPATH": source}
+            os.execve(sys.executable, [sys.executable, "-m", "uncone", *arguments], given)
+        fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+        self.seen = ""
+
+    def wait_for(self, text: str, seconds: float = 60.0) -> None:
+        """Until it is drawn, after all that was waited for before; breaks of lines are spaces."""
+        end = time.monotonic() + seconds
+        while text not in " ".join(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen).split()):
+            assert time.monotonic() < end, self.seen[-2000:]
+            if select.select([self.file], [], [], 0.2)[0]:
+                self.seen += os.read(self.file, 65536).decode("utf-8", "replace")
+        self.seen = ""
+
+    def end(self) -> tuple[int, str]:
+        os.write(self.file, b"\x03")
+        with suppress(OSError):
+            while part := os.read(self.file, 65536):
+                self.seen += part.decode("utf-8", "replace")
+        return os.waitstatus_to_exitcode(os.waitpid(self.id, 0)[1]), self.seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [60, 120])
+def test_a_run_is_followed_through_whatever_becomes_of_its_file(tmp_path: Path, columns: int) -> None:
+    path = write(tmp_path / "a.jsonl", GOOD[:15])
+    terminal = Terminal(columns, "watch", str(path), "--follow")
+    terminal.wait_for("15 records of a")
+    write(path, GOOD)
+    terminal.wait_for("20 records of a")
+    write(path, [*GOOD, warning(190)])
+    terminal.wait_for("A rule warned of a at step 190.")
+    write(path, GOOD[:12])
+    terminal.wait_for("12 records of a")
+    path.write_text("")
+    terminal.wait_for("Waiting: expected a run")
+    path.unlink()
+    terminal.wait_for("Waiting: cannot read")
+    os.replace(write(tmp_path / "new", GOOD[:13]), path)
+    terminal.wait_for("13 records of a")
+    status, last = terminal.end()
+    assert status == 0
+    assert "Traceback" not in last
+    assert "13 records of a" in " ".join(last.split())
 
 
 def test_a_file_or_a_pipe_is_not_redrawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,15 +173,18 @@ class Watch(Record):
             Text(made_with(self.versions), "quiet"),
         )
 
-    def live(self, now: float) -> Document:
-        """What fits a terminal while the runs go on. `now`: seconds since the epoch."""
+    def live(self, now: float, trouble: str = "") -> Document:
+        """What fits a terminal while the runs go on. `now`: seconds since the epoch; `trouble`: why this is not new."""
         every = [(one.step, run.name, one.event) for run in self.runs for one in run.warnings]
         latest = tuple(f"{shortened(name)}: {event}" for _, name, event in sorted(every)[-_LATEST:])
         facts = [
-            line if run.last_time is None else f"{line}, last record {count(max(0, round(now - run.last_time)))} s ago"
+            line if run.last_time is None else f"{line}, last record {_ago(now - run.last_time)}"
             for line, run in zip(self._facts(), self.runs, strict=True)
         ]
-        blocks = shown(self.blocks()[:1], (Text(line, "quiet") for line in facts), Bullets(latest), self._figures())
+        said = [Text(f"Waiting: {trouble}.", "caution")] if trouble else []
+        blocks = shown(
+            self.blocks()[:1], said, (Text(line, "quiet") for line in facts), Bullets(latest), self._figures()
+        )
         return Document(self.title, self.KIND, blocks)
 
     def _figures(self) -> Iterator[Figure]:
@@ -272,7 +275,8 @@ class Watch(Record):
         parts = [(key, grouped) for grouped in (False, True) for key in self._keys()]
         drawn = {False: 0, True: 0}  # whether it is a loss
         for place in self._ordered() if several else parts:
-            if found := of.get(place, [])[:MOST_WATCHED]:
+            found = of.get(place, [])[:MOST_WATCHED]
+            if any(value for _, one in found for value in one.values):  # a line at 0 is in the table
                 is_loss, is_whole = found[0][1].is_loss, several or not found[0][1].group
                 drawn[is_loss] += is_whole
                 yield self._chart(found, in_terminal=is_whole and drawn[is_loss] <= _IN_TERMINAL[is_loss]), is_loss
@@ -313,6 +317,13 @@ class Watch(Record):
         of = {(i, one.name) for i, one in found}
         steps = {one.step for i, run in enumerate(self.runs) for one in run.warnings if (i, one.name) in of}
         return sorted(steps)[:MOST_WATCHED]
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{count(int(seconds // size))} {unit} ago"
+    return f"{max(0, round(seconds))} s ago"
 
 
 def _words(reading: Reading) -> str:

@@ -7,6 +7,7 @@ from uncone.errors import InputError
 from uncone.records.text import count, counted, listing, number, plural, shortened
 from uncone.roles import Path_, Role
 from uncone.version import versions
+from uncone.watching.reading import is_run as is_run
 from uncone.watching.reading import read_run
 from uncone.watching.record import MOST_WATCHED, Run, Watch
 
@@ -62,11 +63,19 @@ def _verdict(runs: Sequence[Run], common: int | None) -> str:
         said = f"{len(warned)} of {len(runs)} runs {plural(len(warned), 'has', 'have')} warnings: {listing(named)}."
     else:
         said = f"No rule warned in {counted(len(runs), 'run')}."
+    if len(models := dict.fromkeys(shortened(run.model) for run in runs if run.model)) > 1:
+        said += f" They are of different models ({listing(list(models))})."
+    if common is not None and len({run.readings for run in runs}) == 1:
+        return f"{said} Their readings are the same up to step {common:,}."
     losses = [(run.loss.at(common), run.name) for run in runs if run.loss and common is not None]
     known = sorted((value, name) for value, name in losses if value is not None)
     if common is None or len(known) < 2:
         return said
     (low, best), (high, worst) = known[0], known[-1]
+    if number(low) == number(high):
+        return (
+            f"{said} At step {common:,} the loss is {number(low)} in {plural(len(known) - 1, 'both', 'all of them')}."
+        )
     lowest, highest = f"lowest in {shortened(best)} ({number(low)})", f"highest in {shortened(worst)} ({number(high)})"
     return f"{said} At step {common:,} the loss is {lowest} and {highest}."
 
