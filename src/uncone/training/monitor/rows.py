@@ -16,6 +16,7 @@ ALL, NEVER = "all", "never"
 DEAD = 1e-6  # of the median norm: a shorter row is dead
 OPPOSITE = -0.5  # cosine of a row's last two moves from which it oscillates
 _BLOCK, _SAMPLED = 2**19, 2**20  # numbers held of a block, and of rows that are kept from record to record
+_FEW = 512  # rows whose spectrum each record has
 _TINY = torch.finfo(torch.float64).tiny
 
 
@@ -223,12 +224,17 @@ class Pass:
         return found
 
     def directions(self) -> Numbers:
-        """The participation ratio of all rows, and with spectra Roy and Vetterli's effective rank of each group's rows
-        without the group's own mean."""
+        """The participation ratio of all rows; Roy and Vetterli's effective rank of a sample, in which small directions
+        weigh more; and with spectra that of each group's rows without the group's own mean."""
         found = Numbers()
         ratio = self._participation.ratio(float(self.centred_norms.double().square().sum()))
         if ratio is not None:
             found["participation_ratio"] = ratio
+        few = self.sample[:: -(-len(self.sample) // _FEW)].double()
+        few = few - few.mean(0)
+        gram = few @ few.T if len(few) < few.shape[1] else few.T @ few
+        if bool(gram.isfinite().all()) and (rank := effective_rank(torch.linalg.eigvalsh(gram).clamp_min(0))):
+            found["sample_rank"] = rank
         if self._grams is None or not bool(self._grams.isfinite().all()):
             return found
         sums = dict(self.groups.named(self._sums))
