@@ -28,9 +28,11 @@ from uncone.records.text import count, counted, number, optional, shortened, sig
 MOST_WATCHED = 6
 LOSSES = ("loss.cross_entropy", "cross_entropy", "loss.loss", "loss", "eval_loss")
 """Names of the loss, the plain one first."""
-_FIRST = ("mean_cosine", "effective_rank", "norm_largest", "dead", "mean_share", "norm_median")
+_FIRST = ("mean_cosine", "effective_rank", "sample_rank", "norm_largest", "dead", "participation_ratio")
+_THEN = ("mean_share", "norm_median")
 _LOSS_AT = 2.5  # the place of the plain loss among them
-_MOST_CHARTS, _MOST_ROWS, _IN_TABLE = 36, 60, 16
+_COUNTS = ("n", "rows", "targets")  # need no chart
+_OPEN, _MOST_CHARTS, _MOST_ROWS, _IN_TABLE = 12, 36, 60, 16
 _IN_TERMINAL = (8, 2)  # charts of the geometry and of losses that a terminal shows
 _LETTERS = "ABCDEF"
 _LATEST = 4  # warnings that a live view keeps
@@ -187,7 +189,7 @@ class Watch(Record):
         )
         return Document(self.title, self.KIND, blocks)
 
-    def _figures(self) -> Iterator[Figure]:
+    def _figures(self) -> Iterator[Figure | Folded]:
         charts = tuple(self._charts())
         geometry, losses = (tuple(chart for chart, is_loss in charts if is_loss is loss) for loss in (False, True))
         legend = tuple((f"d{i}", self._lettered(i)) for i in range(len(self.runs))) if len(self.runs) > 1 else ()
@@ -197,7 +199,10 @@ class Watch(Record):
         for title, some, said, spark in zip(
             titles, (geometry, losses), dashed, ("Over training:", "Loss:"), strict=True
         ):
-            yield Figure(title, some[:_MOST_CHARTS], said if warned else "", legend, spark)
+            said = said if warned else ""
+            yield Figure(title, some[:_OPEN], said, legend, spark)
+            if rest := some[_OPEN:_MOST_CHARTS]:
+                yield Folded(f"{counted(len(rest), 'more course')}", (Figure("", rest, said, legend),))
 
     def _names(self) -> tuple[str, ...]:
         return tuple(shortened(run.name) for run in self.runs)
@@ -228,18 +233,30 @@ class Watch(Record):
             yield Bullets(tuple(dict.fromkeys(one.advice for _, one in every if one.advice)))
 
     def _keys(self) -> list[tuple[str, str]]:
-        """Parts and readings: those that were warned of, those that rules follow, the plain loss, and the others."""
-        keys = dict.fromkeys(one.key for run in self.runs for one in run.readings)
+        """Parts and readings: those that were warned of, those that rules follow, the plain loss, and the others; not
+        those of a table that are the head's too, as where they are one matrix."""
+        twice = self._twice()
+        keys = dict.fromkeys(one.key for run in self.runs for one in run.readings if one.name not in twice)
         readings = [one for run in self.runs for one in run.readings]
         warned = {(i, one.name) for i, run in enumerate(self.runs) for one in run.warnings}
         first = {one.key for i, run in enumerate(self.runs) for one in run.readings if (i, one.name) in warned}
-        rank: dict[tuple[str, str], float] = {key: _FIRST.index(key[1]) for key in keys if key[1] in _FIRST}
+        order = (*_FIRST, *_THEN)
+        rank: dict[tuple[str, str], float] = {key: order.index(key[1]) for key in keys if key[1] in order}
         rank |= {one.key: _LOSS_AT for one in readings if one.name == LOSSES[0]} | dict.fromkeys(first, -1)
-        return sorted(keys, key=lambda key: rank.get(key, len(_FIRST)))
+        return sorted(keys, key=lambda key: rank.get(key, len(order)))
+
+    def _twice(self) -> set[str]:
+        found = set[str]()
+        for run in self.runs:
+            values = {one.name: (one.steps, one.values) for one in run.readings}
+            of = {name: f"head.{name.removeprefix('table.')}" for name in values if name.startswith("table.")}
+            same = {name for name, head in of.items() if values.get(head) == values[name]}
+            found = same if run is self.runs[0] else found & same
+        return found
 
     def _ordered(self) -> list[str]:
-        order = {key: place for place, key in enumerate(self._keys())}
-        names = {one.name: one.key for run in self.runs for one in run.readings}
+        order, twice = {key: place for place, key in enumerate(self._keys())}, self._twice()
+        names = {one.name: one.key for run in self.runs for one in run.readings if one.name not in twice}
         return sorted(names, key=lambda name: (name.count(".") > 1, order[names[name]]))
 
     def _table(self, names: Sequence[str]) -> Table | None:
@@ -258,6 +275,8 @@ class Watch(Record):
         if len(self.runs) > 1 and self.common_step is not None:
             at = f"At step {count(self.common_step)}, the last that all runs have reached. "
             yield Text(f"{at}Each is one run: another seed would differ too.", "quiet")
+        if self._twice():
+            yield Text("Readings of the table that are the same as the head's are shown once.", "quiet")
         if table := self._table(self._ordered()[:_IN_TABLE]):
             yield table
 
@@ -268,7 +287,8 @@ class Watch(Record):
 
     def _charts(self) -> Iterator[tuple[Chart, bool]]:
         """Of several runs one for each name. Of one run one for each part and reading, then one with its groups."""
-        several, every = len(self.runs) > 1, [(i, one) for i, run in enumerate(self.runs) for one in run.readings]
+        several, twice = len(self.runs) > 1, self._twice()
+        every = [(i, one) for i, run in enumerate(self.runs) for one in run.readings if one.name not in twice]
         of = dict[Any, list[tuple[int, Reading]]]()
         for i, one in every:
             of.setdefault(one.name if several else (one.key, bool(one.group)), []).append((i, one))
@@ -276,7 +296,7 @@ class Watch(Record):
         drawn = {False: 0, True: 0}  # whether it is a loss
         for place in self._ordered() if several else parts:
             found = of.get(place, [])[:MOST_WATCHED]
-            if any(value for _, one in found for value in one.values):  # a line at 0 is in the table
+            if any(value for _, one in found for value in one.values if one.key[1] not in _COUNTS):  # not a line at 0
                 is_loss, is_whole = found[0][1].is_loss, several or not found[0][1].group
                 drawn[is_loss] += is_whole
                 yield self._chart(found, in_terminal=is_whole and drawn[is_loss] <= _IN_TERMINAL[is_loss]), is_loss

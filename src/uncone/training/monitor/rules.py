@@ -26,7 +26,8 @@ from uncone.records.text import number
 
 THRESHOLD = 8.0  # of S, in deviations of whitened increments
 _SLACK = 1.0  # k: what a drift may add to each increment
-_STAYS = 20  # states of a healthy model are all alike too, in its first hundred steps
+_STAYS, _STAYS_STEPS = 20, 200  # states of a healthy model are all alike too, in its first hundred steps
+_BEGUN = 100  # steps of a run that are not judged: much turns in them, as it should
 _WARM, _KEPT = 10, 40  # increments before the first judgement, and those that it rests on
 _HELD = 20  # increments after which a change without a warning is the new course
 _FINEST = 20  # s is at least the effect over this, so that a reading without jitter has a scale too
@@ -75,7 +76,7 @@ ONE_DIRECTION = Rule(
     limit=0.98,
 )
 """It sees vectors that turn towards one another faster than before. It cannot see a collapse that began before the first
-ten records, unless it stays beyond the limit for 20, nor a rise as slow as the reading's own drift, nor groups of vectors that
+ten records, unless it stays beyond the limit for 20 and 200 steps, nor a rise as slow as the reading's own drift, nor groups of vectors that
 collapse into several directions. It does not say that a high mean cosine is bad: healthy encoders reach 0.8."""
 
 GIANT_ROWS = Rule(
@@ -163,11 +164,13 @@ class _Series:
     over: int = 0  # records in a row that reach the limit
     rows: float = 0.0  # of its group
 
-    def see(self, step: int, value: float, every: float, rule: Rule, threshold: float, *, batch: bool) -> bool:
+    def see(
+        self, step: int, value: float, every: float, rule: Rule, threshold: float, *, batch: bool, begun: bool = True
+    ) -> bool:
         """Whether the reading has left its course with this record. What is of one `batch` must do so twice."""
         gap = (step - self.step) / every
         rate = (value - self.value) / gap
-        judged, way = len(self.rates) >= _WARM, _sign(rule)
+        judged, way = begun and len(self.rates) >= _WARM, _sign(rule)
         if judged:
             past = self.rates[: len(self.rates) - self.held][-_KEPT:]
             course = median(past)
@@ -211,12 +214,14 @@ class Rules:
         self._series = dict[str, _Series]()
         self._last = dict[str, int]()  # by rule and part, the step of the last warning
         self._said = set[str]()  # names that were not finite, or beyond a limit
+        self._first_step: int | None = None
         self._is_tied = False  # table and head are one matrix, and one part
 
     def see(self, step: int, numbers: Mapping[str, float]) -> list[Warning_]:
         """The warnings of a record, given in the order of the steps; one of an earlier or the same step is passed
         over, and so is a number without a rule."""
         found = list[Warning_]()
+        self._first_step = step if self._first_step is None else self._first_step
         share = numbers.get("head.mean_share")
         self._is_tied = self._is_tied or (share is not None and share == numbers.get("table.mean_share"))
         for name, value in numbers.items():
@@ -248,7 +253,8 @@ class Rules:
             return
         else:
             batch = name.startswith(_OF_BATCHES) or "." not in name
-            if series.see(step, followed, self.every, rule, self.threshold, batch=batch):
+            begun = step - (self._first_step or 0) >= _BEGUN
+            if series.see(step, followed, self.every, rule, self.threshold, batch=batch, begun=begun):
                 yield Warning_(step, rule.name, name, _words(name, rule, series))
                 self._last[key] = step
                 for other, one in self._series.items():  # what came before is no measure of what comes
@@ -256,8 +262,9 @@ class Rules:
                         self._series[other] = _Series(one.step, one.value, over=one.over, rows=one.rows)
                 series = self._series[name]
         series.over = series.over + 1 if rule.limit is not None and value >= rule.limit else 0
-        is_said = step - self._last.get(key, -math.inf) <= 2 * _STAYS * self.every
-        if series.over == _STAYS and not is_said and self._first(key, "limit"):
+        stays = max(_STAYS, math.ceil(_STAYS_STEPS / self.every))
+        is_said = step - self._last.get(key, -math.inf) <= 2 * stays * self.every
+        if series.over == stays and not is_said and self._first(key, "limit"):
             text = f"{_called(name, rule)} stays at {number(value)}. The vectors have one direction. {rule.look}"
             self._last[key] = step
             yield Warning_(step, rule.name, name, text)
@@ -269,7 +276,7 @@ class Rules:
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as plain JSON."""
         series = {name: asdict(one) for name, one in self._series.items()}
-        said = {"last": dict(self._last), "said": sorted(self._said)}
+        said = {"last": dict(self._last), "said": sorted(self._said), "first_step": self._first_step}
         return {"every": self.every, "threshold": self.threshold, "series": series} | said
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -278,11 +285,13 @@ class Rules:
             every, threshold, said = int(state["every"]), float(state["threshold"]), set(map(str, state["said"]))
             series = {str(name): _Series(**one) for name, one in state["series"].items()}
             last = {str(name): int(step) for name, step in state["last"].items()}
+            first = None if state["first_step"] is None else int(state["first_step"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"expected a state of `Rules`, got another ({error!r}): pass its state_dict()") from error
         if every != self.every:
             raise InputError(f"expected rules of every={every}, got {self.every}: give the run the same `every`")
         self.threshold, self._series, self._last, self._said = threshold, series, last, said
+        self._first_step = first
 
 
 def _rule_of(name: str) -> Rule | None:
