@@ -1,10 +1,12 @@
 """The monitor in loops: its lines, its cadence, what it leaves alone, and what never ends a run."""
 
+import itertools
 import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ from uncone import CosinePenalty, CrossEntropyOptions, InputError, Monitor, Rare
 from uncone.diagnosis.why.gradients.gradients import gradient_ledger
 from uncone.model.last_states import States
 from uncone.training import resume
+from uncone.training.monitor.rows import Groups
 
 from ..classifiers import batch as sequences
 from ..classifiers import classifier
@@ -113,7 +116,8 @@ def test_training_is_the_same_to_the_bit_and_detaching_leaves_nothing(tmp_path: 
 
 def test_an_attached_loss_is_averaged_over_the_step_and_its_options_are_read() -> None:
     model, options = narrow_gpt2(), CrossEntropyOptions(label_smoothing=0.3, z_loss=0.01)
-    penalties = [CosinePenalty(1.0), lambda w: w.square().mean()]
+    values = itertools.count(1.0)
+    penalties = [CosinePenalty(1.0), lambda w: w.square().mean() + next(values)]
     gate = RareTokenGate(V, window=8)
     with (
         uncone.attach(model, gate=gate, penalties=penalties, options=options) as attached,
@@ -133,10 +137,12 @@ def test_an_attached_loss_is_averaged_over_the_step_and_its_options_are_read() -
         plain = Monitor(None, model, options=CrossEntropyOptions())
         plain.detach()
     assert found["loss.cross_entropy"] == pytest.approx((nll[0] * n[0] + nll[1] * n[1]) / sum(n))
-    assert found["penalty.<lambda>"] == pytest.approx(float(head.square().mean()), rel=1e-6)
+    assert found["penalty.<lambda>"] == pytest.approx(float(head.square().mean()) + 1.5), "the mean of 1 and 2"
     assert found["penalty.total"] == pytest.approx(found["penalty.<lambda>"] + found["penalty.CosinePenalty"])
     assert found["loss.z_loss"] > 0
-    assert found["gate.rare_ids"] == gate.status.rare_ids
+    of_gate = {name.removeprefix("gate."): value for name, value in monitor.last.items() if name.startswith("gate.")}
+    assert {"rare_ids", "rare_share", "rare_mass", "gated_share", "mean_g1", "mean_g2"} == set(of_gate)
+    assert of_gate == {name: getattr(gate.status, name) for name in of_gate}
     labels = text(1)["labels"][:, 1:]
     smoothed = found["gradient.pulled"]  # of a target (1 - E) - p + ..., so at most 1 - E
     assert 0.5 < smoothed < 0.7 + 0.3 / V
@@ -152,13 +158,21 @@ def test_in_a_loop_that_only_measures_labels_and_states_may_be_given() -> None:
         z = model(ids)
         loss = torch.nn.functional.cross_entropy(z.flatten(0, 1), labels.flatten())
         loss.backward()
-        found = monitor.measure(7, labels=labels)
+        found = monitor.measure(7, labels=labels, token_weights=torch.full(ids.shape, 2.0))
         assert monitor.measure(7) == found, "a step is read once"
         assert found["loss.cross_entropy"] == pytest.approx(float(loss.detach()), rel=1e-5)
         assert found["gradient.norm"] == pytest.approx(float(model[1].weight.grad.norm(dim=1).mean()), rel=1e-4)
         assert "head.untouched" not in found
+        model.zero_grad()
+        weights = torch.linspace(0, 3, ids.numel()).view(ids.shape)
+        kept, of_token = (labels != -100).flatten(), weights.flatten()
+        each = torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), labels.flatten(), reduction="none")
+        ((each * of_token)[kept].sum() / of_token[kept].sum()).backward()
+        weighted = monitor.measure(8, labels=labels, token_weights=weights)
+        assert weighted["gradient.norm"] == pytest.approx(float(model[1].weight.grad.norm(dim=1).mean()), rel=1e-4)
+        assert weighted["loss.cross_entropy"] == found["loss.cross_entropy"]
         model(ids)
-        other = monitor.measure(8, states=torch.eye(5))
+        other = monitor.measure(9, states=torch.eye(5))
     assert other["states.mean_cosine"] == 0
     assert "loss.cross_entropy" not in other
 
@@ -311,6 +325,23 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     monitor = Monitor(None, model)
     with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
         monitor.load_state_dict({"steps": 3})
+
+
+def test_kappa_is_that_of_the_targets_and_of_the_optimiser() -> None:
+    model, steps = narrow_gpt2(), 4
+    with Monitor(None, model, 1, beta2=0.95) as monitor:
+        train(model, monitor, range(steps), parts=2)
+        found = monitor.last
+    seen = torch.cat([text(part)["labels"][:, 1:].flatten() for part in range(2 * steps)])
+    counts = torch.bincount(seen[seen != -100], minlength=V)
+    groups = Groups.by_count(counts)
+    for place, name in enumerate(groups.names):
+        if name == "never":
+            assert f"gradient.{name}.kappa" not in found
+            continue
+        share = float(np.median(counts[groups.of == place])) / int(counts.sum())
+        kappa = 0.05 / (share * int(counts.sum()) / steps)
+        assert found[f"gradient.{name}.kappa"] == pytest.approx(kappa)
 
 
 class Found:

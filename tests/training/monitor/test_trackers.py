@@ -181,6 +181,19 @@ def test_a_run_that_was_killed_amid_a_line_goes_on_without_a_seam(tmp_path: Path
     assert dict(logged) == pytest.approx(dict(wanted))
 
 
+def test_a_trainers_beta2_and_label_smoothing_are_read(tmp_path: Path) -> None:
+    found = []
+    for beta2, smoothing in ((0.9, 0.0), (0.99, 0.4)):
+        folder = tmp_path / str(beta2)
+        settings = {"adam_beta2": beta2, "label_smoothing_factor": smoothing, "save_strategy": "no"}
+        run_of(folder, every=1, steps=2, learning_rate=1e-9, **settings).train()
+        found.append(lines(folder / "run.jsonl")[-1])
+    plain, smoothed = found
+    assert plain["gradient.rare.kappa"] == pytest.approx(10 * smoothed["gradient.rare.kappa"])
+    assert plain["loss.targets"] == smoothed["loss.targets"]
+    assert plain["gradient.pulled"] - smoothed["gradient.pulled"] == pytest.approx(0.4 * (1 - 1 / V), abs=1e-3)
+
+
 def test_a_run_that_ended_may_be_trained_further(tmp_path: Path) -> None:
     for stop in (10, 12):
         run = run_of(tmp_path, every=4, steps=stop, lr_scheduler_type="constant", save_steps=5)
