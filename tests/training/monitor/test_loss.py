@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,6 +105,8 @@ def test_of_other_losses_they_are_their_own_gradients(name: str, weighted: str, 
     assert found["pulled"] == pytest.approx(pulled)
     assert found["pushed_by_frequent"] + found["pushed_by_rare"] == pytest.approx(float(z.grad.sum()) + pulled)
     assert read_loss["largest_logit"] == pytest.approx(float(z.detach().max()))
+    assert read_loss["logsumexp"] == pytest.approx(float(lse.detach().mean()))
+    assert read_loss["cross_entropy"] == pytest.approx(float((lse - z[at]).detach().mean()))
     assert read_loss["largest_logsumexp"] == pytest.approx(float(lse.detach().max()))
     assert read_loss["z_loss"] == pytest.approx(options.z_loss * float(lse.detach().square().mean()))
 
@@ -123,6 +126,13 @@ def test_the_kept_share_is_that_of_the_whole_matrix(cap: float | None) -> None:
     found = numbers(s)[1]
     assert found["kept_share"] == pytest.approx(share.groups[0].sum_squares.value, rel=1e-4)
     assert found["kept_by_chance"] == pytest.approx(D / (V - (cap is None)))
+    z = s.logits(s.states).requires_grad_()
+    torch.nn.functional.cross_entropy(z, s.labels).backward()
+    slope = 1 if cap is None else 1 - (z.detach() / cap).square()
+    columns, _ = torch.linalg.qr(s.head - s.head.mean(0) if cap is None else s.head)
+    by_product = z.grad * slope
+    kept = float((by_product @ columns).square().sum() / by_product.square().sum())
+    assert found["kept_share"] == pytest.approx(kept, rel=1e-6)
 
 
 def test_states_of_a_batch_have_the_measures_of_their_matrix() -> None:
@@ -132,6 +142,11 @@ def test_states_of_a_batch_have_the_measures_of_their_matrix() -> None:
     assert found["effective_rank"] == pytest.approx(uncone.measure.effective_rank(x).value)
     values = torch.linalg.eigvalsh(torch.cov(x.T))
     assert found["participation_ratio"] == pytest.approx(float(values.sum() ** 2 / values.square().sum()))
+    norms, mean = [float(row.norm()) for row in x], x.mean(0)
+    assert found["norm_median"] == pytest.approx(float(np.median(norms)))
+    assert found["norm_largest"] == pytest.approx(max(norms))
+    along = sum(float(row @ mean) ** 2 for row in x) / float(mean @ mean)
+    assert found["mean_share"] == pytest.approx(along / sum(norm**2 for norm in norms))
     assert found["n"] == N
     assert [found[f"within_class_{i}"] for i in (1, 2, 3)] == pytest.approx(list(scores.within_class))
     assert [found[f"centred_floor_{i}"] for i in (1, 2, 3)] == pytest.approx(list(scores.centred_floor))

@@ -39,7 +39,7 @@ class Reading:
         beta2: float,
     ) -> None:
         self._taps, self._guard, self._counts, self.beta2 = taps, guard, counts, beta2
-        self._options, self._class_weights = options, class_weights
+        self.options, self._class_weights = options, class_weights
         self._matrix: Tensor = (taps.head or taps.table).weight
         self._readers = {"table": RowsReader(), "head": RowsReader()}
         self._groups: tuple[int, dict[int, Groups]] = (0, {})  # the targets that they were cut by, and groups by V
@@ -131,7 +131,7 @@ class Reading:
         return counts if counts is not None and bool(counts.any()) else None
 
     def _batch_of(self, labels: Tensor | None = None, token_weights: Tensor | None = None) -> Batch | None:
-        taps, options = self._taps, self._options or CrossEntropyOptions()
+        taps, options = self._taps, self.options or CrossEntropyOptions()
         options = next((h.options for h in taps.attachments() if hasattr(h, "options")), options)
         if taps.head is None or taps.hidden is None or taps.places is None:
             return None
