@@ -27,7 +27,7 @@ from uncone.records.text import number
 THRESHOLD = 8.0  # of S, in deviations of whitened increments
 _SLACK = 1.0  # k: what a drift may add to each increment
 _STAYS, _STAYS_STEPS = 20, 200  # states of a healthy model are all alike too, in its first hundred steps
-_BEGUN = 100  # steps of a run that are not judged: much turns in them, as it should
+_BEGUN = 200  # steps of a run that are not judged: much turns in them, as it should
 _WARM, _KEPT = 10, 40  # increments before the first judgement, and those that it rests on
 _HELD = 20  # increments after which a change without a warning is the new course
 _FINEST = 20  # s is at least the effect over this, so that a reading without jitter has a scale too
