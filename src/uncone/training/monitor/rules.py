@@ -9,8 +9,9 @@ x is the reading, its logarithm, or that of what it lacks to 1. g is the gap to 
 lag-one correlation of d and s the scaled median absolute deviation of e, over the last `_KEPT` increments before S last
 was 0. Increments of a smooth course are an AR(1), those of jitter about a course an MA(1). w is 1 where growth is bad,
 else -1. A warning needs S beyond the threshold, and a move by the rule's `effect` since S last was 0, beyond the course m
-and as such: a change that is certain but small is none. False alarms and delays are simulated in
-experiments/monitor_rules.
+and as such: a change that is certain but small is none. Or, since a jump of what is noisy is but one increment, the last
+three records lie beyond each of the 20 before them by the effect and three records of the course. False alarms and
+delays are simulated in experiments/monitor_rules.
 """
 
 import math
@@ -29,6 +30,7 @@ _SLACK = 1.0  # k: what a drift may add to each increment
 _STAYS, _STAYS_STEPS = 20, 200  # states of a healthy model are all alike too, in its first hundred steps
 _BEGUN = 200  # steps of a run that are not judged: much turns in them, as it should
 _WARM, _KEPT = 10, 40  # increments before the first judgement, and those that it rests on
+_JUMPED, _LEVEL = 3, 20  # records beyond all of as many before them
 _HELD = 20  # increments after which a change without a warning is the new course
 _FINEST = 20  # s is at least the effect over this, so that a reading without jitter has a scale too
 _MAD = 1.4826  # of a normal distribution's median absolute deviation to its standard deviation
@@ -156,6 +158,7 @@ class _Series:
     step: int
     value: float
     rates: list[float] = field(default_factory=list)  # increments over their gaps
+    values: list[list[float]] = field(default_factory=list)  # [step, reading], of steps that are judged
     held: int = 0  # how many of them came since S last was 0, and are no past yet
     sum: float = 0.0  # S
     since: int = 0  # the step at which S last was 0, and the reading and the course there
@@ -170,7 +173,8 @@ class _Series:
         """Whether the reading has left its course with this record. What is of one `batch` must do so twice."""
         gap = (step - self.step) / every
         rate = (value - self.value) / gap
-        judged, way = begun and len(self.rates) >= _WARM, _sign(rule)
+        judged, way, jumped = begun and len(self.rates) >= _WARM, _sign(rule), False
+        self.values = [*self.values[1 - _JUMPED - _LEVEL :], [step, value]] if begun else []
         if judged:
             past = self.rates[: len(self.rates) - self.held][-_KEPT:]
             course = median(past)
@@ -191,9 +195,14 @@ class _Series:
             if self.held == _HELD:
                 self.sum, self.held = 0.0, 0
             certain = not batch and moved > 2 * rule.effect
+            if len(self.values) >= _WARM + _JUMPED:
+                *before, a, b, c = (way * one for _, one in self.values)
+                since, start = self.values[-1 - _JUMPED]
+                if jumped := min(a, b, c) > max(before) + max(way * course, 0.0) * (step - since) / every + rule.effect:
+                    self.since, self.start = int(since), start
         self.step, self.value = step, value
         self.rates = [*self.rates[1 - _KEPT - _HELD :], rate]
-        return judged and bool(self.beyond) and (certain or self.beyond > 1)
+        return jumped or (judged and bool(self.beyond) and (certain or self.beyond > 1))
 
 
 class Rules:
