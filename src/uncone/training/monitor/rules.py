@@ -1,17 +1,17 @@
 """When does a reading of a run leave its own course for the worse? Warnings with their reasons, without torch.
 
-Each reading is compared with its own past alone, by Page's one-sided CUSUM (Biometrika 41, 1954) on whitened increments:
+Each reading is compared with its own past alone, by Page's one-sided CUSUM (Biometrika 41, 1954) of whitened rates:
 
     d_t = (x_t - x_{t-1} - m g_t) / sqrt(g_t),  S_t = max(0, S_{t-1} + w e_t / s - k)
     e_t = d_t - r d_{t-1} where r >= 0,  d_t + q e_{t-1} where r < 0, with q / (1 + q^2) = -r
 
-x is the reading, its logarithm, or that of what it lacks to 1. g is the gap to the record before, in units of `every`. m is the median rate, r the
-lag-one correlation of d and s the scaled median absolute deviation of e, over the last `_KEPT` increments before S last
-was 0. Increments of a smooth course are an AR(1), those of jitter about a course an MA(1). w is 1 where growth is bad,
-else -1. A warning needs S beyond the threshold, and a move by the rule's `effect` since S last was 0, beyond the course m
-and as such: a change that is certain but small is none. Or, since a jump of what is noisy is but one increment, the last
-three records lie beyond each of the 20 before them by the effect and three records of the course. False alarms and
-delays are simulated in experiments/monitor_rules.
+x is the reading, its logarithm, or that of what it lacks to 1. g is the gap to the record before, in units of
+`every`. m is the median rate, r the lag-one correlation of d and s the scaled median absolute deviation of e, over the
+last `_KEPT` increments before S last was 0. Increments of a smooth course are an AR(1), those of jitter about a course
+an MA(1). w is 1 where growth is bad, else -1. A warning needs S beyond the threshold, and a move by the rule's `effect`
+since S last was 0, beyond the course m and as such: a change that is certain but small is none. Or, since a jump of
+what is noisy is a single increment, the last three records lie beyond each of the 20 before them by the effect and the
+course. The first `_BEGUN` steps are not judged. False alarms and delays are simulated in experiments/monitor_rules.
 """
 
 import math
@@ -77,9 +77,10 @@ ONE_DIRECTION = Rule(
     from_one=True,
     limit=0.98,
 )
-"""It sees vectors that turn towards one another faster than before. It cannot see a collapse that began before the first
-ten records, unless it stays beyond the limit for 20 and 200 steps, nor a rise as slow as the reading's own drift, nor groups of vectors that
-collapse into several directions. It does not say that a high mean cosine is bad: healthy encoders reach 0.8."""
+"""It sees vectors that turn towards one another faster than before. It cannot see a collapse that began before it
+judges, unless it stays beyond the limit for 20 records and 200 steps, nor a rise as slow as the reading's own drift,
+nor groups of vectors that collapse into several directions. It does not say that a high mean cosine is bad: healthy
+encoders reach 0.8."""
 
 GIANT_ROWS = Rule(
     "giant_rows",
@@ -116,9 +117,9 @@ RANK = Rule(
     "Look at the learning rate and at what is added to the loss.",
     is_log=True,
 )
-"""It sees a fifth of the participation ratio go, which is read in every record, or of the effective rank, which is read in
-every tenth and is delayed ten times. It cannot see a rank that was low from the start. Directions that carry little hardly
-enter the participation ratio: their loss shows in the effective rank alone."""
+"""It sees a fifth of the participation ratio or of a sample's effective rank go, which each record has, or of the whole
+effective rank, which a table has in every tenth. Directions that carry little hardly enter the participation ratio;
+more than 512 hardly enter the sample. It cannot see a rank that was low from the start."""
 
 LOGITS = Rule(
     "logits",
@@ -142,8 +143,8 @@ LOSS = Rule(
     "The model unlearns.",
     "Compare the geometry before this step.",
 )
-"""It sees a loss that rises and stays. It cannot see a loss that stops falling, nor why it rises. A spike of one record is
-passed over."""
+"""It sees a loss that rises and stays. It cannot see a loss that stops falling, nor why it rises. A spike of one record
+is passed over."""
 
 RULES = (ONE_DIRECTION, GIANT_ROWS, DEAD_ROWS, RANK, LOGITS, LOSS)
 _BY_READING = {reading: rule for rule in RULES for reading in rule.readings}
