@@ -24,24 +24,24 @@ from uncone.report.spark import spark_lines
 from uncone.watching.record import Watch
 from uncone.watching.watch import watch
 
-GOOD = lines_of(range(0, 200, 10), head__mean_cosine=lambda s: s / 1000, loss__cross_entropy=lambda s: 5 - s / 100)
+GOOD = lines_of(range(0, 210, 10), head__mean_cosine=lambda s: s / 1000, loss__cross_entropy=lambda s: 5 - s / 100)
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = watch(write(tmp_path / "a.jsonl", GOOD))
     (run,) = found.runs
-    assert (run.name, run.model, run.every, run.records) == ("a", "GPT2LMHeadModel", 10, 20)
-    assert (run.first_step, run.last_step, run.steps_per_second) == (0, 190, 4.0)
+    assert (run.name, run.model, run.every, run.records) == ("a", "GPT2LMHeadModel", 10, 21)
+    assert (run.first_step, run.last_step, run.steps_per_second) == (0, 200, 4.0)
     by_name = {one.name: one for one in run.readings}
     assert set(by_name) == {"head.mean_cosine", "loss.cross_entropy"}
-    assert by_name["head.mean_cosine"].steps == tuple(range(0, 200, 10))
-    assert by_name["head.mean_cosine"].values == tuple(s / 1000 for s in range(0, 200, 10))
-    assert found.verdict == "No rule warned in 20 records of a, up to step 190. The loss fell from 5 to 3.10."
+    assert by_name["head.mean_cosine"].steps == tuple(range(0, 210, 10))
+    assert by_name["head.mean_cosine"].values == tuple(s / 1000 for s in range(0, 210, 10))
+    assert found.verdict == "No rule warned in 21 records of a, up to step 200. The loss fell from 5 to 3."
     assert run.notes == ()
 
 
 def test_a_warning_leads_and_the_loss_is_dated_by_it(tmp_path: Path) -> None:
-    lines = [*GOOD, warning(190), *lines_of([200], head__mean_cosine=0.5)]
+    lines = [*GOOD, warning(190), *lines_of([210], head__mean_cosine=0.5)]
     assert (
         watch(write(tmp_path / "a.jsonl", lines)).verdict
         == (
@@ -57,7 +57,7 @@ def test_a_warning_leads_and_the_loss_is_dated_by_it(tmp_path: Path) -> None:
     ("lines", "said"),
     [
         ([], "a has no record yet."),
-        (GOOD[:5], "a has 5 records: rules judge from the 12th on."),
+        (GOOD[:5], "a has 5 records up to step 40: rules judge from the 12th on, after 200 steps."),
         (lines_of(range(30), loss__cross_entropy=2.0), "a holds no geometry, so no rule judged it."),
     ],
 )
@@ -69,10 +69,10 @@ def test_a_torn_last_line_is_left_out_and_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", GOOD)
     for cut in range(1, 60, 7):
         path.write_text(
-            path.read_text().rstrip("\n") + '\n{"step": 200, "time": 1.0, "head.mean_cosine": 0.25, "x"'[:cut]
+            path.read_text().rstrip("\n") + '\n{"step": 210, "time": 1.0, "head.mean_cosine": 0.25, "x"'[:cut]
         )
         (run,) = watch(path).runs
-        assert run.last_step == 190
+        assert run.last_step == 200
         assert run.notes == () if cut == 1 else len(run.notes) == 1
         write(path, GOOD)
 
@@ -83,7 +83,7 @@ def test_a_torn_line_within_is_counted(tmp_path: Path) -> None:
     content[5] = content[5][:20]
     path.write_text("\n".join(content) + "\n")
     (run,) = watch(path).runs
-    assert run.records == 19
+    assert run.records == 20
     assert run.notes == ("1 line could not be read (line 6): a stop or a full disk cut them",)
 
 
@@ -123,9 +123,9 @@ def test_a_resumed_run_is_one_course(tmp_path: Path) -> None:
 
 
 def test_another_models_header_is_said(tmp_path: Path) -> None:
-    lines = [*GOOD, HEADER | {"model": "Bert"}, *lines_of([200], head__mean_cosine=0.1)]
+    lines = [*GOOD, HEADER | {"model": "Bert"}, *lines_of([210], head__mean_cosine=0.1)]
     (run,) = watch(write(tmp_path / "a.jsonl", lines)).runs
-    assert "line 22 begins another model (Bert): two runs wrote to one file" in run.notes
+    assert "line 23 begins another model (Bert): two runs wrote to one file" in run.notes
 
 
 def test_a_long_run_keeps_its_shape_and_its_last_record(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_record_is_saved_and_drawn_again(tmp_path: Path) -> None:
 
 def test_the_live_view_fits_a_small_terminal(tmp_path: Path) -> None:
     found = watch(write(tmp_path / "a.jsonl", [*GOOD, warning(190)]))
-    live = found.live(1e9 + 60)
+    live = found.live(1e9 + 62)
     assert any("last record 12 s ago" in getattr(block, "text", "") for block in live.blocks)
     assert [type(block).__name__ for block in live.blocks] == ["Heading", "Text", "Bullets", "Figure", "Figure"]
 
@@ -239,17 +239,23 @@ def test_compare_takes_runs(tmp_path: Path) -> None:
 
 def test_the_verdict_of_two_runs_fits_what_they_are(tmp_path: Path) -> None:
     a, same = write(tmp_path / "a.jsonl", GOOD), write(tmp_path / "same.jsonl", GOOD)
-    assert watch([a, same]).verdict == "No rule warned in 2 runs. Their readings are the same up to step 190."
+    assert watch([a, same]).verdict == "No rule warned in 2 runs. Their readings are the same up to step 200."
     geometry = [one | {"head.mean_cosine": 0.5} for one in GOOD]
     other = write(tmp_path / "other.jsonl", geometry, HEADER | {"model": "Bert"})
-    said = "No rule warned in 2 runs. They are of different models (GPT2LMHeadModel and Bert). At step 190 the loss is 3.10"
+    said = (
+        "No rule warned in 2 runs. They are of different models (GPT2LMHeadModel and Bert). At step 200 the loss is 3"
+    )
     assert watch([a, other]).verdict == f"{said} in both."
     long = write(tmp_path / "long.jsonl", lines_of(range(0, 400, 10), loss__cross_entropy=2.0))
     found = watch([long, a])
-    assert found.common_step == 190
-    assert found.verdict.endswith("At step 190 the loss is lowest in long (2) and highest in a (3.10).")
+    assert found.common_step == 200
+    assert found.verdict.endswith("At step 200 the loss is lowest in long (2) and highest in a (3).")
     later = write(tmp_path / "later.jsonl", lines_of(range(500, 600, 10), loss__cross_entropy=2.0))
     assert watch([a, later]).verdict == "No rule warned in 2 runs."
+    short = [write(tmp_path / f"short{i}.jsonl", lines_of(range(0, 199, 3 + i), head__mean_cosine=0.1)) for i in (0, 1)]
+    found = watch(short)
+    assert found.verdict == "No run has what rules judge: geometry in 12 records over 200 steps."
+    assert found.blocks()[0].label == "NOT JUDGED"  # type: ignore[union-attr]
 
 
 def test_a_reading_that_comes_seldom_shares_the_time_of_the_others(tmp_path: Path) -> None:
@@ -333,23 +339,23 @@ class Terminal:
 def test_a_run_is_followed_through_whatever_becomes_of_its_file(tmp_path: Path, columns: int) -> None:
     path = write(tmp_path / "a.jsonl", GOOD[:15])
     terminal = Terminal(columns, "watch", str(path), "--follow")
-    terminal.wait_for("15 records of a")
+    terminal.wait_for("a has 15 records")
     write(path, GOOD)
-    terminal.wait_for("20 records of a")
+    terminal.wait_for("21 records of a")
     write(path, [*GOOD, warning(190)])
     terminal.wait_for("A rule warned of a at step 190.")
     write(path, GOOD[:12])
-    terminal.wait_for("12 records of a")
+    terminal.wait_for("a has 12 records")
     path.write_text("")
     terminal.wait_for("Waiting: expected a run")
     path.unlink()
     terminal.wait_for("Waiting: cannot read")
     os.replace(write(tmp_path / "new", GOOD[:13]), path)
-    terminal.wait_for("13 records of a")
+    terminal.wait_for("a has 13 records")
     status, last = terminal.end()
     assert status == 0
     assert "Traceback" not in last
-    assert "13 records of a" in " ".join(last.split())
+    assert "a has 13 records" in " ".join(last.split())
 
 
 def test_a_file_or_a_pipe_is_not_redrawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,7 @@ from uncone.records.record import Record, made_with
 from uncone.records.text import count, counted, number, optional, shortened, signed
 
 MOST_WATCHED = 6
+JUDGED = 12, 200  # records and steps from which rules judge: ten increments, and what turns in every training's start
 LOSSES = ("loss.cross_entropy", "cross_entropy", "loss.loss", "loss", "eval_loss")
 """Names of the loss, the plain one first."""
 _FIRST = ("mean_cosine", "effective_rank", "sample_rank", "norm_largest", "dead", "participation_ratio")
@@ -113,6 +114,12 @@ class Run:
     def has_geometry(self) -> bool:
         return any(one.key[0] in ("table", "head", "states") for one in self.readings)
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether it is long enough for rules, and has what they follow."""
+        steps = (self.last_step or 0) - (self.first_step or 0)
+        return self.has_geometry and self.records >= JUDGED[0] and steps >= JUDGED[1]
+
     def warned(self, *, loss: bool) -> RunWarning | None:
         """The first warning of the loss, or of all else."""
         return next((one for one in self.warnings if (one.rule == "loss") is loss), None)
@@ -124,7 +131,7 @@ class Watch(Record):
 
     HOW: ClassVar[str] = "uncone watch RUN... --json F"
     READING: ClassVar[str] = (
-        "A rule compares a reading with its own past, from the eleventh record on. No warning is no proof of health: a "
+        "A rule compares a reading with its own past, from the twelfth record on, after 200 steps. No warning is no proof of health: a "
         "rule cannot see a collapse that was there before, or one as slow as the reading's usual drift."
     )
 
@@ -163,7 +170,7 @@ class Watch(Record):
 
     def blocks(self) -> Blocks:
         warned = any(run.warnings for run in self.runs)
-        judged = any(run.has_geometry and run.records > 11 for run in self.runs)
+        judged = any(run.is_judged for run in self.runs)
         label = "WARNED" if warned else "NO WARNING" if judged else "NOT JUDGED"
         return shown(
             Heading(self.verdict, 1, label, "warning" if warned else "note"),

@@ -348,7 +348,11 @@ def _sign(rule: Rule) -> int:
 def _called(name: str, rule: Rule | None) -> str:
     part, *groups = name.split(".")[:-1] or [""]
     reading = name.rpartition(".")[2].replace("_", " ")
-    what = rule.called if rule and reading not in ("mean share", "participation ratio") else f"the {reading}"
+    what = (
+        rule.called
+        if rule and reading not in ("mean share", "participation ratio", "sample rank")
+        else f"the {reading}"
+    )
     of = "" if part in ("", "loss") else f" of the {part}"
     return f"{what[:1].upper()}{what[1:]}{of}" + (f" ({', '.join(groups)})" if groups else "")
 
