@@ -154,6 +154,8 @@ class LossReader:
             self._back += (whole @ of_rows).double()
             self._whole += float(whole.double().square().sum())
         self._add(of_group, delta, pull, inside, at)
+        if rows.stop == len(s.head):
+            self._buffers = self._buffers[:, :0].clone()
 
     def _add(self, of_group: Tensor, delta: Tensor, pull: Tensor, inside: Tensor, at: Tensor) -> None:
         """The pushes of the kind that has fewer targets are summed, those of the other kind are the rest."""

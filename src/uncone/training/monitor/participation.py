@@ -21,35 +21,36 @@ class Participation:
 
     def __init__(self, d: int, device: torch.device, dtype: torch.dtype) -> None:
         random = torch.Generator().manual_seed(1)
-        drawn = torch.randn(2, d, min(PROBES, d), generator=random).to(device, dtype)
-        self._first, self._others = drawn
-        self._probes, self._shift = self._first, torch.zeros(drawn.shape[2], device=device, dtype=dtype)
-        self._products = torch.zeros(drawn.shape[1:], device=device, dtype=torch.float64)
-        self._images = torch.zeros(drawn.shape[2], device=device, dtype=torch.float64)
+        self.probes, self._others = torch.randn(2, d, PROBES, generator=random).to(device, dtype)
+        self._shift: Tensor | None = None
+        self._products = torch.zeros(PROBES, d, device=device, dtype=torch.float64)
+        self._images = torch.zeros(PROBES, device=device, dtype=torch.float64)
 
-    def first(self, x: Tensor, start: int) -> None:
-        if not start:  # a common part of all rows would round the rest away
-            self._shift = x.mean(0) @ self._first
-        images = x @ self._first - self._shift
-        self._products += (x.T @ images).double()
+    def shifted(self, images: Tensor) -> Tensor:
+        """Of rows (n, D) times `probes`; a common part of all rows would round the rest away."""
+        if self._shift is None:
+            self._shift = images.mean(0)
+        return images - self._shift
+
+    def add(self, products: Tensor, images: Tensor) -> None:
+        """Images (n, M) of rows, transposed and times these rows."""
+        self._products += products
         self._images += images.sum(0).double()
 
     def end_first(self, mean: Tensor) -> None:
-        found, _ = torch.linalg.qr(self._products - torch.outer(mean, self._images))
+        """In the second pass rows are without their mean."""
+        found, _ = torch.linalg.qr((self._products - torch.outer(self._images, mean)).T)
         d, k = found.shape
         others = self._others.double()
         others = others - found @ (found.T @ others)
-        others *= (d - k) ** 0.5 / others.norm(dim=0).clamp_min(1e-300)
-        self._probes = torch.cat([found, others[:, : k * (d > k)]], 1).to(self._first.dtype)
-        self._products = torch.zeros_like(self._probes, dtype=torch.float64)
-
-    def second(self, c: Tensor) -> None:
-        """`c` are rows without their mean."""
-        self._products += (c.T @ (c @ self._probes)).double()
+        others *= max(0, d - k) ** 0.5 / others.norm(dim=0).clamp_min(1e-300)
+        missing = found.new_zeros(d, PROBES - k)
+        self.probes = torch.cat([found, missing, others], 1).to(self.probes.dtype)
+        self._products = torch.zeros_like(self.probes.T, dtype=torch.float64)
+        self._images = torch.zeros(2 * PROBES, device=mean.device, dtype=torch.float64)
 
     def ratio(self, trace: float) -> float | None:
         """None where all rows are alike."""
-        squares = self._products.square().sum(0)
-        k = self._first.shape[1]
-        total = float(squares[:k].sum() + squares[k:].sum() / k)
+        squares = self._products.square().sum(1)
+        total = float(squares[:PROBES].sum() + squares[PROBES:].sum() / PROBES)
         return trace**2 / total if total > 0 else None

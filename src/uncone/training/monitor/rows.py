@@ -1,5 +1,6 @@
 """What a record reads of a table's or a head's rows: two passes, and every so often their spectrum."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,14 +9,14 @@ import numpy as np
 import torch
 
 from uncone.measure.group_comparison import NAMES, frequency_membership
-from uncone.training.monitor.participation import Participation
+from uncone.training.monitor.participation import PROBES, Participation
 
 Tensor = torch.Tensor
 Numbers = dict[str, float]
 ALL, NEVER = "all", "never"
 DEAD = 1e-6  # of the median norm: a shorter row is dead
 OPPOSITE = -0.5  # cosine of a row's last two moves from which it oscillates
-_BLOCK, _SAMPLED = 2**19, 2**20  # numbers held of a block, and of rows that are kept from record to record
+_BLOCK, _SAMPLED = 2**19, 2**19  # numbers held of a block, and of rows that are kept from record to record
 _FEW = 512  # rows whose spectrum each record has
 _TINY = torch.finfo(torch.float64).tiny
 
@@ -165,13 +166,18 @@ class Pass:
 
     def first(self, rows: slice, x: Tensor) -> None:
         norms = torch.linalg.vector_norm(x, dim=1)
-        self.norms[rows], self.prints[0, rows], self.prints[1, rows] = norms, norms, x @ self._probe
+        images = x @ torch.cat([self._probe[:, None], self._participation.probes], 1)
+        prints, images = torch.split(images, [1, PROBES], 1)
+        self.norms[rows], self.prints[0, rows], self.prints[1, rows] = norms, norms, prints[:, 0]
         of, inverse = self._one_hot(rows, x), torch.where(norms > 0, 1 / norms, 0.0)
-        self._sums += (of @ x).double()
-        self._units += ((of * inverse) @ x).double()
+        images = self._participation.shifted(images)
+        products = (torch.cat([of, of * inverse, images.T]) @ x).double()
+        sums, units, products = torch.split(products, [self._k, self._k, PROBES])
+        self._sums += sums
+        self._units += units
+        self._participation.add(products, images)
         self._squares += (of @ norms.square()).double()
         self._directed += (of @ (norms > 0).to(x.dtype)).double()
-        self._participation.first(x, rows.start)
         v, size = len(self.norms), len(self.sample)
         few = torch.arange(-(-rows.start * size // v), -(-rows.stop * size // v), device=x.device)
         self.sample[few] = x[few * v // size - rows.start].to(self.sample.dtype)
@@ -189,14 +195,19 @@ class Pass:
         of, c = self._one_hot(rows, x), self.centred(x)
         norms = torch.linalg.vector_norm(c, dim=1)
         self.centred_norms[rows], inverse = norms, torch.where(norms > 0, 1 / norms, 0.0)
-        self._along += (of @ (x @ self._direction.to(x.dtype)).square()).double()
-        self._centred_units += ((of * inverse) @ c).double()
+        images = c @ torch.cat([self._direction.to(x.dtype)[:, None], self._participation.probes], 1)
+        along, images = torch.split(images, [1, 2 * PROBES], 1)
+        along = along[:, 0] + (self.mean @ self._direction).to(x.dtype)
+        self._along += (of @ along.square()).double()
+        products = (torch.cat([of * inverse, images.T]) @ c).double()
+        units, products = torch.split(products, [self._k, 2 * PROBES])
+        self._centred_units += units
+        self._participation.add(products, images)
         self._centred_directed += (of @ (norms > 0).to(x.dtype)).double()
-        self._participation.second(c)
         if self._grams is not None:
             for place, gram in enumerate(self._grams):
                 inside = c if self._k == 1 else c[of[place] > 0]
-                gram += (inside.T @ inside).double()
+                gram += inside.T @ inside
 
     def gram(self) -> Tensor | None:
         """(D, D) of all rows without their mean."""
@@ -227,23 +238,29 @@ class Pass:
         """The participation ratio of all rows; Roy and Vetterli's effective rank of a sample, in which small directions
         weigh more; and with spectra that of each group's rows without the group's own mean."""
         found = Numbers()
-        ratio = self._participation.ratio(float(self.centred_norms.double().square().sum()))
-        if ratio is not None:
+        trace = float(self.centred_norms.double().square().sum())
+        if (ratio := self._participation.ratio(trace)) is not None:
             found["participation_ratio"] = ratio
-        few = self.sample[:: -(-len(self.sample) // _FEW)].double()
+        n = min(len(self.sample), _FEW)
+        few = self.sample[torch.arange(n, device=self.sample.device) * len(self.sample) // n].double()
         few = few - few.mean(0)
         gram = few @ few.T if len(few) < few.shape[1] else few.T @ few
         if bool(gram.isfinite().all()) and (rank := effective_rank(torch.linalg.eigvalsh(gram).clamp_min(0))):
             found["sample_rank"] = rank
-        if self._grams is None or not bool(self._grams.isfinite().all()):
+        if self._grams is None or not math.isfinite(trace):
             return found
         sums = dict(self.groups.named(self._sums))
         rows = dict(self.groups.named(self.rows))
         for name, gram in self.groups.named(self._grams):
-            offset = sums[name] / rows[name] - self.mean
-            values = torch.linalg.eigvalsh(gram - rows[name] * torch.outer(offset, offset)).clamp_min(0)
+            if not name:
+                whole = gram[None]
+            else:
+                offset = sums[name] / rows[name] - self.mean
+                gram.addr_(offset, offset, alpha=-float(rows[name]))  # in its place, as they take much memory
+            values = torch.linalg.eigvalsh(gram).clamp_min(0)
             if (rank := effective_rank(values)) is not None:
                 found[f"{name}effective_rank"] = rank
+        self._grams = whole
         return found
 
 
