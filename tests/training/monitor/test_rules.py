@@ -284,7 +284,7 @@ def test_the_rank_of_a_sample_is_that_of_its_rows(v: int, d: int) -> None:
     groups = Groups(torch.zeros(v, dtype=torch.int64), ("all",))
     given = {"counts": None, "is_head": True, "spectrum": False}
     numbers = RowsReader().read(torch.from_numpy(x), groups, **given)[0][True]  # type: ignore[arg-type]
-    few = x[:: -(-v // 512)]
+    few = x[np.arange(min(v, 512)) * v // min(v, 512)]
     s = np.linalg.svd(few - few.mean(0), compute_uv=False)
     p = s[s > 1e-7] / s.sum()
     assert numbers["sample_rank"] == pytest.approx(np.exp(-(p * np.log(p)).sum()), rel=1e-5)
