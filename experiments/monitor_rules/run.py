@@ -227,7 +227,7 @@ def value(name: str, x: float) -> float:
     assert rule is not None
     followed = rule.effect * x * (-rule.way if rule.from_one else rule.way)
     followed = math.exp(followed) if rule.is_log else followed
-    return 1 - followed / 2 if rule.from_one else followed
+    return 1 - 40 * followed if rule.from_one else followed  # far from the limit, which a trend would reach
 
 
 def rate(found: Mapping[str, Any]) -> str:
