@@ -327,6 +327,28 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         monitor.load_state_dict({"steps": 3})
 
 
+def test_the_cap_and_the_scale_of_a_head_that_is_given_are_read() -> None:
+    model, ids = Plain(), batch()["input_ids"]
+    with torch.no_grad():
+        model.out.weight.mul_(5)
+    options = CrossEntropyOptions(softcap=2.0, logit_scale=0.5)
+    given: dict[str, Any] = {"head": model.out, "table": model.table, "targets": 10**4}
+    with Monitor(None, model, options=options, **given) as monitor:
+        z = 2 * torch.tanh(0.5 * model(ids).flatten(0, 1) / 2)
+        loss = torch.nn.functional.cross_entropy(z, ids.flatten())
+        loss.backward()
+        model.out.bias.data.zero_()  # a bias is added after the scale
+        found = monitor.measure(0)
+    assert found["loss.targets"] == ids.numel()
+    assert found["loss.largest_logit"] < 2
+    model.zero_grad()
+    z = 2 * torch.tanh(0.5 * model(ids).flatten(0, 1) / 2)
+    loss = torch.nn.functional.cross_entropy(z, ids.flatten())
+    loss.backward()
+    assert found["loss.cross_entropy"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert found["gradient.norm"] == pytest.approx(float(model.out.weight.grad.norm(dim=1).mean()), rel=1e-4)
+
+
 def test_kappa_is_that_of_the_targets_and_of_the_optimiser() -> None:
     model, steps = narrow_gpt2(), 4
     with Monitor(None, model, 1, beta2=0.95) as monitor:

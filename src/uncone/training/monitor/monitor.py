@@ -53,7 +53,7 @@ class Monitor:
         counts: (V,) or a file, of each id in the training text; by default in the targets so far.
         targets: of a micro-batch that are read at most, evenly spaced.
         options: of the loss that trains, where it is not attached: its label smoothing (a Trainer's is known), z-loss
-            and reduction.
+            and reduction; with `head` also the cap and the scale of its logits.
         class_weights: (V,) of the loss that trains.
         beta2: of the optimiser, for kappa; under a Trainer its own.
         table: the embedding of a model that is of neither library.

@@ -148,7 +148,9 @@ class Reading:
         bias = whole_bias(None if own is None else own.detach().float(), taps.map, weight.device)
         hidden, targets = taps.hidden[kept].to(weight.device), targets[kept].to(weight.device)
         hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
-        of_head = weight.detach(), bias, taps.map.cap, taps.map.scale, type(taps.head).__name__
+        cap = taps.map.cap if options.softcap is None else options.softcap
+        scale = taps.map.scale if options.logit_scale == 1 else options.logit_scale
+        of_head = weight.detach(), bias, cap, scale, type(taps.head).__name__
         weights = token_weights
         if weights is not None:
             weights = weights.reshape(-1)[taps.places[kept].to(weights.device)]
