@@ -16,6 +16,7 @@ from uncone.diagnosis.why.gradients.gradients import gradient_ledger
 from uncone.model.last_states import States
 from uncone.training import resume
 from uncone.training.monitor.rows import Groups
+from uncone.training.monitor.rules import Rules
 
 from ..classifiers import batch as sequences
 from ..classifiers import classifier
@@ -220,10 +221,14 @@ def test_a_resumed_loop_has_the_file_and_the_warnings_of_one_that_went_through(
         return [{name: value for name, value in line.items() if name != "time"} for line in lines(path)]
 
     expected, found = list[Any](), list[Any]()
-    with Monitor(tmp_path / "whole", narrow_gpt2(), every, on_warning=expected.append) as monitor:
+
+    def watched(name: str, model: Any, on_warning: Any) -> Monitor:
+        return Monitor(tmp_path / name, model, every, rules=Rules(every, unjudged=0), on_warning=on_warning)
+
+    with watched("whole", narrow_gpt2(), expected.append) as monitor:
         collapse(monitor._taps.model, monitor, range(30))
     model = narrow_gpt2()
-    monitor = Monitor(tmp_path / "run", model, every, on_warning=found.append)
+    monitor = watched("run", model, found.append)
     collapse(model, monitor, range(saved))
     resume.save(monitor.state_dict(), tmp_path / "state", format="a/1")
     weights, before = {k: v.clone() for k, v in model.state_dict().items()}, len(found)
@@ -233,7 +238,7 @@ def test_a_resumed_loop_has_the_file_and_the_warnings_of_one_that_went_through(
     model = narrow_gpt2()
     model.load_state_dict(weights)
     del found[before:]
-    with Monitor(tmp_path / "run", model, every, on_warning=found.append) as monitor:
+    with watched("run", model, found.append) as monitor:
         monitor.load_state_dict(resume.load(tmp_path / "state", format="a/1"))
         monitor.resume(saved)
         collapse(model, monitor, range(saved, 30))

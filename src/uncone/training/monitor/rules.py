@@ -11,7 +11,7 @@ last `_KEPT` increments before S last was 0. Increments of a smooth course are a
 an MA(1). w is 1 where growth is bad, else -1. A warning needs S beyond the threshold, and a move by the rule's `effect`
 since S last was 0, beyond the course m and as such: a change that is certain but small is none. Or, since a jump of
 what is noisy is a single increment, the last three records lie beyond each of the 20 before them by the effect and the
-course. The first `_BEGUN` steps are not judged. False alarms and delays are simulated in experiments/monitor_rules.
+course. A run's first `unjudged` steps are not judged. False alarms and delays are simulated in experiments/monitor_rules.
 """
 
 import math
@@ -28,7 +28,7 @@ from uncone.records.text import number
 THRESHOLD = 8.0  # of S, in deviations of whitened increments
 _SLACK = 1.0  # k: what a drift may add to each increment
 _STAYS, _STAYS_STEPS = 20, 200  # states of a healthy model are all alike too, in its first hundred steps
-_BEGUN = 200  # steps of a run that are not judged: much turns in them, as it should
+UNJUDGED = 200  # steps
 _WARM, _KEPT = 10, 40  # increments before the first judgement, and those that it rests on
 _JUMPED, _LEVEL = 3, 20  # records beyond all of as many before them
 _HELD = 20  # increments after which a change without a warning is the new course
@@ -216,11 +216,13 @@ class Rules:
     Args:
         every: optimiser steps from one record to the next.
         threshold: of the sum of deviations; more makes fewer false alarms and later warnings.
+        unjudged: steps after the first record in which much turns, as it should: a warm-up, for instance.
     """
 
-    def __init__(self, every: int, *, threshold: float = THRESHOLD) -> None:
+    def __init__(self, every: int, *, threshold: float = THRESHOLD, unjudged: int = UNJUDGED) -> None:
         self.every = whole_number(every, "every", 1)
         self.threshold = finite_number(threshold, "threshold")
+        self.unjudged = whole_number(unjudged, "unjudged", 0)
         self._series = dict[str, _Series]()
         self._last = dict[str, int]()  # by rule and part, the step of the last warning
         self._said = set[str]()  # names that were not finite, or beyond a limit
@@ -263,7 +265,7 @@ class Rules:
             return
         else:
             batch = name.startswith(_OF_BATCHES) or "." not in name
-            begun = step - (self._first_step or 0) >= _BEGUN
+            begun = step - (self._first_step or 0) >= self.unjudged
             if series.see(step, followed, self.every, rule, self.threshold, batch=batch, begun=begun):
                 yield Warning_(step, rule.name, name, _words(name, rule, series))
                 self._last[key] = step
@@ -287,12 +289,14 @@ class Rules:
         """All that a resumed run needs, as plain JSON."""
         series = {name: asdict(one) for name, one in self._series.items()}
         said = {"last": dict(self._last), "said": sorted(self._said), "first_step": self._first_step}
-        return {"every": self.every, "threshold": self.threshold, "series": series} | said
+        own = {"every": self.every, "threshold": self.threshold, "unjudged": self.unjudged}
+        return own | {"series": series} | said
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict()`. InputError: it is of another `every`, or none."""
         try:
             every, threshold, said = int(state["every"]), float(state["threshold"]), set(map(str, state["said"]))
+            unjudged = int(state["unjudged"])
             series = {str(name): _Series(**one) for name, one in state["series"].items()}
             last = {str(name): int(step) for name, step in state["last"].items()}
             first = None if state["first_step"] is None else int(state["first_step"])
@@ -301,7 +305,7 @@ class Rules:
         if every != self.every:
             raise InputError(f"expected rules of every={every}, got {self.every}: give the run the same `every`")
         self.threshold, self._series, self._last, self._said = threshold, series, last, said
-        self._first_step = first
+        self._first_step, self.unjudged = first, unjudged
 
 
 def _rule_of(name: str) -> Rule | None:
