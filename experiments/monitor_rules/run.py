@@ -190,7 +190,7 @@ def noises(every: int) -> dict[str, list[float]]:
     found = dict[str, list[float]]()
     for stem in stems("healthy"):
         lines = records(stem, every)
-        for name in {name for line in lines for name in line}:
+        for name in sorted({name for line in lines for name in line}):
             if (rule := _rule_of(name)) is not None:
                 course = [_reading(name, rule, line[name], line) for line in lines[len(lines) // 5 :] if name in line]
                 steps = np.diff([one for one in course if one is not None])

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chi2
 
 from uncone.errors import InputError
 from uncone.training.monitor.rows import Groups, RowsReader
@@ -337,3 +338,10 @@ def test_collapses_planted_in_trainings_are_found_within_200_steps(name: str, ru
     found = warnings_of_a_run(name, seed, every)
     first = next(one.step for one in found if one.rule == rule)
     assert PLANTED < found[0].step <= first <= PLANTED + 200
+
+
+@pytest.mark.parametrize("every", [10, 20, 50])
+def test_a_whole_monitor_is_wrong_less_than_once_in_10000_steps(every: int) -> None:
+    """With 95% confidence, as simulated; docs/watch.md says so."""
+    found = json.loads((RUNS.parent / "simulated.json").read_text())[f"whole {every}"]
+    assert chi2.ppf(0.95, 2 * found["alarms"] + 2) / 2 / found["spans"] < 1
