@@ -1,19 +1,22 @@
 """How often do the rules of a monitor warn of nothing, how late do they warn of a planted collapse, and how far before the loss?
 
-    nice python experiments/monitor_rules/run.py [--series 200] [--only simulated,trained]
+    nice python experiments/monitor_rules/run.py [--series 200] [--only trained,simulated,whole] [--files FOLDER]
 
 Simulated cells that are in results/simulated.json and trainings that are in results/runs are not computed again; results.md is written
-from what is there. The trainings read WikiText-2 from ../shared/data and take some 15 minutes on one core.
+from what is there. The trainings read WikiText-2 from ../shared/data and take some 30 minutes on one core. `--files` writes the
+trained runs as a monitor does, for `uncone watch`.
 """
 
 import argparse
 import json
+import lzma
 import math
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,14 +26,17 @@ from scipy.stats import chi2
 
 from uncone.atomic import write_text
 from uncone.training.monitor import rules
-from uncone.training.monitor.rules import ONE_DIRECTION, THRESHOLD, Rules, Warning_, _Series
+from uncone.training.monitor.rules import ONE_DIRECTION, RULES, THRESHOLD, Rules, Warning_, _reading, _rule_of, _Series
 
 RESULTS = Path(__file__).parent / "results"
-PLANTED, AFTER = 1500, 600  # as in runs.py, which needs torch
+PLANTED, AFTER = 1000, 400  # as in runs.py, which needs torch
 SPAN = 10_000  # steps for which false alarms are counted
 PER = (50, 10)  # steps from one record to the next
+READ = (10, 20, 50)  # of the trained runs
+WHOLE = 40  # simulated runs with all readings of a training
 NOISES = (0.02, 0.1, 0.5)  # deviations of the level or, of walks, of increments times the root of 40, over the effect
 THRESHOLDS = (0.0, 4.0, 6.0, 8.0, 12.0)
+MODELS = {"gpt2": "GPT2LMHeadModel", "encoder": "GPT2Model"}
 RULE = replace(ONE_DIRECTION, effect=1.0, is_log=False, from_one=False)
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -163,18 +169,65 @@ def train() -> None:
     run_all(lambda said: print(said, flush=True))
 
 
-def warnings_of(file: Path, every: int) -> list[Warning_]:
-    """Of a trained run, read every so many steps; the spectrum every tenth record, as a monitor does."""
-    watched, found = Rules(every), list[Warning_]()
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    if lines[0]["step"]:
-        kind, _, seed = file.stem.split("-")
-        before = (json.loads(line) for line in (file.parent / f"{kind}-healthy-{seed}.jsonl").read_text().splitlines())
-        lines = [*(line for line in before if line["step"] < lines[0]["step"]), *lines]
-    for place, numbers in enumerate(line for line in lines if line["step"] % every == 0):
-        step = numbers.pop("step")
-        found += watched.see(step, {k: v for k, v in numbers.items() if place % 10 == 0 or "effective_rank" not in k})
+@cache
+def records(stem: str, every: int) -> list[dict[str, float]]:
+    """Of a trained run by one of its monitors; those before the planted fault are of the healthy run."""
+    text = lzma.decompress((RESULTS / "runs" / f"{stem}.jsonl.xz").read_bytes()).decode()
+    lines = [line for line in map(json.loads, text.splitlines()) if line.pop("every") == every]
+    if lines[0]["step"] > PLANTED:
+        kind, _, seed = stem.split("-")
+        lines = [*(one for one in records(f"{kind}-healthy-{seed}", every) if one["step"] <= PLANTED), *lines]
+    return lines
+
+
+def warnings_of(lines: Iterable[Mapping[str, float]], every: int) -> list[Warning_]:
+    watched = Rules(every)
+    return [one for line in lines for one in watched.see(int(line["step"]), line)]
+
+
+def noises(every: int) -> dict[str, list[float]]:
+    """Of each reading of the healthy trainings, the deviation of its increments about their course, in effects."""
+    found = dict[str, list[float]]()
+    for stem in stems("healthy"):
+        lines = records(stem, every)
+        for name in sorted({name for line in lines for name in line}):
+            if (rule := _rule_of(name)) is not None:
+                course = [_reading(name, rule, line[name], line) for line in lines[len(lines) // 5 :] if name in line]
+                steps = np.diff([one for one in course if one is not None])
+                if len(steps) > 10:
+                    found.setdefault(f"{stem.partition('-')[0]} {name}", []).append(
+                        1.4826 * float(np.median(np.abs(steps - np.median(steps)))) / rule.effect
+                    )
     return found
+
+
+def whole(every: int, n: int) -> dict[str, int]:
+    """Warnings in simulated runs with all readings of a GPT-2, each with the noise that it has in training and a kind of
+    series drawn for it."""
+    random, alarms = np.random.default_rng([37, every]), 0
+    noise = {name.split()[1]: max(found) for name, found in noises(every).items() if name.startswith("gpt2")}
+    kinds, length = list(SERIES.values()), SPAN // every + 1
+    for _ in range(n):
+        drawn = {name: kinds[random.integers(len(kinds))]((1, length), s, random)[0] for name, s in noise.items()}
+        lines = [
+            {"step": i * every, **{name: value(name, x[i]) for name, x in drawn.items() if is_read(name, i)}}
+            for i in range(length)
+        ]
+        alarms += len(warnings_of(lines, every))
+    return {"spans": n, "alarms": alarms, "readings": len(noise)}
+
+
+def is_read(name: str, place: int) -> bool:
+    return place % 10 == 0 or not name.startswith(("table", "head")) or not name.endswith("effective_rank")
+
+
+def value(name: str, x: float) -> float:
+    """The reading that is `x` effects worse than its usual one."""
+    rule = _rule_of(name)
+    assert rule is not None
+    followed = rule.effect * x * (-rule.way if rule.from_one else rule.way)
+    followed = math.exp(followed) if rule.is_log else followed
+    return 1 - 40 * followed if rule.from_one else followed  # far from the limit, which a trend would reach
 
 
 def rate(found: Mapping[str, Any]) -> str:
@@ -238,46 +291,88 @@ def delay(found: Mapping[str, Any] | None) -> str:
     return f"{median}, {late}, {found['within 200']:.0%}"
 
 
-def of_runs() -> Iterator[str]:
-    files = sorted((RESULTS / "runs").glob("*.jsonl"))
+def stems(which: str) -> list[str]:
+    return [name for file in sorted((RESULTS / "runs").glob("*.xz")) if which in (name := file.name.partition(".")[0])]
+
+
+def of_runs(done: Mapping[str, Any]) -> Iterator[str]:
     yield "## Trained runs\n"
-    healthy = [file for file in files if "healthy" in file.name]
-    rows = [[file.stem, *(said(warnings_of(file, every)) for every in PER[::-1])] for file in healthy]
-    yield table(["healthy run", *(f"warnings, every {every}" for every in PER[::-1])], rows)
-    yield f"Collapses were planted at step {PLANTED:,}. Steps after it, and how long the loss took.\n"
-    rows = []
-    for file in files:
-        if file not in healthy:
-            rows.append([file.stem, *(cell for every in PER[::-1] for cell in planted(file, every))])
-    columns = [f"{what}, every {every}" for every in PER[::-1] for what in ("first warning", "the loss", "before")]
-    yield table(["planted", *columns], rows)
+    rows = [[stem, *(said(warnings_of(records(stem, every), every)) for every in READ)] for stem in stems("healthy")]
+    yield table(["healthy run", *(f"warnings, every {every}" for every in READ)], rows)
+    said_of = f"Collapses were planted at step {PLANTED:,}: steps after it, a number for each seed."
+    yield f"{said_of} The lead is from the first warning of the geometry to that of the loss; > where no rule warned of the"
+    yield "loss to the end of the run.\n"
+    faults = dict.fromkeys(stem.rpartition("-")[0] for stem in stems("") if "healthy" not in stem)
+    rows = [[fault, f"{every}", *planted(fault, every)] for fault in faults for every in READ]
+    yield table(["planted", "every", "first warning", "by", "warnings", "of the loss", "lead, median (range)"], rows)
+    yield "## Noise of readings in the healthy trainings\n"
+    yield "The deviation of increments in effects of the rule: median and largest of all readings and seeds.\n"
+    found = {every: noises(every) for every in READ}
+    names = {rule.name: [name for name in found[READ[0]] if _rule_of(name) is rule] for rule in RULES}
+    rows = [
+        [
+            rule,
+            *(
+                f"{np.median(of):.3f}, {max(of):.3f}"
+                for e in READ
+                if (of := [x for n in names[rule] for x in found[e].get(n, [])])
+            ),
+        ]
+        for rule in names
+        if names[rule]
+    ]
+    yield table(["rule", *(f"every {every}" for every in READ)], rows)
+    yield "## False alarms of a whole monitor in 10,000 steps\n"
+    yield "Simulated runs with all readings of a GPT-2 and its groups, each with its largest noise of the table above.\n"
+    known = [(every, one) for every in READ if (one := done.get(f"whole {every}"))]
+    rows = [[f"{every}", f"{one['readings']}", f"{one['spans']}", rate(one)] for every, one in known]
+    yield table(["every", "readings", "runs", "warnings a run"], rows)
 
 
 def said(found: list[Warning_]) -> str:
     return ", ".join(f"{one.rule} of {one.name} at {one.step}" for one in found) or "none"
 
 
-def planted(file: Path, every: int) -> list[str]:
-    """The first warning after the fault, that of the loss, and the steps between them."""
-    found = warnings_of(file, every)
-    assert not (found and found[0].step <= PLANTED)
-    geometry = next((one for one in found if one.rule != "loss"), None)
-    loss = next((one for one in found if one.rule == "loss"), None)
-    first = "none" if geometry is None else f"{geometry.step - PLANTED} ({geometry.rule})"
-    lead = (
-        f"{loss.step - geometry.step}"
-        if geometry and loss
-        else f">{AFTER - geometry.step + PLANTED}"
-        if geometry
-        else ""
-    )
-    return [first, "none" if loss is None else f"{loss.step - PLANTED}", lead]
+def planted(fault: str, every: int) -> list[str]:
+    """Of each seed the first warning after the fault, how many there are, that of the loss, and the steps between them."""
+    first, by, counts, losses, leads = list[str](), dict[str, None](), list[str](), list[str](), list[tuple[int, str]]()
+    for stem in stems(f"{fault}-"):
+        found = [one for one in warnings_of(records(stem, every), every) if one.step > PLANTED]
+        geometry = [one for one in found if one.rule != "loss"]
+        loss = next((one.step for one in found if one.rule == "loss"), None)
+        first.append(f"{geometry[0].step - PLANTED}" if geometry else "none")
+        by |= dict.fromkeys(f"{one.rule} ({one.name})" for one in geometry[:1])
+        counts.append(f"{len(geometry)}")
+        losses.append("none" if loss is None else f"{loss - PLANTED}")
+        if geometry:
+            lead = (PLANTED + AFTER if loss is None else loss) - geometry[0].step
+            leads.append((lead, f"{'>' * (loss is None)}{lead}"))
+    leads.sort()
+    lead = f"{leads[len(leads) // 2][1]} ({leads[0][1]} to {leads[-1][1]})" if leads else ""
+    return [", ".join(first), ", ".join(by), ", ".join(counts), ", ".join(losses), lead]
+
+
+def write_files(folder: Path, every: int) -> None:
+    """The trained runs as a monitor writes them."""
+    folder.mkdir(exist_ok=True)
+    for stem in stems(""):
+        lines: list[Any] = [
+            {"schema": "uncone.run/1", "model": MODELS[stem.partition("-")[0]], "every": every, "groups": {}}
+        ]
+        watched = Rules(every)
+        for line in records(stem, every):
+            lines.append(line)
+            for one in watched.see(int(line["step"]), line):
+                lines.append({"step": one.step, "warning": {"rule": one.rule, "name": one.name, "text": one.text}})
+        write_text(folder / f"{stem}.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--series", type=int, default=200)
-    parser.add_argument("--only", default="simulated,trained")
+    parser.add_argument("--only", default="trained,simulated,whole")
+    parser.add_argument("--files", type=Path)
+    parser.add_argument("--every", type=int, default=10)
     options = parser.parse_args()
     if "trained" in options.only:
         train()
@@ -285,7 +380,13 @@ def main() -> None:
         simulate(options.series)
     file = RESULTS / "simulated.json"
     done = json.loads(file.read_text()) if file.exists() else {}
-    pages = ["# False alarms, delays and leads of the rules\n", *of_runs(), *of_simulations(done)]
+    for every in READ if "whole" in options.only else ():
+        if f"whole {every}" not in done:
+            done[f"whole {every}"] = whole(every, WHOLE)
+            write_text(file, json.dumps(done, indent=0) + "\n")
+    if options.files is not None:
+        write_files(options.files, options.every)
+    pages = ["# False alarms, delays and leads of the rules\n", *of_runs(done), *of_simulations(done)]
     write_text(RESULTS.parent / "results.md", "\n".join(pages))
 
 

@@ -1,6 +1,7 @@
 """The page in a real browser, with scripts and without: nothing loads or overflows. Select with `-m browser`."""
 
 import lzma
+import math
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,12 +15,15 @@ from tests.report.records_example import HOSTILE, make_diagnosis, make_groups, m
 from tests.report.test_comparison_report import make_comparison
 from tests.report.test_evaluation_terminal import _evaluation
 from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
+from tests.watching.files import lines_of, warning, write
 from uncone import calibrate, diagnose
 from uncone.calibration.record import Calibration
 from uncone.diagnosis.record import Diagnosis
 from uncone.records.parts import Finding, Measurement
 from uncone.records.text import shortened, visible
 from uncone.report import write_html
+from uncone.watching.record import Watch
+from uncone.watching.watch import watch
 
 pytestmark = pytest.mark.browser
 
@@ -341,4 +345,56 @@ def test_lines_differ_without_colour(browser: Any, tmp_path: Path) -> None:
     visit = _Visit(browser, path, 1440, "light")
     style = "k => getComputedStyle(document.querySelector(`.chart .line.d${k}`)).strokeDasharray"
     assert len(set(visit.page.evaluate(f"[0, 1, 2, 3, 4, 5].map({style})"))) == 6
+    visit.context.close()
+
+
+def _watched(to: Path, text: str) -> Watch:
+    """Three runs with all readings of a tied model and its groups, two of them with warnings; `text` names whatever
+    can be named."""
+    kinds = ("mean_cosine", "mean_share", "norm_median", "norm_largest", "sample_rank", "participation_ratio", "dead")
+    names = [
+        f"{part}.{group}{kind}" for part in ("head", "table", "states") for group in ("", "rare.") for kind in kinds
+    ]
+    names += [f"gradient.{name}" for name in ("norm", "pulled", "net", text)] + [f"head.{text}.mean_cosine", text]
+    paths = []
+    for place in range(3):
+        of: dict[str, Any] = {
+            name: lambda s, k=k, p=place: 1 + p + math.sin(k + s / 300) for k, name in enumerate(names)
+        }
+        of |= {f"table.{kind}": of[f"head.{kind}"] for kind in kinds[4:]} | {"head.dead": 0}
+        of |= {"loss.cross_entropy": lambda s, p=place: 9 - math.log(s + 1) + p, "loss.logsumexp": 7.0}
+        lines = lines_of(range(0, 2500, 50), **of)
+        if place:
+            lines += [warning(2450, "rank", names[4]), warning(2450, text, text, f"{text} rose. {text}")]
+            lines += [warning(2450, "loss", "loss.cross_entropy", "The loss rose from 3 to 4. Look.")]
+        paths.append(write(to / f"{place}.jsonl", lines))
+    return watch(paths, names=[f"{text} {place}" for place in range(3)])
+
+
+@pytest.mark.parametrize("text", ["run", *HOSTILE], ids=ascii)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_watched_runs_are_quiet_and_fit(browser: Any, tmp_path: Path, width: int, text: str) -> None:
+    path = tmp_path / "watch.html"
+    write_html(_watched(tmp_path, text), path)
+    visit = _Visit(browser, path, width, "light")
+    page = visit.page
+    assert page.evaluate("document.querySelectorAll('img, iframe').length") == 0
+    assert page.locator("h1").inner_text().startswith("2 of 3 runs have warnings")
+    assert page.evaluate("document.documentElement.scrollHeight") <= (4.9 if width == 1440 else 11) * 900
+    places = ("h1", "table", "figure")
+    order = [page.locator(css).first.bounding_box()["y"] for css in places]
+    assert order == sorted(order), "verdict, warnings and courses in this order"
+    cut = "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).length"
+    assert text != "run" or page.locator(".scroll:has(.prose)").evaluate_all(cut) == 0, "what happened is cut"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "an open detail is too wide"
+    assert _drawings(page, 9) > 20
+    styles = "all => all.map(one => getComputedStyle(one).strokeDasharray)"
+    assert len(set(page.locator("svg.chart").first.locator("path.line").evaluate_all(styles))) == 3
+    page.evaluate("document.querySelectorAll('details').forEach(element => element.open = false)")
+    if text == "run":
+        SCREENSHOTS.mkdir(exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"watch-{width}-light.png", full_page=True)
+    _assert_quiet(visit, path.as_uri())
     visit.context.close()

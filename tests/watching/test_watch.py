@@ -1,6 +1,15 @@
+import fcntl
 import json
 import math
 import os
+import pty
+import re
+import select
+import struct
+import sys
+import termios
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,28 +18,30 @@ import uncone
 from tests.watching.files import HEADER, lines_of, warning, write, write_state
 from uncone.cli import main
 from uncone.errors import InputError
+from uncone.records.blocks import Figure
 from uncone.records.load import load_record
+from uncone.report.spark import spark_lines
 from uncone.watching.record import Watch
 from uncone.watching.watch import watch
 
-GOOD = lines_of(range(0, 200, 10), head__mean_cosine=lambda s: s / 1000, loss__cross_entropy=lambda s: 5 - s / 100)
+GOOD = lines_of(range(0, 210, 10), head__mean_cosine=lambda s: s / 1000, loss__cross_entropy=lambda s: 5 - s / 100)
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = watch(write(tmp_path / "a.jsonl", GOOD))
     (run,) = found.runs
-    assert (run.name, run.model, run.every, run.records) == ("a", "GPT2LMHeadModel", 10, 20)
-    assert (run.first_step, run.last_step, run.steps_per_second) == (0, 190, 4.0)
+    assert (run.name, run.model, run.every, run.records) == ("a", "GPT2LMHeadModel", 10, 21)
+    assert (run.first_step, run.last_step, run.steps_per_second) == (0, 200, 4.0)
     by_name = {one.name: one for one in run.readings}
     assert set(by_name) == {"head.mean_cosine", "loss.cross_entropy"}
-    assert by_name["head.mean_cosine"].steps == tuple(range(0, 200, 10))
-    assert by_name["head.mean_cosine"].values == tuple(s / 1000 for s in range(0, 200, 10))
-    assert found.verdict == "No rule warned in 20 records of a, up to step 190. The loss fell from 5 to 3.10."
+    assert by_name["head.mean_cosine"].steps == tuple(range(0, 210, 10))
+    assert by_name["head.mean_cosine"].values == tuple(s / 1000 for s in range(0, 210, 10))
+    assert found.verdict == "No rule warned in 21 records of a, up to step 200. The loss fell from 5 to 3."
     assert run.notes == ()
 
 
 def test_a_warning_leads_and_the_loss_is_dated_by_it(tmp_path: Path) -> None:
-    lines = [*GOOD, warning(190), *lines_of([200], head__mean_cosine=0.5)]
+    lines = [*GOOD, warning(190), *lines_of([210], head__mean_cosine=0.5)]
     assert (
         watch(write(tmp_path / "a.jsonl", lines)).verdict
         == (
@@ -46,7 +57,7 @@ def test_a_warning_leads_and_the_loss_is_dated_by_it(tmp_path: Path) -> None:
     ("lines", "said"),
     [
         ([], "a has no record yet."),
-        (GOOD[:5], "a has 5 records: rules judge from the 12th on."),
+        (GOOD[:5], "a has 5 records up to step 40: rules judge from the 12th on, after 200 steps."),
         (lines_of(range(30), loss__cross_entropy=2.0), "a holds no geometry, so no rule judged it."),
     ],
 )
@@ -58,10 +69,10 @@ def test_a_torn_last_line_is_left_out_and_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", GOOD)
     for cut in range(1, 60, 7):
         path.write_text(
-            path.read_text().rstrip("\n") + '\n{"step": 200, "time": 1.0, "head.mean_cosine": 0.25, "x"'[:cut]
+            path.read_text().rstrip("\n") + '\n{"step": 210, "time": 1.0, "head.mean_cosine": 0.25, "x"'[:cut]
         )
         (run,) = watch(path).runs
-        assert run.last_step == 190
+        assert run.last_step == 200
         assert run.notes == () if cut == 1 else len(run.notes) == 1
         write(path, GOOD)
 
@@ -72,7 +83,7 @@ def test_a_torn_line_within_is_counted(tmp_path: Path) -> None:
     content[5] = content[5][:20]
     path.write_text("\n".join(content) + "\n")
     (run,) = watch(path).runs
-    assert run.records == 19
+    assert run.records == 20
     assert run.notes == ("1 line could not be read (line 6): a stop or a full disk cut them",)
 
 
@@ -112,9 +123,9 @@ def test_a_resumed_run_is_one_course(tmp_path: Path) -> None:
 
 
 def test_another_models_header_is_said(tmp_path: Path) -> None:
-    lines = [*GOOD, HEADER | {"model": "Bert"}, *lines_of([200], head__mean_cosine=0.1)]
+    lines = [*GOOD, HEADER | {"model": "Bert"}, *lines_of([210], head__mean_cosine=0.1)]
     (run,) = watch(write(tmp_path / "a.jsonl", lines)).runs
-    assert "line 22 begins another model (Bert): two runs wrote to one file" in run.notes
+    assert "line 23 begins another model (Bert): two runs wrote to one file" in run.notes
 
 
 def test_a_long_run_keeps_its_shape_and_its_last_record(tmp_path: Path) -> None:
@@ -205,7 +216,7 @@ def test_a_record_is_saved_and_drawn_again(tmp_path: Path) -> None:
 
 def test_the_live_view_fits_a_small_terminal(tmp_path: Path) -> None:
     found = watch(write(tmp_path / "a.jsonl", [*GOOD, warning(190)]))
-    live = found.live(1e9 + 60)
+    live = found.live(1e9 + 62)
     assert any("last record 12 s ago" in getattr(block, "text", "") for block in live.blocks)
     assert [type(block).__name__ for block in live.blocks] == ["Heading", "Text", "Bullets", "Figure", "Figure"]
 
@@ -221,8 +232,130 @@ def test_compare_takes_runs(tmp_path: Path) -> None:
     assert main_of("compare", str(a), str(b), "--fail-on", "worse") == 2
     assert main_of("compare", str(b), str(a), "--fail-on", "worse") == 0
     assert load_record(tmp_path / "w.json") == found
+    assert main_of("compare", str(a), str(a), "--fail-on", "worse") == 0
     with pytest.raises(InputError, match="one kind at a time"):
         uncone.compare([a, [[1.0, 2.0]]])
+
+
+def test_the_verdict_of_two_runs_fits_what_they_are(tmp_path: Path) -> None:
+    a, same = write(tmp_path / "a.jsonl", GOOD), write(tmp_path / "same.jsonl", GOOD)
+    assert watch([a, same]).verdict == "No rule warned in 2 runs. Their readings are the same up to step 200."
+    geometry = [one | {"head.mean_cosine": 0.5} for one in GOOD]
+    other = write(tmp_path / "other.jsonl", geometry, HEADER | {"model": "Bert"})
+    said = (
+        "No rule warned in 2 runs. They are of different models (GPT2LMHeadModel and Bert). At step 200 the loss is 3"
+    )
+    assert watch([a, other]).verdict == f"{said} in both."
+    long = write(tmp_path / "long.jsonl", lines_of(range(0, 400, 10), loss__cross_entropy=2.0))
+    found = watch([long, a])
+    assert found.common_step == 200
+    assert found.verdict.endswith("At step 200 the loss is lowest in long (2) and highest in a (3).")
+    later = write(tmp_path / "later.jsonl", lines_of(range(500, 600, 10), loss__cross_entropy=2.0))
+    assert watch([a, later]).verdict == "No rule warned in 2 runs."
+    short = [write(tmp_path / f"short{i}.jsonl", lines_of(range(0, 199, 3 + i), head__mean_cosine=0.1)) for i in (0, 1)]
+    found = watch(short)
+    assert found.verdict == "No run has what rules judge: geometry in 12 records over 200 steps."
+    assert found.blocks()[0].label == "NOT JUDGED"  # type: ignore[union-attr]
+
+
+def test_a_reading_that_comes_seldom_shares_the_time_of_the_others(tmp_path: Path) -> None:
+    lines = lines_of(range(0, 400, 10), head__mean_cosine=lambda s: float(s >= 200))
+    lines = [
+        one | ({"head.effective_rank": 60.0 - one["step"] // 200} if one["step"] % 100 == 0 else {}) for one in lines
+    ]
+    found = watch(write(tmp_path / "a.jsonl", lines))
+    sparks = {line[:14].strip(): line for figure in found.live(0.0).blocks[2:] for line in spark_lines(figure)}  # type: ignore[arg-type]
+    often, seldom = sparks["head mean cosi"], sparks["head eff. rank"]
+    assert often.index("█") == seldom.index("▁")  # both turn at step 200
+    short = write(tmp_path / "b.jsonl", lines[:20])
+    half, whole = spark_lines(watch([short, tmp_path / "a.jsonl"]).live(0.0).blocks[3])[:2]  # type: ignore[arg-type]
+    assert half.count("▁") == 20
+    assert whole.index("█") == half.index("▁") + 20
+
+
+def test_a_line_at_0_is_in_the_table_alone(tmp_path: Path) -> None:
+    found = watch(write(tmp_path / "a.jsonl", lines_of(range(0, 200, 10), head__dead=0, head__mean_cosine=0.1)))
+    assert "head dead" in uncone.report.to_markdown(found)
+    assert [chart.title for one in found.blocks() if isinstance(one, Figure) for chart in one.charts] == [
+        "head mean cosine"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-5, "0 s ago"), (119, "119 s ago"), (120, "2 minutes ago"), (7199, "119 minutes ago"), (172_800, "2 days ago")],
+)
+def test_the_time_since_the_last_record(tmp_path: Path, seconds: int, said: str) -> None:
+    found = watch(write(tmp_path / "a.jsonl", GOOD))
+    shown = found.live(found.runs[0].last_time + seconds).blocks  # type: ignore[operator]
+    assert any(said in getattr(block, "text", "") for block in shown)
+
+
+def test_report_opens_a_runs_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.jsonl", [*GOOD, warning(190)])
+    assert main_of("report", str(path)) == 0
+    assert "A rule warned of a at step 190." in " ".join(capsys.readouterr().out.split())
+    page, text = tmp_path / "a.html", tmp_path / "a.md"
+    assert main_of("report", str(path), "--html", str(page), "--markdown", str(text)) == 0
+    assert page.read_text() == uncone.report.to_html(watch(path))
+    assert text.read_text() == uncone.report.to_markdown(watch(path))
+    state = write_state(tmp_path / "x", [{"step": 50, "loss": 4.0}])
+    assert main_of("report", str(state)) == 0
+    assert main_of("report", str(write(tmp_path / "b.jsonl", [], {"schema": "uncone.run/9"}))) == 1
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, columns: int, *arguments: str) -> None:
+        self.id, self.file = pty.fork()
+        if self.id == 0:
+            source = str(Path(uncone.__file__).parents[1])
+            kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+            given = kept | {"TERM": "xterm-256color", "PYTHONPATH": source}
+            os.execve(sys.executable, [sys.executable, "-m", "uncone", *arguments], given)
+        fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+        self.seen = ""
+
+    def wait_for(self, text: str, seconds: float = 60.0) -> None:
+        """Until it is drawn, after all that was waited for before; breaks of lines are spaces."""
+        end = time.monotonic() + seconds
+        while text not in " ".join(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen).split()):
+            assert time.monotonic() < end, self.seen[-2000:]
+            if select.select([self.file], [], [], 0.2)[0]:
+                self.seen += os.read(self.file, 65536).decode("utf-8", "replace")
+        self.seen = ""
+
+    def end(self) -> tuple[int, str]:
+        os.write(self.file, b"\x03")
+        with suppress(OSError):
+            while part := os.read(self.file, 65536):
+                self.seen += part.decode("utf-8", "replace")
+        return os.waitstatus_to_exitcode(os.waitpid(self.id, 0)[1]), self.seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [60, 120])
+def test_a_run_is_followed_through_whatever_becomes_of_its_file(tmp_path: Path, columns: int) -> None:
+    path = write(tmp_path / "a.jsonl", GOOD[:15])
+    terminal = Terminal(columns, "watch", str(path), "--follow")
+    terminal.wait_for("a has 15 records")
+    write(path, GOOD)
+    terminal.wait_for("21 records of a")
+    write(path, [*GOOD, warning(190)])
+    terminal.wait_for("A rule warned of a at step 190.")
+    write(path, GOOD[:12])
+    terminal.wait_for("a has 12 records")
+    path.write_text("")
+    terminal.wait_for("Waiting: expected a run")
+    path.unlink()
+    terminal.wait_for("Waiting: cannot read")
+    os.replace(write(tmp_path / "new", GOOD[:13]), path)
+    terminal.wait_for("a has 13 records")
+    status, last = terminal.end()
+    assert status == 0
+    assert "Traceback" not in last
+    assert "a has 13 records" in " ".join(last.split())
 
 
 def test_a_file_or_a_pipe_is_not_redrawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.cli.failures import UntoldError, nobody_reads
+from uncone.errors import InputError
 from uncone.records.record import Record
 from uncone.roles import Progress
 
@@ -60,16 +61,21 @@ def progress_bar() -> Iterator[Progress | None]:
 
 
 def follow(read: Callable[[], Any]) -> Any:
-    """Draw what `read` returns again and again, until Ctrl-C; then the last."""
+    """Draw what `read` returns again and again, until Ctrl-C; then the last. A file that is gone or being replaced is
+    waited for."""
     from uncone.report.terminal import redraw
 
     latest = [read()]
 
     def documents() -> Iterator[Any]:
+        trouble = ""
         while True:
-            yield latest[0].live(time.time())
-            begun = time.monotonic()
-            latest[0] = read()
+            yield latest[0].live(time.time(), trouble)
+            begun, trouble = time.monotonic(), ""
+            try:
+                latest[0] = read()
+            except InputError as error:
+                trouble = str(error)
             time.sleep(max(_REDRAWN_AFTER_S, _IDLE * (time.monotonic() - begun)))
 
     redraw(documents())

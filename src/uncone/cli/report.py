@@ -5,21 +5,22 @@ from typing import Annotated
 from uncone.cli.answer import draw, hand_over, raise_first
 from uncone.records.load import load_record
 from uncone.roles import Role
+from uncone.watching.watch import is_run, watch
 
 Write = Annotated[Path | None, Role.WRITE]
 
 
 def report(record: Annotated[Path, Role.READ], /, *, html: Write = None, markdown: Write = None) -> None:
-    """Print any saved record again, or write its page or its Markdown, without the model.
+    """Print any saved record or a run again, or write its page or its Markdown, without the model.
 
     Args:
-        record: A JSON file that diagnose, compare, check, repair, evaluate or calibrate wrote.
+        record: A JSON file that diagnose, compare, check, repair, evaluate or calibrate wrote, or a run's file.
         html: Write a page to this file; else print.
         markdown: Write Markdown to this file; else print.
     """
     from uncone import report as reports
 
-    loaded = load_record(record)
+    loaded = watch(record) if is_run(record) else load_record(record)
     if html is None and markdown is None:
         hand_over(loaded)
         return

@@ -28,9 +28,8 @@ from uncone.records.text import listing, plural
 from uncone.regular import starts_with
 from uncone.roles import Progress, Role
 from uncone.watching.record import Watch
-from uncone.watching.watch import watch
+from uncone.watching.watch import is_run, watch
 
-_STATE, _OF_RUNS = "trainer_state.json", (b'{"schema": "uncone.run/', b'{"schema":"uncone.run/')
 LOGIT_RANK = "logit_effective_rank"  # taken where a text was given
 _OF_THE_ROWS = {"rogue_dimensions", "low_effective_rank", "dominant_direction"}  # of a head without a text alone
 _OF_A_TABLE = {"common_direction_drift", "dominant_direction"}  # not of a head whose mean changes no probability
@@ -107,7 +106,7 @@ def _run(source: Any) -> Path | None:
     if not isinstance(source, str | os.PathLike):
         return None
     path = Path(source)
-    return path if path.name == _STATE or any(starts_with(path, mark) for mark in _OF_RUNS) else None
+    return path if is_run(path) else None
 
 
 def _once(named: Sequence[Subject | Measurement], what: str) -> None:

@@ -25,6 +25,7 @@ STILL = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 
 _TONES = {"quiet": "facts", "lead": "lead", "caution": "caution"}
 _BADGES = ("severe", "warning", "note", "healthy", "structure", "no_effect")
 _CHANGES = ("better", "worse", "little")
+_FEW, _SENTENCE = 4, 40  # columns and letters of a table whose last column breaks its lines in a narrow window
 
 
 def to_page(document: Document, *, live: bool = True) -> str:
@@ -168,7 +169,14 @@ def _table(table: Table) -> str:
     content += tag("thead", tag("tr", head))
     content += "".join(_run_of_rows(*run, sides, bool(table.groups)) for run in table.runs())
     label = table.title or f"Table of {', '.join(filter(None, table.columns))}"
-    return _scroll(tag("table", content, "data"), label)
+    is_prose = (
+        sides[-1] is None and len(table.columns) <= _FEW and max(map(_last_length, table.rows), default=0) > _SENTENCE
+    )
+    return _scroll(tag("table", content, f"data{' prose' * is_prose}"), label)
+
+
+def _last_length(row: Sequence[str | Cell]) -> int:
+    return len(row[-1].text if isinstance(row[-1], Cell) else row[-1])
 
 
 def _scroll(content: str, label: str) -> str:

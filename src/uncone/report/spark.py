@@ -11,22 +11,29 @@ from uncone.report.drawable import drawn_or_said
 
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 SHADES, ASCII_SHADES = "░▒▓█", ".:*#"
-WIDEST, NARROWEST, _HIGHEST = 40, 12, 8
+WIDEST, NARROWEST, _HIGHEST = 40, 8, 8
 
 
 def spark_lines(figure: Figure, bars: str = BARS, widest: int = WIDEST) -> list[str]:
     """For each curve (or the bars) of charts with a place in a terminal, with at most `widest` bars."""
     lines: list[str] = []
+    over_time = [one for one in figure.charts if isinstance(one, Chart) and _is_over_time(one)]
+    most = min(widest, max((len(curve.x) for one in over_time for curve in one.curves), default=1))
     for chart in figure.charts:
         if isinstance(chart, Chart | HeatMap) and chart.spark:
-            lines += drawn_or_said(chart, partial(_with_the_rest, bars, widest), lambda why: [why])
+            lines += drawn_or_said(chart, partial(_with_the_rest, bars, widest, most), lambda why: [why])
     return lines
 
 
-def _with_the_rest(bars: str, widest: int, chart: Chart | HeatMap, left: str) -> list[str]:
+def _is_over_time(chart: Chart) -> bool:
+    """Below others of the same axis, to be read together."""
+    return chart.x_limits is not None and chart.x_label == "step" and bool(chart.curves)
+
+
+def _with_the_rest(bars: str, widest: int, most: int, chart: Chart | HeatMap, left: str) -> list[str]:
     shades = SHADES if bars == BARS else ASCII_SHADES
     return [
-        *(_lines(chart, bars, widest) if isinstance(chart, Chart) else _shaded(chart, shades)),
+        *(_lines(chart, bars, widest, most) if isinstance(chart, Chart) else _shaded(chart, shades)),
         *filter(None, [left]),
     ]
 
@@ -41,7 +48,7 @@ def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:
     yield f"{'':<28}{shades[0]} {low} to {shades[-1]} {high}"
 
 
-def _lines(chart: Chart, bars: str, widest: int) -> Iterator[str]:
+def _lines(chart: Chart, bars: str, widest: int, most: int) -> Iterator[str]:
     drawn = chart.curves or (Curve("", chart.edges[:-1], chart.bars),)
     curves = [curve for curve in drawn if any(y is not None for y in curve.y)]
     scaled = [[math.log10(y) if y is not None and chart.log_y else y for y in curve.y] for curve in curves]
@@ -51,11 +58,29 @@ def _lines(chart: Chart, bars: str, widest: int) -> Iterator[str]:
     # equal in three digits
     is_flat = f"{min(every, default=0.0):.3g}" == f"{max(every, default=0.0):.3g}"
     for curve, values in zip(curves, scaled, strict=True):
+        if chart.x_limits is not None and _is_over_time(chart):
+            values = _over_time(curve.x, values, chart.x_limits, most)
         ends = [value for value in curve.y if value is not None]
         line = sparkline(values, bars, (0.0 if chart.bars else high if is_flat else min(known), high), widest)
         low, top = (number(end, most=NEAR_DIGITS) for end in (min(ends), max(ends)))
         yield f"{label:<20}{f'{curve.name}  ' * (len(drawn) > 1)}{line}  {low} to {top}"
         label = ""
+
+
+def _over_time(
+    x: Sequence[float], values: Sequence[float | None], limits: tuple[float, float], n: int
+) -> list[float | None]:
+    """Means over `n` even parts of the axis; a value holds until the next, and after the last there is none."""
+    parts: list[list[float]] = [[] for _ in range(n)]
+    for at, value in zip(x, values, strict=True):
+        if value is not None:
+            parts[min(max(int((at - limits[0]) / ((limits[1] - limits[0]) or 1) * n), 0), n - 1)].append(value)
+    last = max((i for i, part in enumerate(parts) if part), default=-1)
+    held, found = None, list[float | None]()
+    for part in parts[: last + 1]:
+        held = fmean(part) if part else held
+        found.append(held)
+    return [*found, *[None] * (n - 1 - last)]
 
 
 def sparkline(

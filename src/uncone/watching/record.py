@@ -26,11 +26,14 @@ from uncone.records.record import Record, made_with
 from uncone.records.text import count, counted, number, optional, shortened, signed
 
 MOST_WATCHED = 6
+JUDGED = 12, 200  # records and steps from which rules judge: ten increments, and what turns in every training's start
 LOSSES = ("loss.cross_entropy", "cross_entropy", "loss.loss", "loss", "eval_loss")
 """Names of the loss, the plain one first."""
-_FIRST = ("mean_cosine", "effective_rank", "norm_largest", "dead", "mean_share", "norm_median")
+_FIRST = ("mean_cosine", "effective_rank", "sample_rank", "norm_largest", "dead", "participation_ratio")
+_THEN = ("mean_share", "norm_median")
 _LOSS_AT = 2.5  # the place of the plain loss among them
-_MOST_CHARTS, _MOST_ROWS, _IN_TABLE = 36, 60, 16
+_COUNTS = ("n", "rows", "targets")  # need no chart
+_OPEN, _MOST_CHARTS, _MOST_ROWS, _IN_TABLE = 12, 36, 60, 16
 _IN_TERMINAL = (8, 2)  # charts of the geometry and of losses that a terminal shows
 _LETTERS = "ABCDEF"
 _LATEST = 4  # warnings that a live view keeps
@@ -111,6 +114,12 @@ class Run:
     def has_geometry(self) -> bool:
         return any(one.key[0] in ("table", "head", "states") for one in self.readings)
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether it is long enough for rules, and has what they follow."""
+        steps = (self.last_step or 0) - (self.first_step or 0)
+        return self.has_geometry and self.records >= JUDGED[0] and steps >= JUDGED[1]
+
     def warned(self, *, loss: bool) -> RunWarning | None:
         """The first warning of the loss, or of all else."""
         return next((one for one in self.warnings if (one.rule == "loss") is loss), None)
@@ -122,7 +131,7 @@ class Watch(Record):
 
     HOW: ClassVar[str] = "uncone watch RUN... --json F"
     READING: ClassVar[str] = (
-        "A rule compares a reading with its own past, from the eleventh record on. No warning is no proof of health: a "
+        "A rule compares a reading with its own past, from the twelfth record on, after 200 steps. No warning is no proof of health: a "
         "rule cannot see a collapse that was there before, or one as slow as the reading's usual drift."
     )
 
@@ -161,7 +170,7 @@ class Watch(Record):
 
     def blocks(self) -> Blocks:
         warned = any(run.warnings for run in self.runs)
-        judged = any(run.has_geometry and run.records > 11 for run in self.runs)
+        judged = any(run.is_judged for run in self.runs)
         label = "WARNED" if warned else "NO WARNING" if judged else "NOT JUDGED"
         return shown(
             Heading(self.verdict, 1, label, "warning" if warned else "note"),
@@ -173,18 +182,21 @@ class Watch(Record):
             Text(made_with(self.versions), "quiet"),
         )
 
-    def live(self, now: float) -> Document:
-        """What fits a terminal while the runs go on. `now`: seconds since the epoch."""
+    def live(self, now: float, trouble: str = "") -> Document:
+        """What fits a terminal while the runs go on. `now`: seconds since the epoch; `trouble`: why this is not new."""
         every = [(one.step, run.name, one.event) for run in self.runs for one in run.warnings]
         latest = tuple(f"{shortened(name)}: {event}" for _, name, event in sorted(every)[-_LATEST:])
         facts = [
-            line if run.last_time is None else f"{line}, last record {count(max(0, round(now - run.last_time)))} s ago"
+            line if run.last_time is None else f"{line}, last record {_ago(now - run.last_time)}"
             for line, run in zip(self._facts(), self.runs, strict=True)
         ]
-        blocks = shown(self.blocks()[:1], (Text(line, "quiet") for line in facts), Bullets(latest), self._figures())
+        said = [Text(f"Waiting: {trouble}.", "caution")] if trouble else []
+        blocks = shown(
+            self.blocks()[:1], said, (Text(line, "quiet") for line in facts), Bullets(latest), self._figures()
+        )
         return Document(self.title, self.KIND, blocks)
 
-    def _figures(self) -> Iterator[Figure]:
+    def _figures(self) -> Iterator[Figure | Folded]:
         charts = tuple(self._charts())
         geometry, losses = (tuple(chart for chart, is_loss in charts if is_loss is loss) for loss in (False, True))
         legend = tuple((f"d{i}", self._lettered(i)) for i in range(len(self.runs))) if len(self.runs) > 1 else ()
@@ -194,7 +206,10 @@ class Watch(Record):
         for title, some, said, spark in zip(
             titles, (geometry, losses), dashed, ("Over training:", "Loss:"), strict=True
         ):
-            yield Figure(title, some[:_MOST_CHARTS], said if warned else "", legend, spark)
+            said = said if warned else ""
+            yield Figure(title, some[:_OPEN], said, legend, spark)
+            if rest := some[_OPEN:_MOST_CHARTS]:
+                yield Folded(f"{counted(len(rest), 'more course')}", (Figure("", rest, said, legend),))
 
     def _names(self) -> tuple[str, ...]:
         return tuple(shortened(run.name) for run in self.runs)
@@ -225,18 +240,30 @@ class Watch(Record):
             yield Bullets(tuple(dict.fromkeys(one.advice for _, one in every if one.advice)))
 
     def _keys(self) -> list[tuple[str, str]]:
-        """Parts and readings: those that were warned of, those that rules follow, the plain loss, and the others."""
-        keys = dict.fromkeys(one.key for run in self.runs for one in run.readings)
+        """Parts and readings: those that were warned of, those that rules follow, the plain loss, and the others; not
+        those of a table that are the head's too, as where they are one matrix."""
+        twice = self._twice()
+        keys = dict.fromkeys(one.key for run in self.runs for one in run.readings if one.name not in twice)
         readings = [one for run in self.runs for one in run.readings]
         warned = {(i, one.name) for i, run in enumerate(self.runs) for one in run.warnings}
         first = {one.key for i, run in enumerate(self.runs) for one in run.readings if (i, one.name) in warned}
-        rank: dict[tuple[str, str], float] = {key: _FIRST.index(key[1]) for key in keys if key[1] in _FIRST}
+        order = (*_FIRST, *_THEN)
+        rank: dict[tuple[str, str], float] = {key: order.index(key[1]) for key in keys if key[1] in order}
         rank |= {one.key: _LOSS_AT for one in readings if one.name == LOSSES[0]} | dict.fromkeys(first, -1)
-        return sorted(keys, key=lambda key: rank.get(key, len(_FIRST)))
+        return sorted(keys, key=lambda key: rank.get(key, len(order)))
+
+    def _twice(self) -> set[str]:
+        found = set[str]()
+        for run in self.runs:
+            values = {one.name: (one.steps, one.values) for one in run.readings}
+            of = {name: f"head.{name.removeprefix('table.')}" for name in values if name.startswith("table.")}
+            same = {name for name, head in of.items() if values.get(head) == values[name]}
+            found = same if run is self.runs[0] else found & same
+        return found
 
     def _ordered(self) -> list[str]:
-        order = {key: place for place, key in enumerate(self._keys())}
-        names = {one.name: one.key for run in self.runs for one in run.readings}
+        order, twice = {key: place for place, key in enumerate(self._keys())}, self._twice()
+        names = {one.name: one.key for run in self.runs for one in run.readings if one.name not in twice}
         return sorted(names, key=lambda name: (name.count(".") > 1, order[names[name]]))
 
     def _table(self, names: Sequence[str]) -> Table | None:
@@ -255,6 +282,8 @@ class Watch(Record):
         if len(self.runs) > 1 and self.common_step is not None:
             at = f"At step {count(self.common_step)}, the last that all runs have reached. "
             yield Text(f"{at}Each is one run: another seed would differ too.", "quiet")
+        if self._twice():
+            yield Text("Readings of the table that are the same as the head's are shown once.", "quiet")
         if table := self._table(self._ordered()[:_IN_TABLE]):
             yield table
 
@@ -265,14 +294,16 @@ class Watch(Record):
 
     def _charts(self) -> Iterator[tuple[Chart, bool]]:
         """Of several runs one for each name. Of one run one for each part and reading, then one with its groups."""
-        several, every = len(self.runs) > 1, [(i, one) for i, run in enumerate(self.runs) for one in run.readings]
+        several, twice = len(self.runs) > 1, self._twice()
+        every = [(i, one) for i, run in enumerate(self.runs) for one in run.readings if one.name not in twice]
         of = dict[Any, list[tuple[int, Reading]]]()
         for i, one in every:
             of.setdefault(one.name if several else (one.key, bool(one.group)), []).append((i, one))
         parts = [(key, grouped) for grouped in (False, True) for key in self._keys()]
         drawn = {False: 0, True: 0}  # whether it is a loss
         for place in self._ordered() if several else parts:
-            if found := of.get(place, [])[:MOST_WATCHED]:
+            found = of.get(place, [])[:MOST_WATCHED]
+            if any(value for _, one in found for value in one.values if one.key[1] not in _COUNTS):  # not a line at 0
                 is_loss, is_whole = found[0][1].is_loss, several or not found[0][1].group
                 drawn[is_loss] += is_whole
                 yield self._chart(found, in_terminal=is_whole and drawn[is_loss] <= _IN_TERMINAL[is_loss]), is_loss
@@ -313,6 +344,13 @@ class Watch(Record):
         of = {(i, one.name) for i, one in found}
         steps = {one.step for i, run in enumerate(self.runs) for one in run.warnings if (i, one.name) in of}
         return sorted(steps)[:MOST_WATCHED]
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{count(int(seconds // size))} {unit} ago"
+    return f"{max(0, round(seconds))} s ago"
 
 
 def _words(reading: Reading) -> str:

@@ -7,10 +7,9 @@ from uncone.errors import InputError
 from uncone.records.text import count, counted, listing, number, plural, shortened
 from uncone.roles import Path_, Role
 from uncone.version import versions
+from uncone.watching.reading import is_run as is_run
 from uncone.watching.reading import read_run
-from uncone.watching.record import MOST_WATCHED, Run, Watch
-
-_JUDGED = 12  # records: the rules need ten increments before the first that they judge
+from uncone.watching.record import JUDGED, MOST_WATCHED, Run, Watch
 
 
 def watch(runs: Annotated[Path_ | Sequence[Path_], Role.READ], *, names: Sequence[str] | None = None) -> Watch:
@@ -62,11 +61,21 @@ def _verdict(runs: Sequence[Run], common: int | None) -> str:
         said = f"{len(warned)} of {len(runs)} runs {plural(len(warned), 'has', 'have')} warnings: {listing(named)}."
     else:
         said = f"No rule warned in {counted(len(runs), 'run')}."
+        if not any(run.is_judged for run in runs):
+            said = f"No run has what rules judge: geometry in {JUDGED[0]} records over {JUDGED[1]} steps."
+    if len(models := dict.fromkeys(shortened(run.model) for run in runs if run.model)) > 1:
+        said += f" They are of different models ({listing(list(models))})."
+    if common is not None and len({run.readings for run in runs}) == 1:
+        return f"{said} Their readings are the same up to step {common:,}."
     losses = [(run.loss.at(common), run.name) for run in runs if run.loss and common is not None]
     known = sorted((value, name) for value, name in losses if value is not None)
     if common is None or len(known) < 2:
         return said
     (low, best), (high, worst) = known[0], known[-1]
+    if number(low) == number(high):
+        return (
+            f"{said} At step {common:,} the loss is {number(low)} in {plural(len(known) - 1, 'both', 'all of them')}."
+        )
     lowest, highest = f"lowest in {shortened(best)} ({number(low)})", f"highest in {shortened(worst)} ({number(high)})"
     return f"{said} At step {common:,} the loss is {lowest} and {highest}."
 
@@ -87,8 +96,9 @@ def _of_one(run: Run) -> str:
         return f"{name} has no record yet."
     if not run.has_geometry:
         return f"{name} holds no geometry, so no rule judged it.{course}"
-    if run.records < _JUDGED:
-        return f"{name} has {counted(run.records, 'record')}: rules judge from the {_JUDGED}th on.{course}"
+    if not run.is_judged:
+        so_far = f"{counted(run.records, 'record')} up to step {count(run.last_step)}"
+        return f"{name} has {so_far}: rules judge from the {JUDGED[0]}th on, after {JUDGED[1]} steps.{course}"
     return f"No rule warned in {counted(run.records, 'record')} of {name}, up to step {count(run.last_step)}.{course}"
 
 

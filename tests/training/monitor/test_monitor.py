@@ -1,18 +1,22 @@
 """The monitor in loops: its lines, its cadence, what it leaves alone, and what never ends a run."""
 
+import itertools
 import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import uncone
 from uncone import CosinePenalty, CrossEntropyOptions, InputError, Monitor, RareTokenGate, UnsupportedModel
 from uncone.diagnosis.why.gradients.gradients import gradient_ledger
 from uncone.model.last_states import States
+from uncone.training import resume
+from uncone.training.monitor.rows import Groups
+from uncone.training.monitor.rules import Rules
 
 from ..classifiers import batch as sequences
 from ..classifiers import classifier
@@ -113,7 +117,8 @@ def test_training_is_the_same_to_the_bit_and_detaching_leaves_nothing(tmp_path: 
 
 def test_an_attached_loss_is_averaged_over_the_step_and_its_options_are_read() -> None:
     model, options = narrow_gpt2(), CrossEntropyOptions(label_smoothing=0.3, z_loss=0.01)
-    penalties = [CosinePenalty(1.0), lambda w: w.square().mean()]
+    values = itertools.count(1.0)
+    penalties = [CosinePenalty(1.0), lambda w: w.square().mean() + next(values)]
     gate = RareTokenGate(V, window=8)
     with (
         uncone.attach(model, gate=gate, penalties=penalties, options=options) as attached,
@@ -133,10 +138,12 @@ def test_an_attached_loss_is_averaged_over_the_step_and_its_options_are_read() -
         plain = Monitor(None, model, options=CrossEntropyOptions())
         plain.detach()
     assert found["loss.cross_entropy"] == pytest.approx((nll[0] * n[0] + nll[1] * n[1]) / sum(n))
-    assert found["penalty.<lambda>"] == pytest.approx(float(head.square().mean()), rel=1e-6)
+    assert found["penalty.<lambda>"] == pytest.approx(float(head.square().mean()) + 1.5), "the mean of 1 and 2"
     assert found["penalty.total"] == pytest.approx(found["penalty.<lambda>"] + found["penalty.CosinePenalty"])
     assert found["loss.z_loss"] > 0
-    assert found["gate.rare_ids"] == gate.status.rare_ids
+    of_gate = {name.removeprefix("gate."): value for name, value in monitor.last.items() if name.startswith("gate.")}
+    assert {"rare_ids", "rare_share", "rare_mass", "gated_share", "mean_g1", "mean_g2"} == set(of_gate)
+    assert of_gate == {name: getattr(gate.status, name) for name in of_gate}
     labels = text(1)["labels"][:, 1:]
     smoothed = found["gradient.pulled"]  # of a target (1 - E) - p + ..., so at most 1 - E
     assert 0.5 < smoothed < 0.7 + 0.3 / V
@@ -152,13 +159,21 @@ def test_in_a_loop_that_only_measures_labels_and_states_may_be_given() -> None:
         z = model(ids)
         loss = torch.nn.functional.cross_entropy(z.flatten(0, 1), labels.flatten())
         loss.backward()
-        found = monitor.measure(7, labels=labels)
+        found = monitor.measure(7, labels=labels, token_weights=torch.full(ids.shape, 2.0))
         assert monitor.measure(7) == found, "a step is read once"
         assert found["loss.cross_entropy"] == pytest.approx(float(loss.detach()), rel=1e-5)
         assert found["gradient.norm"] == pytest.approx(float(model[1].weight.grad.norm(dim=1).mean()), rel=1e-4)
         assert "head.untouched" not in found
+        model.zero_grad()
+        weights = torch.linspace(0, 3, ids.numel()).view(ids.shape)
+        kept, of_token = (labels != -100).flatten(), weights.flatten()
+        each = torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), labels.flatten(), reduction="none")
+        ((each * of_token)[kept].sum() / of_token[kept].sum()).backward()
+        weighted = monitor.measure(8, labels=labels, token_weights=weights)
+        assert weighted["gradient.norm"] == pytest.approx(float(model[1].weight.grad.norm(dim=1).mean()), rel=1e-4)
+        assert weighted["loss.cross_entropy"] == found["loss.cross_entropy"]
         model(ids)
-        other = monitor.measure(8, states=torch.eye(5))
+        other = monitor.measure(9, states=torch.eye(5))
     assert other["states.mean_cosine"] == 0
     assert "loss.cross_entropy" not in other
 
@@ -181,78 +196,85 @@ def test_an_encoder_has_states_and_a_table() -> None:
     assert found["penalty.states"] == pytest.approx(float(hidden[:, 0].square().mean()))
 
 
-def test_a_resumed_loop_has_the_file_of_one_that_went_through(tmp_path: Path) -> None:
-    def numbers(path: Path) -> list[dict[str, float]]:
-        kept = ("table.mean_cosine", "table.untouched", "head.norm_largest", "loss.cross_entropy", "step")
-        return [{name: line[name] for name in kept} for line in lines(path)]
+def collapse(model: Any, monitor: Any, steps: range) -> None:
+    """From step 14 on the rows of the table turn to their mean."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in steps:
+        model(**text(step)).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step >= 13:
+            with torch.no_grad():
+                weight = model.transformer.wte.weight
+                weight.lerp_(weight.mean(0), 0.3)
+                weight.add_(0.3 * weight.std())
+        monitor.step()
 
+
+@pytest.mark.filterwarnings("ignore:step ")
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("saved", [7, 12, 15, 16])
+def test_a_resumed_loop_has_the_file_and_the_warnings_of_one_that_went_through(
+    tmp_path: Path, saved: int, every: int
+) -> None:
+    def numbers(path: Path) -> list[dict[str, Any]]:
+        return [{name: value for name, value in line.items() if name != "time"} for line in lines(path)]
+
+    expected, found = list[Any](), list[Any]()
+
+    def watched(name: str, model: Any, on_warning: Any) -> Monitor:
+        return Monitor(tmp_path / name, model, every, rules=Rules(every, unjudged=0), on_warning=on_warning)
+
+    with watched("whole", narrow_gpt2(), expected.append) as monitor:
+        collapse(monitor._taps.model, monitor, range(30))
     model = narrow_gpt2()
-    with Monitor(tmp_path / "whole", model, 2) as monitor:
-        train(model, monitor, range(8))
-    model = narrow_gpt2()
-    monitor = Monitor(tmp_path / "run", model, 2)
-    train(model, monitor, range(4))
-    state, weights = monitor.state_dict(), {k: v.clone() for k, v in model.state_dict().items()}
-    train(model, monitor, range(4, 7))
+    monitor = watched("run", model, found.append)
+    collapse(model, monitor, range(saved))
+    resume.save(monitor.state_dict(), tmp_path / "state", format="a/1")
+    weights, before = {k: v.clone() for k, v in model.state_dict().items()}, len(found)
+    collapse(model, monitor, range(saved, saved + 5))
     monitor._file.close()  # killed
     monitor._taps.detach()
-    model.load_state_dict(weights)
-    with Monitor(tmp_path / "run", model, 2) as monitor:
-        monitor.load_state_dict(state)
-        monitor.resume(4)
-        train(model, monitor, range(4, 8))
-    assert [one["step"] for one in numbers(tmp_path / "run")] == [1, 2, 4, 6, 8]
-    for one, other in zip(numbers(tmp_path / "run"), numbers(tmp_path / "whole"), strict=True):
-        assert one == pytest.approx(other, rel=1e-5)
-
-
-class Counting(TorchDispatchMode):
-    """Operators that wait for a device."""
-
-    WAITS = ("_local_scalar_dense", "nonzero", "bincount", "unique", "is_nonzero", "equal", "masked_select")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.name().removeprefix("aten::")
-        if name.split(".")[0] in self.WAITS or (name.startswith("index.") and args[1][0].dtype == torch.bool):
-            self.found.append(name)
-        return func(*args, **kwargs or {})
-
-
-@pytest.mark.parametrize("attach", [False, True])
-def test_a_device_is_waited_for_by_a_record_alone(attach: bool) -> None:
-    def waits(monitor: bool) -> list[list[str]]:
-        model = narrow_gpt2()
-        handle = uncone.attach(model) if attach else None
-        watching = Monitor(None, model, 3) if monitor else None
-        found = []
-        for step in range(5):
-            with Counting() as counting:
-                train(model, watching, range(step, step + 1), handle=handle)
-            found.append(counting.found)
-        return found
-
-    plain, watched = waits(False), waits(True)
-    assert [len(a) > len(b) for a, b in zip(watched, plain, strict=True)] == [True, False, True, False, False]
-    assert watched[1] == plain[1]
-
-
-def test_an_error_of_the_monitor_is_said_once_and_the_run_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise ArithmeticError("a planted fault")
-
     model = narrow_gpt2()
-    for name in ("taps._add_counts", "monitor.RowsReader.read", "monitor.kappa_by_frequency"):
-        monkeypatch.setattr(f"uncone.training.monitor.{name}", fails)
-    with Monitor(tmp_path / "run", model, 1) as monitor, pytest.warns(UserWarning, match="and the run goes on") as said:
-        train(model, monitor, range(3))
-    assert sorted(str(one.message).split(",")[0] for one in said) == [
-        f"the monitor could not {what}" for what in ("count ids", "keep states", "read the head")
-    ]
-    assert [line["step"] for line in lines(tmp_path / "run")] == [1, 2, 3]
+    model.load_state_dict(weights)
+    del found[before:]
+    with watched("run", model, found.append) as monitor:
+        monitor.load_state_dict(resume.load(tmp_path / "state", format="a/1"))
+        monitor.resume(saved)
+        collapse(model, monitor, range(saved, 30))
+    assert found == expected
+    assert {one.rule for one in found} >= {"one_direction"}
+    assert "head.oscillating" in numbers(tmp_path / "run")[3 if every == 1 else 4]
+    for one, other in zip(numbers(tmp_path / "run"), numbers(tmp_path / "whole"), strict=True):
+        assert one.pop("warning", None) == other.pop("warning", None)
+        assert one == pytest.approx(other, rel=1e-6)
+
+
+def test_a_loop_that_only_measures_goes_on_as_before() -> None:
+    model = Plain()
+    with Monitor(None, model, 50, head=model.out, table=model.table) as monitor:
+        monitor.resume(3)
+        for step in (4, 5):
+            ids = batch(step)["input_ids"]
+            torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
+            assert monitor.measure(step)["loss.targets"] == ids.numel()
+
+
+def test_a_state_of_another_model_changes_nothing() -> None:
+    small, other = Monitor(None, narrow_gpt2(), 1), Plain()
+    train(small._taps.model, small, range(3))
+    with Monitor(None, other, 1, head=other.out, table=other.table) as monitor:
+        before = monitor.state_dict()
+        damaged = small.state_dict()
+        for state in (damaged, damaged | {"ids": before["ids"], "targets": before["targets"]}, {"steps": 3}):
+            with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
+                monitor.load_state_dict(state)
+        with pytest.raises(InputError, match="give the run the same `every`"):
+            monitor.load_state_dict(damaged | {"rules": small.rules.state_dict() | {"every": 7}})
+        assert monitor.steps == 0
+        assert monitor.rules.state_dict() == before["rules"]
+        assert not monitor._taps.counted("ids").any()
+    small.detach()
 
 
 def test_a_disk_that_is_full_ends_no_run_and_later_lines_are_written(tmp_path: Path, monkeypatch: Any) -> None:
@@ -310,6 +332,45 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         monitor.load_state_dict({"steps": 3})
 
 
+def test_the_cap_and_the_scale_of_a_head_that_is_given_are_read() -> None:
+    model, ids = Plain(), batch()["input_ids"]
+    with torch.no_grad():
+        model.out.weight.mul_(5)
+    options = CrossEntropyOptions(softcap=2.0, logit_scale=0.5)
+    given: dict[str, Any] = {"head": model.out, "table": model.table, "targets": 10**4}
+    with Monitor(None, model, options=options, **given) as monitor:
+        z = 2 * torch.tanh(0.5 * model(ids).flatten(0, 1) / 2)
+        loss = torch.nn.functional.cross_entropy(z, ids.flatten())
+        loss.backward()
+        model.out.bias.data.zero_()  # a bias is added after the scale
+        found = monitor.measure(0)
+    assert found["loss.targets"] == ids.numel()
+    assert found["loss.largest_logit"] < 2
+    model.zero_grad()
+    z = 2 * torch.tanh(0.5 * model(ids).flatten(0, 1) / 2)
+    loss = torch.nn.functional.cross_entropy(z, ids.flatten())
+    loss.backward()
+    assert found["loss.cross_entropy"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert found["gradient.norm"] == pytest.approx(float(model.out.weight.grad.norm(dim=1).mean()), rel=1e-4)
+
+
+def test_kappa_is_that_of_the_targets_and_of_the_optimiser() -> None:
+    model, steps = narrow_gpt2(), 4
+    with Monitor(None, model, 1, beta2=0.95) as monitor:
+        train(model, monitor, range(steps), parts=2)
+        found = monitor.last
+    seen = torch.cat([text(part)["labels"][:, 1:].flatten() for part in range(2 * steps)])
+    counts = torch.bincount(seen[seen != -100], minlength=V)
+    groups = Groups.by_count(counts)
+    for place, name in enumerate(groups.names):
+        if name == "never":
+            assert f"gradient.{name}.kappa" not in found
+            continue
+        share = float(np.median(counts[groups.of == place])) / int(counts.sum())
+        kappa = 0.05 / (share * int(counts.sum()) / steps)
+        assert found[f"gradient.{name}.kappa"] == pytest.approx(kappa)
+
+
 class Found:
     rule, name, text = "rank", "table.effective_rank", "The effective rank fell."
 
@@ -336,8 +397,8 @@ class Plain(torch.nn.Module):
         super().__init__()
         self.table, self.out = torch.nn.Embedding(V, 8), torch.nn.Linear(8, V)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """Logits (..., V)."""
+    def forward(self, ids: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Logits (..., V); `labels` are for whoever watches."""
         return self.out(torch.tanh(self.table(ids)))
 
 

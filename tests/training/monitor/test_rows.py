@@ -55,6 +55,48 @@ def test_each_group_has_the_numbers_of_a_slow_loop(monkeypatch: pytest.MonkeyPat
     assert found["untouched"] == pytest.approx(float((COUNTS == 0).double().mean()))
 
 
+def ratio(x: Tensor) -> float:
+    values = np.linalg.eigvalsh(np.cov(x.numpy(), rowvar=False))
+    return float(values.sum() ** 2 / (values**2).sum())
+
+
+SPECTRA = {
+    "alike": lambda i: torch.ones_like(i),
+    "slow": lambda i: i**-0.25,
+    "middle": lambda i: i**-0.5,
+    "fast": lambda i: 1 / i,
+    "faster": lambda i: i**-2,
+    "one": lambda i: torch.where(i < 2, 100.0, 1.0),
+    "forty": lambda i: torch.where(i <= 40, 1.0, 0.0),
+    "exponential": lambda i: torch.exp(-i / 20),
+}
+"""Of variances, by their place."""
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("common", [0.0, 1e3])
+def test_the_participation_ratio_is_near_that_of_the_spectrum(name: str, common: float) -> None:
+    d, random = 256, torch.Generator().manual_seed(2)
+    scales = SPECTRA[name](torch.arange(1.0, d + 1)).double().sqrt()
+    turn, _ = torch.linalg.qr(torch.randn(d, d, generator=random, dtype=torch.float64))
+    x = (torch.randn(2000, d, generator=random, dtype=torch.float64) * scales @ turn + common).float()
+    found, one = RowsReader().read(x, Groups.by_count(torch.zeros(2000)), counts=None, is_head=True, spectrum=False)
+    near = 0.02 if name in ("fast", "faster", "one") else 0.1
+    assert found[True]["participation_ratio"] == pytest.approx(ratio(x.double()), rel=near)
+    assert found[False]["participation_ratio"] == found[True]["participation_ratio"]
+    assert one.centred_norms.dtype == torch.float32
+
+
+@pytest.mark.parametrize("block", [16, 50, 2**19])
+def test_in_few_dimensions_it_is_exact(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(read, "_BLOCK", block)
+    for w in (matrix(), torch.cat([matrix(), 3 * matrix(1)], dim=1)):
+        assert numbers(w)[False]["participation_ratio"] == pytest.approx(ratio(w))
+    line = torch.outer(torch.arange(V, dtype=torch.float64), torch.arange(1.0, D + 1, dtype=torch.float64))
+    assert numbers(line)[False]["participation_ratio"] == pytest.approx(1)
+    assert "participation_ratio" not in numbers(torch.ones(V, D))[False]
+
+
 def test_a_record_is_two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     own, calls = read.blocks, []
     monkeypatch.setattr(read, "blocks", lambda weight: calls.append(1) or own(weight))

@@ -1,16 +1,21 @@
 import json
+import lzma
 import math
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from scipy.stats import chi2
 
 from uncone.errors import InputError
+from uncone.training.monitor.rows import Groups, RowsReader
 from uncone.training.monitor.rules import RULES, THRESHOLD, Rules, Warning_
 
 RUNS = Path(__file__).parents[3] / "experiments" / "monitor_rules" / "results" / "runs"
-EVERY, PLANTED = 50, 1500
+EVERY, PLANTED = 50, 1000
 
 
 def warnings_of(name: str, values: list[float], every: int = EVERY, **beside: float) -> list[Warning_]:
@@ -46,7 +51,9 @@ def records_by_numpy(x: np.ndarray, effect: float) -> list[int]:
         left = -1 if total == 0 else end
         moved = min(x[t] - x[start] - m * (t - start), x[t] - x[start])
         row = row + 1 if total > THRESHOLD and moved > effect else 0
-        if row > 1:
+        window = x[max(4, t - 22) : t + 1]  # 200 steps are not judged
+        jumped = len(window) >= 13 and window[-3:].min() > window[:-3].max() + max(m, 0) * 3 + effect
+        if row > 1 or jumped:
             return [t]
         if total and t - end == 20:
             total, left = 0.0, -1
@@ -80,6 +87,8 @@ def test_the_formula_above_has_something_to_find() -> None:
         ("head.norm_largest", 2.0, 20.0, "giant_rows"),
         ("table.dead", 0.0, 0.05, "dead_rows"),
         ("states.effective_rank", 60.0, 20.0, "rank"),
+        ("head.sample_rank", 60.0, 30.0, "rank"),
+        ("table.participation_ratio", 12.0, 8.0, "rank"),
         ("loss.largest_logsumexp", 15.0, 60.0, "logits"),
         ("loss.cross_entropy", 3.0, 5.0, "loss"),
     ],
@@ -139,6 +148,17 @@ def test_one_odd_batch_is_passed_over_and_two_are_not() -> None:
     assert len(warnings_of("loss.cross_entropy", [3.0] * 20 + [6.0] * 2 + [3.0] * 9)) == 1
 
 
+def test_a_jump_of_a_noisy_reading_is_found_in_three_records() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        values = 1 - np.exp(-1.6 + 0.35 * random.normal(size=60))
+        values[30:] = 1 - np.exp(-4.5 + 0.35 * random.normal(size=30))
+        (found,) = warnings_of("states.mean_cosine", values.tolist())
+        assert 30 * EVERY < found.step <= 32 * EVERY
+        if found.step == 32 * EVERY:
+            assert f"to {values[32]:.3f} between steps 1,450 and 1,600" in found.text
+
+
 def test_a_reading_is_warned_of_once_until_it_has_a_new_past() -> None:
     values = [0.1] * 20 + [0.7] * 20 + [0.95] * 20
     assert [one.step for one in warnings_of("head.mean_cosine", values)] == [1000, 2000]
@@ -150,6 +170,48 @@ def test_a_collapse_that_several_readings_of_a_part_show_is_said_once() -> None:
     for i in range(40):
         found += rules.see(i * EVERY, dict.fromkeys(names, 0.1 if i < 20 else 0.8))
     assert [one.name for one in found] == ["head.mean_cosine", "states.mean_cosine"]
+
+
+def test_a_collapse_of_the_rank_is_said_once_though_the_spectrum_comes_later() -> None:
+    rules, found = Rules(EVERY), list[Warning_]()
+    for i in range(200):
+        left = 1 - 0.6 * min(max(i - 110, 0) / 5, 1)
+        numbers = {"head.participation_ratio": 12 * left, "head.sample_rank": 50 * left}
+        found += rules.see(i * EVERY, numbers | ({"head.effective_rank": 55 * left} if i % 10 == 0 else {}))
+    assert [one.rule for one in found] == ["rank"]
+    assert 110 * EVERY < found[0].step <= 113 * EVERY
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_table_that_is_the_head_is_one_part(is_tied: bool) -> None:
+    rules, found = Rules(EVERY), list[Warning_]()
+    for i in range(40):
+        cosines = {"head.mean_cosine": 0.1 if i < 20 else 0.7, "table.mean_cosine": 0.2 if i < 22 else 0.8}
+        shares = {"head.mean_share": 0.3, "table.mean_share": 0.3 if is_tied else 0.4}
+        found += rules.see(i * EVERY, cosines | shares)
+    assert [one.name for one in found] == ["head.mean_cosine", "table.mean_cosine"][: 2 - is_tied]
+
+
+def test_a_group_that_is_cut_anew_has_no_past() -> None:
+    for cut in (False, True):
+        rules, found = Rules(EVERY), list[Warning_]()
+        for i in range(45):
+            later = i >= 30
+            rows = {"head.rare.rows": 200.0 + 100 * (later and cut)}
+            found += rules.see(i * EVERY, {"head.rare.mean_cosine": 0.7 if later else 0.2} | rows)
+        assert bool(found) is not cut
+
+
+@pytest.mark.parametrize("every", [1, 2, 5, 10])
+def test_the_first_200_steps_are_not_judged(every: int) -> None:
+    def course(turn: int, start: int) -> list[int]:
+        rules, found = Rules(every), list[Warning_]()
+        for step in range(start, start + 500, every):
+            found += rules.see(step, {"states.mean_cosine": 0.1 if step - start < turn else 0.97})
+        return [one.step - start for one in found]
+
+    assert course(150, 0) == course(150, 5000) == []
+    assert course(300, 0)[0] <= 300 + 10 * every
 
 
 def test_vectors_of_one_direction_from_the_start_are_said_once_they_stay() -> None:
@@ -217,25 +279,39 @@ def test_a_state_of_something_else_is_refused(state: dict[str, object]) -> None:
         Rules(EVERY).load_state_dict(Rules(10).state_dict())
 
 
+@pytest.mark.parametrize(("v", "d"), [(300, 20), (40, 64), (5000, 24)])
+def test_the_rank_of_a_sample_is_that_of_its_rows(v: int, d: int) -> None:
+    x = np.random.default_rng(0).normal(size=(v, d)) * np.arange(1, d + 1) ** -0.5 + 3
+    groups = Groups(torch.zeros(v, dtype=torch.int64), ("all",))
+    given = {"counts": None, "is_head": True, "spectrum": False}
+    numbers = RowsReader().read(torch.from_numpy(x), groups, **given)[0][True]  # type: ignore[arg-type]
+    few = x[np.arange(min(v, 512)) * v // min(v, 512)]
+    s = np.linalg.svd(few - few.mean(0), compute_uv=False)
+    p = s[s > 1e-7] / s.sum()
+    assert numbers["sample_rank"] == pytest.approx(np.exp(-(p * np.log(p)).sum()), rel=1e-5)
+
+
 def test_rules_have_different_names_and_readings() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
     readings = [reading for rule in RULES for reading in rule.readings]
     assert len(set(readings)) == len(readings)
 
 
+@cache
 def records(name: str, seed: int) -> list[dict[str, float]]:
     """Of a run that experiments/monitor_rules trained; up to its planted fault it is the healthy one."""
-    lines = [json.loads(line) for line in (RUNS / f"{name}-{seed}.jsonl").read_text().splitlines()]
-    if lines[0]["step"] == 0:
+    text = lzma.decompress((RUNS / f"{name}-{seed}.jsonl.xz").read_bytes()).decode()
+    lines = [json.loads(line) for line in text.splitlines()]
+    if lines[0]["step"] == 1:
         return lines
-    return [one for one in records(f"{name.partition('-')[0]}-healthy", seed) if one["step"] < lines[0]["step"]] + lines
+    return [one for one in records(f"{name.partition('-')[0]}-healthy", seed) if one["step"] <= PLANTED] + lines
 
 
 def warnings_of_a_run(name: str, seed: int, every: int) -> list[Warning_]:
     rules, found = Rules(every), list[Warning_]()
-    for place, one in enumerate(record for record in records(name, seed) if record["step"] % every == 0):
-        numbers = {key: value for key, value in one.items() if place % 10 == 0 or "effective_rank" not in key}
-        found += rules.see(int(numbers.pop("step")), numbers)
+    for one in records(name, seed):
+        if one["every"] == every:
+            found += rules.see(int(one["step"]), one)
     return found
 
 
@@ -246,7 +322,7 @@ def test_healthy_trainings_are_silent(kind: str, seed: int, every: int) -> None:
     assert warnings_of_a_run(f"{kind}-healthy", seed, every) == []
 
 
-@pytest.mark.parametrize("every", [10, 50])
+@pytest.mark.parametrize("every", [10, 20, 50])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("name", "rule"),
@@ -260,8 +336,12 @@ def test_healthy_trainings_are_silent(kind: str, seed: int, every: int) -> None:
 )
 def test_collapses_planted_in_trainings_are_found_within_200_steps(name: str, rule: str, seed: int, every: int) -> None:
     found = warnings_of_a_run(name, seed, every)
-    if (rule, every) == ("rank", 50):  # the spectrum of every tenth record is read each 500 steps
-        assert not found
-        return
-    assert found[0].rule == rule
-    assert PLANTED < found[0].step <= PLANTED + 200
+    first = next(one.step for one in found if one.rule == rule)
+    assert PLANTED < found[0].step <= first <= PLANTED + 200
+
+
+@pytest.mark.parametrize("every", [10, 20, 50])
+def test_a_whole_monitor_is_wrong_less_than_once_in_10000_steps(every: int) -> None:
+    """With 95% confidence, as simulated; docs/watch.md says so."""
+    found = json.loads((RUNS.parent / "simulated.json").read_text())[f"whole {every}"]
+    assert chi2.ppf(0.95, 2 * found["alarms"] + 2) / 2 / found["spans"] < 1

@@ -4,6 +4,9 @@ import errno
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +106,93 @@ def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
     first.close()
     second.begin(1)
     second.close()
+
+
+_OTHER = """
+import os, signal, sys
+from uncone.training.monitor.run_file import RunFile
+from tests.training.monitor.test_run_file import HEADER
+
+run, own, how = RunFile(sys.argv[1], HEADER), os.pwrite, sys.argv[2]
+run.begin(0)
+run.record(1, {"table.dead": 0.0})
+if how == "killed":
+    def cut(descriptor, text, at):
+        own(descriptor, text[:20], at)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.pwrite = cut
+else:
+    print("ready", flush=True)
+    sys.stdin.readline()
+run.record(2, {"table.dead": 0.0})
+"""
+
+
+def other(path: Path, how: str) -> "subprocess.Popen[str]":
+    command, pipe = [sys.executable, "-c", _OTHER, str(path), how], subprocess.PIPE
+    return subprocess.Popen(command, cwd=Path(__file__).parents[3], stdin=pipe, stdout=pipe, text=True)
+
+
+def test_another_process_is_refused_until_it_ends(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with other(path, "waits") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        before = path.read_text()
+        with pytest.raises(InputError, match="for this run alone, got another process or monitor"):
+            RunFile(path, HEADER).begin(1)
+        assert path.read_text() == before
+        process.communicate("\n")
+    assert process.returncode == 0
+    run = RunFile(path, HEADER)
+    run.begin(2)
+    run.close()
+    assert [line.get("step") for line in lines(path)] == [None, 1, 2]
+
+
+def test_what_a_process_killed_amid_a_write_left_is_dropped(tmp_path: Path) -> None:
+    with other(tmp_path / "run", "killed") as process:
+        process.wait()
+    assert process.returncode == -signal.SIGKILL
+    assert (tmp_path / "run").read_text().endswith('}\n{"step": 2, "time": ')
+    run = RunFile(tmp_path / "run", HEADER)
+    run.begin(1)
+    run.record(2, {"table.dead": 0.0})
+    run.close()
+    assert [line.get("step") for line in lines(tmp_path / "run")] == [None, 1, 2]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_device_that_is_full_is_said(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", 1)
+    before, own = run.path.read_text(), run._descriptor
+    run._descriptor = os.open("/dev/full", os.O_RDWR)
+    with pytest.raises(OSError, match="No space left"):
+        run.record(2, {"table.dead": 0.0})
+    os.close(run._descriptor)
+    run._descriptor = own
+    run.record(3, {"table.dead": 0.0})
+    run.close()
+    assert run.path.read_text().startswith(before)
+    assert lines(run.path)[-1]["step"] == 3
+
+
+def test_a_file_that_may_not_grow_keeps_its_whole_lines(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    run = written(tmp_path / "run", 1)
+    before, limits = run.path.read_text(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+        with pytest.raises(OSError, match="No space left"):
+            run.record(2, {"table.dead": 0.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert run.path.read_text() == before
+    run.record(3, {"table.dead": 0.0})
+    run.close()
+    assert lines(run.path)[-1]["step"] == 3
 
 
 @pytest.mark.parametrize("partial", [False, True])

@@ -1,7 +1,14 @@
 """The monitor under Trainers and in Sentence Transformers: its numbers reach trackers, and a resumed run is one file."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from contextvars import ContextVar
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +28,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def run_of(folder: Path, every: int = 4, *, attach: bool = False, name: str = "run.jsonl", **settings: Any) -> Any:
+    folder.mkdir(exist_ok=True)
     model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
     more = [uncone.attach(model, gate=uncone.RareTokenGate(V)).callback] if attach else []
     monitor = Monitor(folder / name, model, every)
@@ -54,34 +62,145 @@ def test_numbers_reach_reporters_with_the_next_log(
     assert [one["step"] for one in history] == [2, 4, 8, 11]
 
 
-def test_tensorboard_has_the_numbers_in_an_event_file(tmp_path: Path) -> None:
+def test_tensorboard_has_the_numbers_in_an_event_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    settings = {"report_to": ["tensorboard"], "logging_dir": str(tmp_path / "logs"), "save_strategy": "no"}
-    run_of(tmp_path, steps=8, **settings).train()
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "logs"))
+    run_of(tmp_path, attach=True, steps=9, report_to=["tensorboard"], save_strategy="no").train()
     events = EventAccumulator(str(tmp_path / "logs"))
     events.Reload()
-    tags = [tag for tag in events.Tags()["scalars"] if tag.endswith("uncone/table.mean_cosine")]
-    read = {event.step: event.value for event in events.Scalars(tags[0])}
-    own = {line["step"]: line["table.mean_cosine"] for line in lines(tmp_path / "run.jsonl")}
-    assert read == pytest.approx(own, rel=1e-5)
+    for name in ("table.mean_cosine", "head.participation_ratio", "gradient.rare.pushed_by_frequent", "gate.rare_ids"):
+        read = {event.step: event.value for event in events.Scalars(f"train/uncone/{name}")}
+        own = {line["step"]: line[name] for line in lines(tmp_path / "run.jsonl")}
+        assert list(own) == [1, 4, 8, 9]
+        assert read == pytest.approx(own, rel=1e-5)
 
 
-def test_a_resumed_run_is_one_file(tmp_path: Path) -> None:
-    kept = ("step", "table.mean_cosine", "table.mean_drift", "head.norm_largest", "table.untouched", "gradient.norm")
-    runs = []
-    for folder, stops in ((tmp_path / "a", (12,)), (tmp_path / "b", (10, 12))):
-        for stop in stops:
-            folder.mkdir(exist_ok=True)
-            run = run_of(folder, every=2, steps=stop, lr_scheduler_type="constant")
-            run.train(resume_from_checkpoint=str(folder / "checkpoint-8") if stop != stops[0] else None)
-        runs.append([{name: line[name] for name in kept} for line in lines(folder / "run.jsonl")])
-    assert [one["step"] for one in runs[1]] == [1, 2, 4, 6, 8, 10, 12]
-    for one, other in zip(*runs, strict=True):
-        assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
+class Trackio(ModuleType):
+    """What the callback of transformers calls of trackio 0.43, and `alert` with its signature."""
+
+    def __init__(self) -> None:
+        super().__init__("trackio")
+        self.__spec__ = ModuleSpec("trackio", None)
+        self.context_vars = SimpleNamespace(current_space_id=ContextVar("space", default=None))
+        self.config, self.logged, self.alerts, self.is_open = Config(), list[Any](), list[Any](), False
+
+    def init(self, **given: Any) -> None:
+        self.is_open = True
+
+    def log(self, numbers: dict[str, Any]) -> None:
+        self.logged.append(numbers)
+
+    def alert(self, title: str, text: str | None = None, level: str = "warn", webhook_url: str | None = None) -> None:
+        assert self.is_open
+        self.alerts.append((title, text, level, webhook_url))
+
+    def finish(self) -> None:
+        self.is_open = False
+
+
+class Config(dict[str, Any]):
+    def update(self, given: Any, allow_val_change: bool = False) -> None:
+        super().update(given)
+
+
+class Planted:
+    """A rule that warns of one step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def see(self, step: int, numbers: Any) -> list[Any]:
+        found = SimpleNamespace(rule="rank", name="table.effective_rank", text="The effective rank fell.")
+        return [found] if step == self.step else []
+
+
+@pytest.mark.parametrize("step", [8, 9])
+def test_trackio_has_the_numbers_and_the_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    trackio, called = Trackio(), list[Any]()
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+    monitor = Monitor(tmp_path / "run.jsonl", model, 4, rules=Planted(step), on_warning=called.append)
+    run = stock(
+        "GPT2LMHeadModel",
+        tmp_path,
+        model=model,
+        more=[monitor.callback],
+        steps=9,
+        report_to=["trackio"],
+        save_strategy="no",
+    )
+    with pytest.warns(UserWarning, match=f"step {step}: The effective rank fell"):
+        run.train()
+    name = "train/uncone/table.mean_cosine"
+    read = {one["train/global_step"]: one[name] for one in trackio.logged if name in one}
+    own = {line["step"]: line["table.mean_cosine"] for line in lines(tmp_path / "run.jsonl") if "warning" not in line}
+    assert read == own
+    assert trackio.alerts == [("rank: table.effective_rank", "The effective rank fell.", "warn", None)]
+    assert [one.text for one in called] == ["The effective rank fell."]
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.training.monitor.test_trackers import run_of
+
+own = os.pwrite
+def cut(descriptor, text, at):
+    if text.startswith(b'{"step": 10,'):
+        own(descriptor, text[:50], at)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return own(descriptor, text, at)
+os.pwrite = cut
+run_of(Path(sys.argv[1]), every=2, steps=14, logging_steps=3, attach=True).train()
+"""
+
+
+def test_a_run_that_was_killed_amid_a_line_goes_on_without_a_seam(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    settings: dict[str, Any] = {"every": 2, "steps": 14, "logging_steps": 3, "attach": True}
+    known = run_of(whole, **settings)
+    known.train()
+    command = [sys.executable, "-c", _KILLED, str(killed)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], env=os.environ, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    assert not (killed / "run.jsonl").read_bytes().endswith(b"\n")
+    run = run_of(killed, **settings)
+    run.train(resume_from_checkpoint=str(killed / "checkpoint-8"))
+    found, expected = (lines(folder / "run.jsonl") for folder in (killed, whole))
+    assert [one["step"] for one in found] == [1, 2, 4, 6, 8, 10, 12, 14]
+    assert {"table.still", "head.oscillating", "head.dead", "gradient.rare.kappa"} <= set(found[5])
+    for one, other in zip(found, expected, strict=True):
+        assert one | {"time": 0} == pytest.approx(other | {"time": 0}, rel=1e-4, abs=1e-6)
+    logged, wanted = (
+        [(one["step"], one["uncone/table.mean_cosine"]) for one in log if "uncone/table.mean_cosine" in one]
+        for log in (run.state.log_history, known.state.log_history)
+    )
+    assert [step for step, _ in logged] == [step for step, _ in wanted] == [3, 6, 9, 12, 14]
+    assert dict(logged) == pytest.approx(dict(wanted))
+
+
+def test_a_trainers_beta2_and_label_smoothing_are_read(tmp_path: Path) -> None:
+    found = []
+    for beta2, smoothing in ((0.9, 0.0), (0.99, 0.4)):
+        folder = tmp_path / str(beta2)
+        settings = {"adam_beta2": beta2, "label_smoothing_factor": smoothing, "save_strategy": "no"}
+        run_of(folder, every=1, steps=2, learning_rate=1e-9, **settings).train()
+        found.append(lines(folder / "run.jsonl")[-1])
+    plain, smoothed = found
+    assert plain["gradient.rare.kappa"] == pytest.approx(10 * smoothed["gradient.rare.kappa"])
+    assert plain["loss.targets"] == smoothed["loss.targets"]
+    assert plain["gradient.pulled"] - smoothed["gradient.pulled"] == pytest.approx(0.4 * (1 - 1 / V), abs=1e-3)
+
+
+def test_a_run_that_ended_may_be_trained_further(tmp_path: Path) -> None:
+    for stop in (10, 12):
+        run = run_of(tmp_path, every=4, steps=stop, lr_scheduler_type="constant", save_steps=5)
+        run.train(resume_from_checkpoint=str(tmp_path / "checkpoint-10") if stop == 12 else None)
+    assert [one["step"] for one in lines(tmp_path / "run.jsonl")] == [1, 4, 8, 10, 12]
     with pytest.raises(InputError, match=r"expected no run in run\.jsonl yet"):
-        run_of(tmp_path / "b", every=2).train()
+        run_of(tmp_path, every=4).train()
 
 
 def test_lightning_logs_the_numbers_and_keeps_the_state(tmp_path: Path) -> None:

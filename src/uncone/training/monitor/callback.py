@@ -7,6 +7,7 @@ from typing import Any
 from uncone.errors import UnsupportedModel, needed
 from uncone.training import resume
 from uncone.training.attachment import call_first, checkpoint
+from uncone.training.loss.options import CrossEntropyOptions
 
 STATE = "uncone_monitor.safetensors"  # a monitor's state in a checkpoint folder
 FORMAT = "uncone.monitor/1"
@@ -20,7 +21,9 @@ def trainer_callback(monitor: Any) -> Any:
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             call_first(self)
             with suppress(AttributeError, LookupError, TypeError):
-                monitor.beta2 = float(kwargs["optimizer"].param_groups[0]["betas"][1])
+                monitor._reading.beta2 = float(kwargs["optimizer"].param_groups[0]["betas"][1])
+            if (smoothing := args.label_smoothing_factor) and monitor._reading.options is None:
+                monitor._reading.options = CrossEntropyOptions(label_smoothing=smoothing)
             _begin(monitor, args, state.global_step)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -8,6 +8,7 @@ import torch
 from uncone.errors import InputError, UnsupportedModel, needed
 from uncone.roles import Path_
 from uncone.training.monitor.monitor import Monitor
+from uncone.training.monitor.rules import Rules
 
 
 def GeometryEvaluator(sentences: Sequence[str], path: Path_ | None = None, *, name: str = "geometry") -> Any:  # noqa: N802
@@ -44,12 +45,14 @@ def GeometryEvaluator(sentences: Sequence[str], path: Path_ | None = None, *, na
             self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
         ) -> dict[str, float]:
             if self._monitor is None or self._monitor._taps.model is not model:
-                self._monitor = Monitor(path, model, every=1)
+                self._monitor = Monitor(path, model, every=1, rules=None)
             monitor = self._monitor
             points = model.encode(list(sentences), convert_to_tensor=True, show_progress_bar=False)
             step = steps if steps >= 0 else monitor.steps + 1
             if step > 0 and not monitor.last:
                 monitor.resume(step - 1)  # an evaluation of a later step is of the run before a resume
+            elif monitor.rules is None and step > monitor.steps:
+                monitor.rules = Rules(step - monitor.steps)  # steps from one evaluation to the next
             numbers = monitor.measure(step, states=points.to(torch.float32))
             metrics: dict[str, float] = self.prefix_name_to_metrics(numbers, name)
             self.store_metrics_in_model_card_data(model, metrics, epoch, steps)

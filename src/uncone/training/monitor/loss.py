@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -27,12 +28,19 @@ class Batch:
     targets: int  # that these stand for
     options: CrossEntropyOptions
     class_weights: Tensor | None = None  # (V,)
+    token_weights: Tensor | None = None  # (M,)
+
+    @property
+    def of_token(self) -> Tensor:
+        """(M,) float64: the own weight of each target."""
+        labels, own = self.states.labels, self.token_weights
+        return torch.ones_like(labels, dtype=torch.float64) if own is None else own.to(labels.device, torch.float64)
 
     @property
     def of_target(self) -> Tensor:
-        """(M,) float64: the weight of each target's class."""
-        labels = self.states.labels
-        return torch.ones_like(labels, dtype=torch.float64) if self.class_weights is None else self._classes[labels]
+        """(M,) float64: that times the weight of its class."""
+        own = self.of_token
+        return own if self.class_weights is None else own * self._classes[self.states.labels]
 
     @property
     def _classes(self) -> Tensor:
@@ -47,7 +55,7 @@ class Batch:
         return self.targets / max(len(self.states.labels), 1)
 
     def spread(self, rows: slice) -> Tensor | float:
-        """What smoothing takes from a target's gradient at each of the rows."""
+        """What smoothing takes from the gradient of a target of weight 1 at each of the rows."""
         of_all = self.options.label_smoothing / len(self.states.head)
         return of_all if self.class_weights is None else of_all * self._classes[rows]
 
@@ -55,7 +63,7 @@ class Batch:
         """(M,): the sum of each target's distribution."""
         smoothing, of = self.options.label_smoothing, self.of_target
         rest = 1.0 if self.class_weights is None else self._classes.mean()
-        return (1 - smoothing) * of + smoothing * rest
+        return (1 - smoothing) * of + smoothing * rest * self.of_token
 
 
 @dataclass(eq=False)
@@ -78,30 +86,34 @@ class LossReader:
         s, k = self.batch.states, len(self.groups.names)
         m, d, device = len(s.labels), s.states.shape[1], s.states.device
         wide = torch.float64
-        self._h, self._places = s.states, torch.arange(m, device=device)
-        self._unit = 1.0 if s.states.dtype == torch.float64 else _unit_of(float(s.states.abs().max()) * abs(s.scale))
+        self._unit = 1.0 if s.states.dtype == wide else _unit_of(float(s.states.abs().max()) * abs(s.scale))
+        is_rare = self.groups.rare[s.labels]
+        self._sizes = [len(piece) for piece in torch.tensor_split(s.labels, min(MICRO_BATCHES, m))]
+        self._kinds = torch.stack([~is_rare, is_rare])
+        self._fewer = int(self._kinds[1].sum() <= m / 2)  # the rare ones, where they are
+        self._few = self._kinds[self._fewer].nonzero()[:, 0]
+        self._h, self._labels = s.states, s.labels
+        self._of_target, self._of_token, self._mass = self.batch.of_target, self.batch.of_token, self.batch.mass()
         self._lse = torch.full((m,), -torch.inf, dtype=wide, device=device)
         self._own, self._largest = torch.zeros(m, dtype=wide, device=device), -math.inf
         self._mean_state = s.states.double().mean(0)
         self._direction = self._mean_state / self._mean_state.norm().clamp_min(1e-300)
-        self._is_rare = self.groups.rare[s.labels]
         zeros: Any = lambda *shape: torch.zeros(shape, dtype=wide, device=device)  # noqa: E731
         self._pulled, self._pushed = zeros(k), zeros(k, 2)  # by frequent targets, by rare ones
         self._of, self._units = zeros(k, len(_SUMS)), zeros(2, k, d)
         self._steps, self._step_norms, self._size = zeros(2, d), zeros(2), 0.0
         self._back, self._whole = zeros(m, d), 0.0  # the head's transpose times delta; its squared norm
-        self._of_mean_row = 0.0
-        pieces = torch.tensor_split(self._places, min(MICRO_BATCHES, m))
-        self._pieces = [[piece[self._is_rare[piece] == kind] for kind in (False, True)] for piece in pieces]
+        self._buffers = torch.empty(4, 0, d)
 
     def _logits(self, rows: slice, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """(M, n), and the slope of a cap."""
         s = self.batch.states
-        z = s.scale * (self._h.to(x.dtype) @ x.T)
-        z = z if s.bias is None else z + s.bias[rows].to(x.dtype)
+        z = self._h.to(x.dtype) @ x.T
+        z = z if s.scale == 1 else z.mul_(s.scale)
+        z = z if s.bias is None else z.add_(s.bias[rows].to(x.dtype))
         if s.cap is None:
             return z, None
-        bent = torch.tanh(z / s.cap)
+        bent = z.div_(s.cap).tanh_()
         return s.cap * bent, 1 - bent.square()
 
     def first(self, rows: slice, x: Tensor) -> None:
@@ -112,28 +124,29 @@ class LossReader:
         self._own[inside] = z[inside, at].double()
 
     def _at(self, rows: slice) -> tuple[Tensor, Tensor]:
-        labels = self.batch.states.labels
-        inside = ((labels >= rows.start) & (labels < rows.stop)).nonzero()[:, 0]
-        return inside, labels[inside] - rows.start
+        inside = ((self._labels >= rows.start) & (self._labels < rows.stop)).nonzero()[:, 0]
+        return inside, self._labels[inside] - rows.start
 
     def second(self, rows: slice, x: Tensor, one: Pass) -> None:
         batch, s, options = self.batch, self.batch.states, self.batch.options
-        of, a = batch.of_target, batch.factor()
-        z, slope = self._logits(rows, x)
-        p = torch.exp(z - self._lse.to(z.dtype)[:, None])
-        lean = batch.mass() + 2 * options.z_loss * of * self._lse
-        delta = a * (p * lean.to(z.dtype)[:, None] - batch.spread(rows))
-        delta = delta.to(z.dtype)
+        a, spread = batch.factor(), batch.spread(rows)
+        delta, slope = self._logits(rows, x)
+        delta.sub_(self._lse.to(delta.dtype)[:, None]).exp_()
+        lean = self._mass + 2 * options.z_loss * self._of_target * self._lse
+        delta.mul_((a * lean).to(delta.dtype)[:, None])
+        if options.label_smoothing:
+            delta.sub_((a * self._of_token[:, None] * spread).to(delta.dtype))
         inside, at = self._at(rows)
-        pull = delta[inside, at] - (a * (1 - options.label_smoothing) * of[inside]).to(z.dtype)
+        pull = delta[inside, at] - (a * (1 - options.label_smoothing) * self._of_target[inside]).to(delta.dtype)
         delta[inside, at] = 0.0
         places = torch.arange(len(self.groups.names), device=x.device)[:, None]
-        of_group = (self.groups.of[rows] == places).to(z.dtype)
+        of_group = (self.groups.of[rows] == places).to(delta.dtype)
         self._pulled -= (of_group[:, at] @ pull).double()
-        for kind, mask in enumerate((~self._is_rare, self._is_rare)):
-            self._pushed[:, kind] += (of_group @ delta[mask].sum(0)).double()
-        slope = s.scale * (torch.ones_like(z) if slope is None else slope)
-        delta, pull = delta * slope, pull * slope[inside, at]
+        self._pushed += (of_group @ (self._kinds.to(delta.dtype) @ delta).T).double()
+        if slope is not None:
+            delta, pull = delta.mul_(slope), pull * slope[inside, at]
+        if s.scale != 1:
+            delta, pull = delta.mul_(s.scale), pull * s.scale
         if self.spectrum:
             whole = delta.clone()
             whole[inside, at] = pull
@@ -141,44 +154,46 @@ class LossReader:
             self._back += (whole @ of_rows).double()
             self._whole += float(whole.double().square().sum())
         self._add(of_group, delta, pull, inside, at)
+        if rows.stop == len(s.head):
+            self._buffers = self._buffers[:, :0].clone()
 
     def _add(self, of_group: Tensor, delta: Tensor, pull: Tensor, inside: Tensor, at: Tensor) -> None:
+        """The pushes of the kind that has fewer targets are summed, those of the other kind are the rest."""
         h, n = self._h.to(delta.dtype) / self._unit, delta.shape[1]
-        pulls, frequent, rare, second = torch.zeros(4, n, h.shape[1], dtype=delta.dtype, device=delta.device)
-        pulls.index_add_(0, at, pull[:, None] * h[inside])
-        for pieces in self._pieces:
-            of_batch = torch.zeros_like(pulls)
-            for piece, total in zip(pieces, (frequent, rare), strict=True):
-                if len(piece):
-                    part = delta[piece].T @ h[piece]
-                    total += part
-                    of_batch += part
-            size = sum(map(len, pieces))
-            mine = torch.isin(inside, torch.cat(pieces))
-            of_batch.index_add_(0, at[mine], pull[mine, None] * h[inside[mine]])
-            second.addcmul_(of_batch, of_batch, value=len(h) / size)
-        push = frequent + rare
-        whole, along = push + pulls, self._direction.to(h.dtype)
-        adam = whole / (second.sqrt() + EPS / self._unit)
-        norms = [torch.linalg.vector_norm(each, dim=1) for each in (whole, pulls, frequent, rare, push, adam)]
-        toward, unit, unit_push = whole @ along, *(torch.where(x > 0, 1 / x, 0.0) for x in (norms[0], norms[4]))
-        read = [
-            *norms[:4],
-            toward**2,
-            norms[0] ** 2,
-            toward * unit,
-            -toward,
-            -(adam @ along),
-            norms[0] > 0,
-            norms[4] > 0,
-        ]
+        if self._buffers.shape[1] < n or self._buffers.dtype != delta.dtype:
+            self._buffers = torch.empty(4, n, h.shape[1], dtype=delta.dtype, device=delta.device)
+        whole, fewer, squares, part = self._buffers[:, :n]
+        whole, squares = whole.zero_(), squares.zero_()
+        torch.mm(delta[self._few].T, h[self._few], out=fewer)
+        pulls, ends = pull[:, None] * h[inside], list(accumulate(self._sizes, initial=0))
+        mine = torch.searchsorted(inside, torch.tensor(ends, device=at.device)).tolist()
+        for (begin, end), (first, last) in zip(pairwise(ends), pairwise(mine), strict=True):
+            torch.mm(delta[begin:end].T, h[begin:end], out=part)
+            whole += part
+            part.index_add_(0, at[first:last], pulls[first:last])
+            squares.addcmul_(part, part, value=len(h) / (end - begin))
+        push_norm = torch.linalg.vector_norm(whole, dim=1)
+        kinds = [torch.linalg.vector_norm(torch.sub(whole, fewer, out=part), dim=1)]
+        kinds.insert(self._fewer, torch.linalg.vector_norm(fewer, dim=1))
+        unit_push = torch.where(push_norm > 0, 1 / push_norm, 0.0)
+        self._units[1] += ((of_group * unit_push) @ whole).double()
+        pulled, place = torch.unique(at, return_inverse=True)
+        pull_norm, norm = torch.zeros_like(push_norm), push_norm.clone()
+        pull_norm[pulled] = pulls.new_zeros(len(pulled), pulls.shape[1]).index_add_(0, place, pulls).norm(dim=1)
+        whole.index_add_(0, at, pulls)
+        norm[pulled] = whole[pulled].norm(dim=1)
+        adam = torch.div(whole, squares.sqrt_().add_(EPS / self._unit), out=squares)
+        unit, adam_norm = torch.where(norm > 0, 1 / norm, 0.0), torch.linalg.vector_norm(adam, dim=1)
+        along, ones = self._direction.to(h.dtype), torch.ones_like(norm)[None]
+        toward = whole @ along
+        of_steps = -toward, -(adam @ along), norm > 0, push_norm > 0
+        read = [norm, pull_norm, *kinds, toward**2, norm**2, toward * unit, *of_steps]
         self._of += (of_group @ torch.stack([each.to(h.dtype) for each in read], dim=1)).double()
-        for i, (rows, inverse) in enumerate(((whole, unit), (push, unit_push))):
-            self._units[i] += ((of_group * inverse) @ rows).double()
-        for i, (step, norm) in enumerate(((whole, norms[0]), (adam, norms[5]))):
-            self._steps[i] -= step.sum(0, dtype=torch.float64)
-            self._step_norms[i] += norm.sum(dtype=torch.float64)
-        self._size += float((norms[1] + norms[4]).sum())
+        *units, step = torch.cat([of_group * unit, ones]) @ whole
+        self._units[0] += torch.stack(units).double()
+        self._steps -= torch.cat([step[None], ones @ adam]).double()
+        self._step_norms += torch.stack([norm.sum(), adam_norm.sum()]).double()
+        self._size += float((pull_norm + push_norm).sum())
 
     def numbers(self, one: Pass) -> tuple[Numbers, Numbers]:
         """Of the loss, and of its gradient."""

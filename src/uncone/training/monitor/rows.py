@@ -1,6 +1,7 @@
 """What a record reads of a table's or a head's rows: two passes, and every so often their spectrum."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,13 +9,15 @@ import numpy as np
 import torch
 
 from uncone.measure.group_comparison import NAMES, frequency_membership
+from uncone.training.monitor.participation import PROBES, Participation
 
 Tensor = torch.Tensor
 Numbers = dict[str, float]
 ALL, NEVER = "all", "never"
 DEAD = 1e-6  # of the median norm: a shorter row is dead
 OPPOSITE = -0.5  # cosine of a row's last two moves from which it oscillates
-_BLOCK, _SAMPLED = 2**19, 2**20  # numbers held of a block, and of rows that are kept from record to record
+_BLOCK, _SAMPLED = 2**19, 2**19  # numbers held of a block, and of rows that are kept from record to record
+_FEW = 512  # rows whose spectrum each record has
 _TINY = torch.finfo(torch.float64).tiny
 
 
@@ -58,8 +61,8 @@ def blocks(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 
 @dataclass(eq=False)
-class _Kept:
-    """Of the record before: what rows have moved by since then is told from."""
+class Kept:
+    """Of the record before, which the next one compares with."""
 
     first_mean: Tensor | None = None
     prints: Tensor | None = None  # (2, V): a row that has not moved has the same two numbers
@@ -67,12 +70,27 @@ class _Kept:
     sample: Tensor | None = None  # rows (S, D)
     moves: Tensor | None = None  # of the sample, (S, D)
 
+    def state_dict(self) -> dict[str, Tensor]:
+        found = {name: x.cpu() for name, x in vars(self).items() if x is not None}
+        return {name: x.float() if x.dtype == torch.bfloat16 else x for name, x in found.items()}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Tensor], weight: Tensor) -> "Kept":
+        """ValueError where it is of other rows."""
+        v, d = weight.shape
+        shapes = {"first_mean": (d,), "prints": (2, v), "counts": (v,)}
+        shapes |= dict.fromkeys(("sample", "moves"), (_sample_size(v, d), d))
+        if differ := [name for name, x in state.items() if tuple(x.shape) != shapes[name]]:
+            raise ValueError(f"{differ[0]} is of other rows")
+        narrow = dict.fromkeys(("sample", "moves"), weight.dtype)
+        return cls(**{name: x.to(weight.device, narrow.get(name, x.dtype)) for name, x in state.items()})
+
 
 @dataclass(eq=False)
 class RowsReader:
     """The rows of one matrix, as they are or, of a head, without their mean: it changes no probability."""
 
-    kept: _Kept = field(default_factory=_Kept)
+    kept: Kept = field(default_factory=Kept)
 
     def read(
         self, weight: Tensor, groups: Groups, *, counts: Tensor | None, is_head: bool, spectrum: bool, also: Any = None
@@ -90,6 +108,7 @@ class RowsReader:
             if also is not None:
                 also.second(rows, x, one)
         shared = self._moved(one, weight, counts, all_pushed=is_head)
+        shared |= one.directions()
         return {centred: one.numbers(centred) | shared for centred in (False, True)}, one
 
     def _moved(self, one: "Pass", weight: Tensor, counts: Tensor | None, *, all_pushed: bool) -> Numbers:
@@ -111,13 +130,12 @@ class RowsReader:
         if counts is not None:
             found["untouched"] = float((counts == 0).double().mean())
         kept.prints, kept.counts = one.prints, None if counts is None else counts.clone()
-        sample = _sample(weight)
         if kept.sample is not None:
-            moves = sample - kept.sample
+            moves = one.sample - kept.sample
             if kept.moves is not None:
                 found["oscillating"] = _oscillating(moves, kept.moves)
             kept.moves = moves
-        kept.sample = sample
+        kept.sample = one.sample
         return found
 
 
@@ -136,6 +154,8 @@ class Pass:
         self._sums, self._units, self._centred_units = zeros(3, self._k, d)
         self._squares, self._along, self._directed, self._centred_directed = zeros(4, self._k)
         self._grams = zeros(self._k, d, d) if spectrum else None
+        self._participation = Participation(d, device, wide)
+        self.sample = torch.empty(_sample_size(v, d), d, dtype=weight.dtype, device=device)  # rows, evenly spaced
         self.mean = zeros(d)
         self._direction: Tensor | None = None
 
@@ -146,16 +166,26 @@ class Pass:
 
     def first(self, rows: slice, x: Tensor) -> None:
         norms = torch.linalg.vector_norm(x, dim=1)
-        self.norms[rows], self.prints[0, rows], self.prints[1, rows] = norms, norms, x @ self._probe
+        images = x @ torch.cat([self._probe[:, None], self._participation.probes], 1)
+        prints, images = torch.split(images, [1, PROBES], 1)
+        self.norms[rows], self.prints[0, rows], self.prints[1, rows] = norms, norms, prints[:, 0]
         of, inverse = self._one_hot(rows, x), torch.where(norms > 0, 1 / norms, 0.0)
-        self._sums += (of @ x).double()
-        self._units += ((of * inverse) @ x).double()
+        images = self._participation.shifted(images)
+        products = (torch.cat([of, of * inverse, images.T]) @ x).double()
+        sums, units, products = torch.split(products, [self._k, self._k, PROBES])
+        self._sums += sums
+        self._units += units
+        self._participation.add(products, images)
         self._squares += (of @ norms.square()).double()
         self._directed += (of @ (norms > 0).to(x.dtype)).double()
+        v, size = len(self.norms), len(self.sample)
+        few = torch.arange(-(-rows.start * size // v), -(-rows.stop * size // v), device=x.device)
+        self.sample[few] = x[few * v // size - rows.start].to(self.sample.dtype)
 
     def end_first(self) -> None:
         self.mean = self._sums.sum(0) / len(self.norms)
         self._direction = self.mean / self.mean.norm().clamp_min(_TINY)
+        self._participation.end_first(self.mean)
 
     def centred(self, x: Tensor) -> Tensor:
         return x - self.mean.to(x.dtype)
@@ -165,13 +195,19 @@ class Pass:
         of, c = self._one_hot(rows, x), self.centred(x)
         norms = torch.linalg.vector_norm(c, dim=1)
         self.centred_norms[rows], inverse = norms, torch.where(norms > 0, 1 / norms, 0.0)
-        self._along += (of @ (x @ self._direction.to(x.dtype)).square()).double()
-        self._centred_units += ((of * inverse) @ c).double()
+        images = c @ torch.cat([self._direction.to(x.dtype)[:, None], self._participation.probes], 1)
+        along, images = torch.split(images, [1, 2 * PROBES], 1)
+        along = along[:, 0] + (self.mean @ self._direction).to(x.dtype)
+        self._along += (of @ along.square()).double()
+        products = (torch.cat([of * inverse, images.T]) @ c).double()
+        units, products = torch.split(products, [self._k, 2 * PROBES])
+        self._centred_units += units
+        self._participation.add(products, images)
         self._centred_directed += (of @ (norms > 0).to(x.dtype)).double()
         if self._grams is not None:
             for place, gram in enumerate(self._grams):
                 inside = c if self._k == 1 else c[of[place] > 0]
-                gram += (inside.T @ inside).double()
+                gram += inside.T @ inside
 
     def gram(self) -> Tensor | None:
         """(D, D) of all rows without their mean."""
@@ -196,20 +232,40 @@ class Pass:
             found[f"{name}norm_median"], found[f"{name}norm_largest"] = float(np.median(inside)), float(inside.max())
             if name:
                 found[f"{name}rows"] = int(rows)
-        return found | self._ranks()
+        return found
 
-    def _ranks(self) -> Numbers:
-        """Roy and Vetterli's effective rank of each group's rows without the group's own mean."""
-        if self._grams is None:
-            return {}
-        found, sums = Numbers(), dict(self.groups.named(self._sums))
+    def directions(self) -> Numbers:
+        """The participation ratio of all rows; Roy and Vetterli's effective rank of a sample, in which small directions
+        weigh more; and with spectra that of each group's rows without the group's own mean."""
+        found = Numbers()
+        trace = float(self.centred_norms.double().square().sum())
+        if (ratio := self._participation.ratio(trace)) is not None:
+            found["participation_ratio"] = ratio
+        n = min(len(self.sample), _FEW)
+        few = self.sample[torch.arange(n, device=self.sample.device) * len(self.sample) // n].double()
+        few = few - few.mean(0)
+        gram = few @ few.T if len(few) < few.shape[1] else few.T @ few
+        if bool(gram.isfinite().all()) and (rank := effective_rank(torch.linalg.eigvalsh(gram).clamp_min(0))):
+            found["sample_rank"] = rank
+        if self._grams is None or not math.isfinite(trace):
+            return found
+        sums = dict(self.groups.named(self._sums))
         rows = dict(self.groups.named(self.rows))
         for name, gram in self.groups.named(self._grams):
-            offset = sums[name] / rows[name] - self.mean
-            values = torch.linalg.eigvalsh(gram - rows[name] * torch.outer(offset, offset)).clamp_min(0)
+            if not name:
+                whole = gram[None]
+            else:
+                offset = sums[name] / rows[name] - self.mean
+                gram.addr_(offset, offset, alpha=-float(rows[name]))  # in its place, as they take much memory
+            values = torch.linalg.eigvalsh(gram).clamp_min(0)
             if (rank := effective_rank(values)) is not None:
                 found[f"{name}effective_rank"] = rank
+        self._grams = whole
         return found
+
+
+def _sample_size(v: int, d: int) -> int:
+    return min(v, max(1, _SAMPLED // d))
 
 
 def effective_rank(squares: Tensor) -> float | None:
@@ -218,13 +274,6 @@ def effective_rank(squares: Tensor) -> float | None:
     s = torch.where(squares > squares.max() * 1e-14, s, 0.0)  # rounding of float64 is no direction
     total = float(s.sum())
     return float(torch.exp(torch.special.entr(s / total).sum())) if total > 0 else None
-
-
-def _sample(weight: Tensor) -> Tensor:
-    """Rows (S, D), evenly spaced."""
-    v, d = weight.shape
-    size = min(v, max(1, _SAMPLED // d))
-    return weight.detach()[torch.arange(size, device=weight.device) * v // size]
 
 
 def _oscillating(moves: Tensor, before: Tensor) -> float:

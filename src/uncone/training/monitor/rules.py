@@ -1,16 +1,17 @@
 """When does a reading of a run leave its own course for the worse? Warnings with their reasons, without torch.
 
-Each reading is compared with its own past alone, by Page's one-sided CUSUM (Biometrika 41, 1954) on whitened increments:
+Each reading is compared with its own past alone, by Page's one-sided CUSUM (Biometrika 41, 1954) of whitened rates:
 
     d_t = (x_t - x_{t-1} - m g_t) / sqrt(g_t),  S_t = max(0, S_{t-1} + w e_t / s - k)
     e_t = d_t - r d_{t-1} where r >= 0,  d_t + q e_{t-1} where r < 0, with q / (1 + q^2) = -r
 
-x is the reading, its logarithm, or that of what it lacks to 1. g is the gap to the record before, in units of `every`. m is the median rate, r the
-lag-one correlation of d and s the scaled median absolute deviation of e, over the last `_KEPT` increments before S last
-was 0. Increments of a smooth course are an AR(1), those of jitter about a course an MA(1). w is 1 where growth is bad,
-else -1. A warning needs S beyond the threshold, and a move by the rule's `effect` since S last was 0, beyond the course m
-and as such: a change that is certain but small is none. False alarms and delays are simulated in
-experiments/monitor_rules.
+x is the reading, its logarithm, or that of what it lacks to 1. g is the gap to the record before, in units of
+`every`. m is the median rate, r the lag-one correlation of d and s the scaled median absolute deviation of e, over the
+last `_KEPT` increments before S last was 0. Increments of a smooth course are an AR(1), those of jitter about a course
+an MA(1). w is 1 where growth is bad, else -1. A warning needs S beyond the threshold, and a move by the rule's `effect`
+since S last was 0, beyond the course m and as such: a change that is certain but small is none. Or, since a jump of
+what is noisy is a single increment, the last three records lie beyond each of the 20 before them by the effect and the
+course. A run's first `unjudged` steps are not judged. False alarms and delays are simulated in experiments/monitor_rules.
 """
 
 import math
@@ -26,8 +27,10 @@ from uncone.records.text import number
 
 THRESHOLD = 8.0  # of S, in deviations of whitened increments
 _SLACK = 1.0  # k: what a drift may add to each increment
-_STAYS = 20  # states of a healthy model are all alike too, in its first hundred steps
+_STAYS, _STAYS_STEPS = 20, 200  # states of a healthy model are all alike too, in its first hundred steps
+UNJUDGED = 200  # steps
 _WARM, _KEPT = 10, 40  # increments before the first judgement, and those that it rests on
+_JUMPED, _LEVEL = 3, 20  # records beyond all of as many before them
 _HELD = 20  # increments after which a change without a warning is the new course
 _FINEST = 20  # s is at least the effect over this, so that a reading without jitter has a scale too
 _MAD = 1.4826  # of a normal distribution's median absolute deviation to its standard deviation
@@ -74,9 +77,10 @@ ONE_DIRECTION = Rule(
     from_one=True,
     limit=0.98,
 )
-"""It sees vectors that turn towards one another faster than before. It cannot see a collapse that began before the first
-ten records, unless it stays beyond the limit for 20, nor a rise as slow as the reading's own drift, nor groups of vectors that
-collapse into several directions. It does not say that a high mean cosine is bad: healthy encoders reach 0.8."""
+"""It sees vectors that turn towards one another faster than before. It cannot see a collapse that began before it
+judges, unless it stays beyond the limit for 20 records and 200 steps, nor a rise as slow as the reading's own drift,
+nor groups of vectors that collapse into several directions. It does not say that a high mean cosine is bad: healthy
+encoders reach 0.8."""
 
 GIANT_ROWS = Rule(
     "giant_rows",
@@ -105,7 +109,7 @@ whether the tokens of dead rows still occur in the data."""
 
 RANK = Rule(
     "rank",
-    ("effective_rank",),
+    ("participation_ratio", "sample_rank", "effective_rank"),
     -1,
     -math.log(0.8),
     "the effective rank",
@@ -113,8 +117,9 @@ RANK = Rule(
     "Look at the learning rate and at what is added to the loss.",
     is_log=True,
 )
-"""It sees a fifth of the effective rank go. It cannot see a rank that was low from the start, nor the loss of a few
-directions that carry little. The spectrum is read at every tenth record alone, which delays it ten times."""
+"""It sees a fifth of the participation ratio or of a sample's effective rank go, which each record has, or of the whole
+effective rank, which a table has in every tenth. Directions that carry little hardly enter the participation ratio;
+more than 512 hardly enter the sample. It cannot see a rank that was low from the start."""
 
 LOGITS = Rule(
     "logits",
@@ -138,8 +143,8 @@ LOSS = Rule(
     "The model unlearns.",
     "Compare the geometry before this step.",
 )
-"""It sees a loss that rises and stays. It cannot see a loss that stops falling, nor why it rises. A spike of one record is
-passed over."""
+"""It sees a loss that rises and stays. It cannot see a loss that stops falling, nor why it rises. A spike of one record
+is passed over."""
 
 RULES = (ONE_DIRECTION, GIANT_ROWS, DEAD_ROWS, RANK, LOGITS, LOSS)
 _BY_READING = {reading: rule for rule in RULES for reading in rule.readings}
@@ -154,18 +159,23 @@ class _Series:
     step: int
     value: float
     rates: list[float] = field(default_factory=list)  # increments over their gaps
+    values: list[list[float]] = field(default_factory=list)  # [step, reading], of steps that are judged
     held: int = 0  # how many of them came since S last was 0, and are no past yet
     sum: float = 0.0  # S
     since: int = 0  # the step at which S last was 0, and the reading and the course there
     start: float = 0.0
     beyond: int = 0  # records in a row that fulfil both conditions
     over: int = 0  # records in a row that reach the limit
+    rows: float = 0.0  # of its group
 
-    def see(self, step: int, value: float, every: float, rule: Rule, threshold: float, *, batch: bool) -> bool:
+    def see(
+        self, step: int, value: float, every: float, rule: Rule, threshold: float, *, batch: bool, begun: bool = True
+    ) -> bool:
         """Whether the reading has left its course with this record. What is of one `batch` must do so twice."""
         gap = (step - self.step) / every
         rate = (value - self.value) / gap
-        judged, way = len(self.rates) >= _WARM, _sign(rule)
+        judged, way, jumped = begun and len(self.rates) >= _WARM, _sign(rule), False
+        self.values = [*self.values[1 - _JUMPED - _LEVEL :], [step, value]] if begun else []
         if judged:
             past = self.rates[: len(self.rates) - self.held][-_KEPT:]
             course = median(past)
@@ -186,13 +196,19 @@ class _Series:
             if self.held == _HELD:
                 self.sum, self.held = 0.0, 0
             certain = not batch and moved > 2 * rule.effect
+            if len(self.values) >= _WARM + _JUMPED:
+                *before, a, b, c = (way * one for _, one in self.values)
+                since, start = self.values[-1 - _JUMPED]
+                if jumped := min(a, b, c) > max(before) + max(way * course, 0.0) * (step - since) / every + rule.effect:
+                    self.since, self.start = int(since), start
         self.step, self.value = step, value
         self.rates = [*self.rates[1 - _KEPT - _HELD :], rate]
-        return judged and bool(self.beyond) and (certain or self.beyond > 1)
+        return jumped or (judged and bool(self.beyond) and (certain or self.beyond > 1))
 
 
 class Rules:
-    """The rules of one run. A rule warns of a part once; after ten further records it may warn of it again.
+    """The rules of one run. One collapse shows in several readings and groups of a part: the first of them speaks, and
+    then all of that rule's readings of the part need ten new increments.
 
     False alarms and delays are in experiments/monitor_rules/results.md. What is read from one batch must be beyond its
     course in two records in a row; what is read from a whole table too, unless it moved by twice the effect.
@@ -200,29 +216,36 @@ class Rules:
     Args:
         every: optimiser steps from one record to the next.
         threshold: of the sum of deviations; more makes fewer false alarms and later warnings.
+        unjudged: steps after the first record in which much turns, as it should: a warm-up, for instance.
     """
 
-    def __init__(self, every: int, *, threshold: float = THRESHOLD) -> None:
+    def __init__(self, every: int, *, threshold: float = THRESHOLD, unjudged: int = UNJUDGED) -> None:
         self.every = whole_number(every, "every", 1)
         self.threshold = finite_number(threshold, "threshold")
+        self.unjudged = whole_number(unjudged, "unjudged", 0)
         self._series = dict[str, _Series]()
         self._last = dict[str, int]()  # by rule and part, the step of the last warning
         self._said = set[str]()  # names that were not finite, or beyond a limit
+        self._first_step: int | None = None
+        self._is_tied = False  # table and head are one matrix, and one part
 
     def see(self, step: int, numbers: Mapping[str, float]) -> list[Warning_]:
         """The warnings of a record, given in the order of the steps; one of an earlier or the same step is passed
         over, and so is a number without a rule."""
         found = list[Warning_]()
+        self._first_step = step if self._first_step is None else self._first_step
+        share = numbers.get("head.mean_share")
+        self._is_tied = self._is_tied or (share is not None and share == numbers.get("table.mean_share"))
         for name, value in numbers.items():
             reading = name.rpartition(".")[2]
-            rule = _BY_READING.get(reading)
+            rule = _rule_of(name)
             if not math.isfinite(value):
                 if reading in _FINITE and self._first(name, "not finite"):
                     text = f"{_called(name, rule)} is {value}: look at the last update before step {step:,}."
                     found.append(Warning_(step, "not_finite", name, text))
-            elif rule is not None:
-                judged = self._judge(step, name, rule, value, _reading(name, rule, value, numbers))
-                found += [warning for warning in judged if self._is_news(warning)]
+            elif rule is not None and (followed := _reading(name, rule, value, numbers)) is not None:
+                rows = numbers.get(f"{name.rpartition('.')[0]}.rows", 0.0)
+                found += self._judge(step, name, rule, value, followed, rows)
         return found
 
     def _first(self, name: str, why: str) -> bool:
@@ -231,51 +254,62 @@ class Rules:
         self._said.add(key)
         return is_first
 
-    def _is_news(self, warning: Warning_) -> bool:
-        """One collapse shows in several readings and groups of a part: the first of them speaks."""
-        key = f"{warning.rule} {warning.name.partition('.')[0]}"
-        last = self._last.get(key)
-        if last is not None and warning.step - last < _WARM * self.every:
-            return False
-        self._last[key] = warning.step
-        return True
-
-    def _judge(self, step: int, name: str, rule: Rule, value: float, followed: float | None) -> Iterator[Warning_]:
-        if followed is None:
-            return
-        series = self._series.get(name)
-        if series is None:
-            series = self._series[name] = _Series(step, followed)
+    def _judge(
+        self, step: int, name: str, rule: Rule, value: float, followed: float, rows: float
+    ) -> Iterator[Warning_]:
+        series, part = self._series.get(name), self._part(name)
+        key = f"{rule.name} {part}"
+        if series is None or series.rows != rows:  # a group that was cut anew has no past
+            series = self._series[name] = _Series(step, followed, over=series.over if series else 0, rows=rows)
         elif step <= series.step:
             return
         else:
             batch = name.startswith(_OF_BATCHES) or "." not in name
-            if series.see(step, followed, self.every, rule, self.threshold, batch=batch):
+            begun = step - (self._first_step or 0) >= self.unjudged
+            if series.see(step, followed, self.every, rule, self.threshold, batch=batch, begun=begun):
                 yield Warning_(step, rule.name, name, _words(name, rule, series))
-                # what came before is no measure of what comes
-                series = self._series[name] = _Series(step, followed, over=series.over)
+                self._last[key] = step
+                for other, one in self._series.items():  # what came before is no measure of what comes
+                    if self._part(other) == part and _rule_of(other) is rule:
+                        self._series[other] = _Series(one.step, one.value, over=one.over, rows=one.rows)
+                series = self._series[name]
         series.over = series.over + 1 if rule.limit is not None and value >= rule.limit else 0
-        if series.over == _STAYS and self._first(name, "limit"):
+        stays = max(_STAYS, math.ceil(_STAYS_STEPS / self.every))
+        is_said = step - self._last.get(key, -math.inf) <= 2 * stays * self.every
+        if series.over == stays and not is_said and self._first(key, "limit"):
             text = f"{_called(name, rule)} stays at {number(value)}. The vectors have one direction. {rule.look}"
+            self._last[key] = step
             yield Warning_(step, rule.name, name, text)
+
+    def _part(self, name: str) -> str:
+        part = name.partition(".")[0]
+        return "head" if self._is_tied and part == "table" else part
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as plain JSON."""
         series = {name: asdict(one) for name, one in self._series.items()}
-        said = {"last": dict(self._last), "said": sorted(self._said)}
-        return {"every": self.every, "threshold": self.threshold, "series": series} | said
+        said = {"last": dict(self._last), "said": sorted(self._said), "first_step": self._first_step}
+        own = {"every": self.every, "threshold": self.threshold, "unjudged": self.unjudged}
+        return own | {"series": series} | said
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict()`. InputError: it is of another `every`, or none."""
         try:
             every, threshold, said = int(state["every"]), float(state["threshold"]), set(map(str, state["said"]))
+            unjudged = int(state["unjudged"])
             series = {str(name): _Series(**one) for name, one in state["series"].items()}
             last = {str(name): int(step) for name, step in state["last"].items()}
+            first = None if state["first_step"] is None else int(state["first_step"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"expected a state of `Rules`, got another ({error!r}): pass its state_dict()") from error
         if every != self.every:
             raise InputError(f"expected rules of every={every}, got {self.every}: give the run the same `every`")
         self.threshold, self._series, self._last, self._said = threshold, series, last, said
+        self._first_step, self.unjudged = first, unjudged
+
+
+def _rule_of(name: str) -> Rule | None:
+    return _BY_READING.get(name.rpartition(".")[2])
 
 
 def _whitened(rests: list[float], past: int) -> tuple[list[float], float]:
@@ -318,7 +352,11 @@ def _sign(rule: Rule) -> int:
 def _called(name: str, rule: Rule | None) -> str:
     part, *groups = name.split(".")[:-1] or [""]
     reading = name.rpartition(".")[2].replace("_", " ")
-    what = rule.called if rule and reading != "mean share" else f"the {reading}"
+    what = (
+        rule.called
+        if rule and reading not in ("mean share", "participation ratio", "sample rank")
+        else f"the {reading}"
+    )
     of = "" if part in ("", "loss") else f" of the {part}"
     return f"{what[:1].upper()}{what[1:]}{of}" + (f" ({', '.join(groups)})" if groups else "")
 

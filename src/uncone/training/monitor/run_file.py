@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,8 @@ class RunFile:
             if written < len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
-            os.ftruncate(self._descriptor, self._end)
+            with suppress(OSError):  # the first error says more
+                os.ftruncate(self._descriptor, self._end)
             raise
         self._end += len(text)
 
