@@ -103,7 +103,7 @@ class LossReader:
         self._of, self._units = zeros(k, len(_SUMS)), zeros(2, k, d)
         self._steps, self._step_norms, self._size = zeros(2, d), zeros(2), 0.0
         self._back, self._whole = zeros(m, d), 0.0  # the head's transpose times delta; its squared norm
-        self._buffers = torch.empty(4, 0, d)
+        self._buffers = torch.empty(3, 0, d)
 
     def _logits(self, rows: slice, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """(M, n), and the slope of a cap."""
@@ -161,10 +161,9 @@ class LossReader:
         """The pushes of the kind that has fewer targets are summed, those of the other kind are the rest."""
         h, n = self._h.to(delta.dtype) / self._unit, delta.shape[1]
         if self._buffers.shape[1] < n or self._buffers.dtype != delta.dtype:
-            self._buffers = torch.empty(4, n, h.shape[1], dtype=delta.dtype, device=delta.device)
-        whole, fewer, squares, part = self._buffers[:, :n]
+            self._buffers = torch.empty(3, n, h.shape[1], dtype=delta.dtype, device=delta.device)
+        whole, squares, part = self._buffers[:, :n]
         whole, squares = whole.zero_(), squares.zero_()
-        torch.mm(delta[self._few].T, h[self._few], out=fewer)
         pulls, ends = pull[:, None] * h[inside], list(accumulate(self._sizes, initial=0))
         mine = torch.searchsorted(inside, torch.tensor(ends, device=at.device)).tolist()
         for (begin, end), (first, last) in zip(pairwise(ends), pairwise(mine), strict=True):
@@ -173,8 +172,9 @@ class LossReader:
             part.index_add_(0, at[first:last], pulls[first:last])
             squares.addcmul_(part, part, value=len(h) / (end - begin))
         push_norm = torch.linalg.vector_norm(whole, dim=1)
-        kinds = [torch.linalg.vector_norm(torch.sub(whole, fewer, out=part), dim=1)]
-        kinds.insert(self._fewer, torch.linalg.vector_norm(fewer, dim=1))
+        fewer = torch.linalg.vector_norm(torch.mm(delta[self._few].T, h[self._few], out=part), dim=1)
+        kinds = [torch.linalg.vector_norm(torch.sub(whole, part, out=part), dim=1)]
+        kinds.insert(self._fewer, fewer)
         unit_push = torch.where(push_norm > 0, 1 / push_norm, 0.0)
         self._units[1] += ((of_group * unit_push) @ whole).double()
         pulled, place = torch.unique(at, return_inverse=True)

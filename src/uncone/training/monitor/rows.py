@@ -16,7 +16,7 @@ Numbers = dict[str, float]
 ALL, NEVER = "all", "never"
 DEAD = 1e-6  # of the median norm: a shorter row is dead
 OPPOSITE = -0.5  # cosine of a row's last two moves from which it oscillates
-_BLOCK, _SAMPLED = 2**19, 2**19  # numbers held of a block, and of rows that are kept from record to record
+_BLOCK, _SAMPLED = 2**19, 2**18  # numbers held of a block, and of rows that are kept from record to record
 _FEW = 512  # rows whose spectrum each record has
 _TINY = torch.finfo(torch.float64).tiny
 
@@ -153,7 +153,7 @@ class Pass:
         self.rows = torch.bincount(groups.of, minlength=self._k).double()
         self._sums, self._units, self._centred_units = zeros(3, self._k, d)
         self._squares, self._along, self._directed, self._centred_directed = zeros(4, self._k)
-        self._grams = zeros(self._k, d, d) if spectrum else None
+        self._grams = [zeros(d, d) for _ in self.groups.names] if spectrum else None
         self._participation = Participation(d, device, wide)
         self.sample = torch.empty(_sample_size(v, d), d, dtype=weight.dtype, device=device)  # rows, evenly spaced
         self.mean = zeros(d)
@@ -211,7 +211,7 @@ class Pass:
 
     def gram(self) -> Tensor | None:
         """(D, D) of all rows without their mean."""
-        return None if self._grams is None else self._grams.sum(0)
+        return None if self._grams is None else sum(self._grams[1:], self._grams[0])
 
     def numbers(self, centred: bool) -> Numbers:
         units = self._centred_units if centred else self._units
@@ -251,16 +251,17 @@ class Pass:
             return found
         sums = dict(self.groups.named(self._sums))
         rows = dict(self.groups.named(self.rows))
-        for name, gram in self.groups.named(self._grams):
-            if not name:
-                whole = gram[None]
-            else:
+        whole = self._grams[0].clone()
+        for gram in self._grams[1:]:
+            whole += gram
+        for name, gram in zip(rows, [whole, *self._grams], strict=False):
+            if name:
                 offset = sums[name] / rows[name] - self.mean
                 gram.addr_(offset, offset, alpha=-float(rows[name]))  # in its place, as they take much memory
             values = torch.linalg.eigvalsh(gram).clamp_min(0)
             if (rank := effective_rank(values)) is not None:
                 found[f"{name}effective_rank"] = rank
-        self._grams = whole
+        self._grams = [whole]
         return found
 
 
