@@ -85,7 +85,7 @@ def test_a_choice_of_no_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ("--task sts --data words.vec", "expected at least 3 columns in line 1 of words.vec"),
         ("--task sts --data . --columns 1 2 3", "with a table as data of wordsim or sts"),
         ("--task sts --data x.tsv --columns 1 2 3 --method auto", "expected --columns without --method auto"),
-        ("", "expected a spec and a task out of wordsim, sts, retrieval, ann, or own vectors (--queries, "),
+        ("", "expected a spec and a task out of wordsim, sts, retrieval, ann, lm, or own vectors (--queries, "),
         ("--method auto", "expected --method auto with the task sts or retrieval, got it with None"),
         ("--qrels q.tsv", "expected --queries, --documents and --qrels together, got --qrels without --queries"),
         ("--queries words.vec --qrels q.tsv --data .", "expected either --queries and --qrels or --data, got both"),
