@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import sys
 import termios
@@ -313,6 +314,7 @@ class Terminal:
             source = str(Path(uncone.__file__).parents[1])
             kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
             given = kept | {"TERM": "xterm-256color", "PYTHONPATH": source}
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # which a suite in the background ignores
             os.execve(sys.executable, [sys.executable, "-m", "uncone", *arguments], given)
         fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
         self.seen = ""
