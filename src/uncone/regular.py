@@ -3,6 +3,7 @@
 import gzip
 import io
 import itertools
+import json
 import lzma
 import os
 import stat
@@ -54,6 +55,15 @@ class _Unzstd(io.RawIOBase):
 _UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNPACKED[".zst"] = lambda file: io.BufferedReader(_Unzstd(file), 2**20)
 PACKED = tuple(_UNPACKED)
+
+
+def json_object(line: str | bytes) -> dict[str, Any] | None:
+    """None where the line is anything else, or was cut."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def misspelt(path: Path_) -> str:

@@ -1,6 +1,5 @@
 """A run as its files have it: lines of a `Monitor`, and the history of a Trainer beside them."""
 
-import json
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import Any
 
 from uncone.errors import InputError
 from uncone.records.text import counted, plural, shortened
-from uncone.regular import PACKED, misspelt, open_regular, open_unpacked
+from uncone.regular import PACKED, json_object, misspelt, open_regular, open_unpacked
 from uncone.watching.record import Reading, Run, RunWarning
 
 SCHEMA = "uncone.run/1"
@@ -171,7 +170,7 @@ def is_run(path: Path) -> bool:
     if path.name == STATE:
         return True
     with suppress(InputError, OSError), open_unpacked(path, how=HOW) as file:
-        first = _object(file.readline(_LONGEST).decode("utf-8", "replace"))
+        first = json_object(file.readline(_LONGEST).decode("utf-8", "replace"))
         return first is not None and first.get("schema") == SCHEMA
     return False
 
@@ -191,7 +190,7 @@ def _stem(path: Path) -> str:
 def _of_lines(path: Path, name: str) -> Run:
     found, last = _Lines(), 0
     for place, text in _texts(path):
-        line, last = _object(text), place
+        line, last = json_object(text), place
         if place == 1 and (line is None or line.get("schema") != SCHEMA):
             got = "an empty line" if not text.strip() else shortened(text, 60)
             raise InputError(f"expected a first line with the schema {SCHEMA!r} in {path}, got {got}: {HOW}")
@@ -248,7 +247,7 @@ def _of_state(path: Path, name: str) -> Run:
         content = file.read(_LARGEST_STATE + 1)
     if len(content) > _LARGEST_STATE:
         raise InputError(f"expected at most {_LARGEST_STATE} bytes in {path}, got more: {HOW}")
-    state = _object(content.decode("utf-8", "replace"))
+    state = json_object(content.decode("utf-8", "replace"))
     history = None if state is None else state.get("log_history")
     if not isinstance(history, list):
         raise InputError(f"expected a log_history in {path}, got none: {HOW}")
@@ -269,14 +268,6 @@ def _joined(run: Run, state: Run) -> Run:
     own = {one.name for one in run.readings}
     more = tuple(one for one in state.readings if one.name not in own)
     return replace(run, readings=(*run.readings, *more), notes=(*run.notes, *state.notes))
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _number(value: Any) -> float | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError
-from uncone.regular import open_regular
+from uncone.regular import json_object, open_regular
 from uncone.roles import Path_
 
 try:
@@ -109,10 +109,10 @@ class RunFile:
             if torn and not torn.startswith(b'{"schema"'[: len(torn)]):
                 raise self._another(1)
             return [], 0
-        self._check_header(_parsed(lines[0]))
+        self._check_header(json_object(lines[0]))
         found, at = list[tuple[int, int]](), len(lines[0]) + 1
         for number, line in enumerate(lines[1:], 2):
-            step = (_parsed(line) or {}).get("step")
+            step = (json_object(line) or {}).get("step")
             if type(step) is not int or (found and step < found[-1][0]):
                 raise self._another(number)
             found.append((step, at))
@@ -130,11 +130,3 @@ class RunFile:
     def _another(self, line: int) -> InputError:
         got = f"got another in line {line}: name a new file"
         return InputError(f"expected the lines of a run ({SCHEMA}) in {self.path.name}, {got}")
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
