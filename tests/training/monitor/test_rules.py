@@ -252,6 +252,8 @@ def test_numbers_that_are_not_finite_are_said_once_and_change_nothing() -> None:
     values = [3.0] * 20
     values[10] = math.nan
     assert [one.rule for one in warnings_of("loss.cross_entropy", values)] == ["not_finite"]
+    spoiled = {f"{part}.{group}norm_largest": math.nan for part in ("head", "table") for group in ("", "rare.")}
+    assert [one.name for one in Rules(EVERY).see(0, spoiled)] == ["head.norm_largest", "table.norm_largest"]
 
 
 def test_earlier_steps_other_names_and_logarithms_of_nothing_are_passed_over() -> None:

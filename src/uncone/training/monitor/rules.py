@@ -119,7 +119,7 @@ RANK = Rule(
 )
 """It sees a fifth of the participation ratio or of a sample's effective rank go, which each record has, or of the whole
 effective rank, which a table has in every tenth. Directions that carry little hardly enter the participation ratio;
-more than 512 hardly enter the sample. It cannot see a rank that was low from the start."""
+more than the sample has rows hardly enter it. It cannot see a rank that was low from the start."""
 
 LOGITS = Rule(
     "logits",
@@ -225,7 +225,7 @@ class Rules:
         self.unjudged = whole_number(unjudged, "unjudged", 0)
         self._series = dict[str, _Series]()
         self._last = dict[str, int]()  # by rule and part, the step of the last warning
-        self._said = set[str]()  # names that were not finite, or beyond a limit
+        self._said = set[str]()  # parts that were not finite, and names beyond a limit
         self._first_step: int | None = None
         self._is_tied = False  # table and head are one matrix, and one part
 
@@ -240,7 +240,7 @@ class Rules:
             reading = name.rpartition(".")[2]
             rule = _rule_of(name)
             if not math.isfinite(value):
-                if reading in _FINITE and self._first(name, "not finite"):
+                if reading in _FINITE and self._first(name.partition(".")[0], "not finite"):
                     text = f"{_called(name, rule)} is {value}: look at the last update before step {step:,}."
                     found.append(Warning_(step, "not_finite", name, text))
             elif rule is not None and (followed := _reading(name, rule, value, numbers)) is not None:
