@@ -20,7 +20,8 @@ from train import HERE, Cell, parser, read_config, train
 import uncone
 from uncone.atomic import write_text
 from uncone.errors import InputError
-from uncone.evaluation.language_model.scores import NAMES, by_ids, by_mass, score
+from uncone.evaluation.language_model.record import NAMES
+from uncone.evaluation.language_model.scores import by_ids, by_mass, score
 from uncone.measure.partition import partition_isotropy
 from uncone.model.last_states import States, open_causal, states_of
 from uncone.rows import CenteredRows

@@ -299,6 +299,13 @@ def test_odd_input(model: Path, tmp_path: Path) -> None:
         uncone.evaluate_language_model(other, ["the cat sat"])
 
 
+def test_a_text_that_is_cut_is_said(model: Path, texts: list[str]) -> None:
+    cut = uncone.evaluate_language_model(model, texts, most=50, continuations=0)
+    assert cut.targets == 50
+    assert "The first 50 tokens were predicted" in cut.notes[0]
+    assert uncone.evaluate_language_model(model, texts, continuations=0).notes == ()
+
+
 def test_a_text_of_one_document_is_resampled_by_windows(model: Path, texts: list[str], tmp_path: Path) -> None:
     whole = tmp_path / "whole.txt"
     whole.write_text(" ".join(texts * 40))

@@ -10,7 +10,7 @@ import numpy as np
 
 from uncone.arguments import whole_number
 from uncone.errors import need_torch
-from uncone.evaluation.language_model.record import By, LanguageModelEvaluation, Ratio, Repetition, TokenGroup
+from uncone.evaluation.language_model.record import NAMES, By, LanguageModelEvaluation, Ratio, Repetition, TokenGroup
 from uncone.model.counts import as_counts
 from uncone.model.text_sources import read_texts
 from uncone.records.text import number
@@ -103,9 +103,15 @@ def evaluate_language_model(
         repetition,
         None if passages is None else last_words(causal, passages, seed=seed, progress=progress),
         f"Intervals: 95%, percentile bootstrap over {int(blocks.max()) + 1:,} {of}, seed {seed}.",
-        () if known is None else known.notes,
+        (*_left_out(len(labels), most, sum(map(len, texts))), *(() if known is None else known.notes)),
         {"seed": seed, "text": digest, "versions": versions("torch", "transformers")},
     )
+
+
+def _left_out(targets: int, most: int, letters: int) -> Iterator[str]:
+    """Where a text may go on behind what was read."""
+    if targets >= most or letters >= _LETTERS * most:
+        yield f"The first {targets:,} tokens were predicted: `most` is {most:,}, and what follows in the text was left out."
 
 
 class _Resampled:
@@ -135,8 +141,6 @@ def _groups(
     likeliest: Array | None = None,
 ) -> Iterator[TokenGroup]:
     """Of those that have ids; `ids` (N,) are what is grouped."""
-    from uncone.evaluation.language_model.scores import NAMES
-
     for place, name in enumerate(NAMES):
         here, size = cut[ids] == place, int((cut == place).sum())
         if not size:

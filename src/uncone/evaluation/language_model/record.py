@@ -12,6 +12,7 @@ from uncone.records.layout import numbers, section, shown
 from uncone.records.record import Record
 from uncone.records.text import count, number, optional, percent
 
+NAMES = ("frequent", "medium", "rare", "never")  # of groups of ids
 By = Literal["ids", "mass", "input"]
 _TITLES: dict[By, str] = {
     "ids": "By how often the target occurs: shares of the ids",

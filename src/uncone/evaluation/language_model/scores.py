@@ -12,7 +12,6 @@ from uncone.rows import Array
 
 Tensor = torch.Tensor
 SHARES = (0.29, 0.19)  # of the ids that occur: frequent, and rare (Yu et al. 2022)
-NAMES = ("frequent", "medium", "rare", "never")
 BEFORE = 128  # tokens among which a repeated one is looked for
 
 
