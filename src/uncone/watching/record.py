@@ -327,7 +327,7 @@ class Watch(Record):
             curves,
             marks=tuple(Mark(float(step)) for step in self._marked(found, is_loss=first.is_loss)),
             log_y=0 < _WIDE * min(values) < max(values) > 10,
-            x_limits=(0.0, float(max((run.last_step or 1 for run in self.runs), default=1))),
+            x_limits=(0.0, float(max(1, *(step for run in self.runs for one in run.readings for step in one.steps)))),
             caption=f"{named}." if not several and first.group else "",
             spark=self._spark(title, first) if in_terminal else "",
         )
