@@ -133,13 +133,14 @@ class UnderTrained:
 
     @property
     def by_kind(self) -> str:
-        """Which kinds of evidence speak for the found rows, and which have no power here."""
+        """Which kinds of evidence speak for the found rows, and which find too few of the rows known to be unused."""
         speak = [f"{_KINDS[one.name]} ({count(one.found)} of these)" for one in self.kinds if one.found is not None]
         weak = [one for one in self.kinds if one.found is None and one.known_found is not None]
         if weak and speak:
             found = ", ".join(count(one.known_found or 0) for one in weak)
             names = listing([_KINDS[one.name] for one in weak])
-            speak[-1] += f". No power here has {names}: found {found} of {count(weak[0].of or 0)} unused rows"
+            do = plural(len(weak), "has no power here: it finds", "have no power here: they find")
+            speak[-1] += f". {names.capitalize()} {do} {found} of {count(weak[0].of or 0)} unused rows"
         return ", ".join(speak)
 
     def listed(self, which: Literal["found", "known", "leaning"]) -> list[UnderTrainedToken]:
