@@ -208,7 +208,7 @@ def under_trained_evidence(u: UnderTrained, elsewhere: frozenset[int] = frozense
     evidence = [f"{found}, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
     if elsewhere:
         evidence.append(f"{len(elsewhere):,} of them are zero or new rows, which have a finding of their own")
-    evidence += [f"evidence: {u.by_kind}"] * (sum(bool(one.found) for one in u.kinds) > 1)
+    evidence += [u.by_kind] * (sum(bool(one.found) for one in u.kinds) > 1)
     if u.reference and not u.known:
         evidence.append(f"compared with {u.reference}")
     if u.leaning:

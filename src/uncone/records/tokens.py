@@ -133,15 +133,18 @@ class UnderTrained:
 
     @property
     def by_kind(self) -> str:
-        """Which kinds of evidence speak for the found rows, and which find too few of the rows known to be unused."""
-        speak = [f"{_KINDS[one.name]} ({count(one.found)} of these)" for one in self.kinds if one.found is not None]
+        """Where several kinds of evidence speak for the found rows, which; and which find too few known-unused rows."""
+        speak = [f"{_KINDS[one.name]} ({count(one.found)} of these)" for one in self.kinds if one.found]
         weak = [one for one in self.kinds if one.found is None and one.known_found is not None]
-        if weak and speak:
-            found = ", ".join(count(one.known_found or 0) for one in weak)
-            names = listing([_KINDS[one.name] for one in weak])
+        told = [f"Evidence: {', '.join(speak)}"] * (len(speak) > 1)
+        if weak and len(weak) < len(self.kinds):
+            found, names = (
+                ", ".join(count(one.known_found or 0) for one in weak),
+                listing([_KINDS[w.name] for w in weak]),
+            )
             do = plural(len(weak), "has no power here: it finds", "have no power here: they find")
-            speak[-1] += f". {names.capitalize()} {do} {found} of {count(weak[0].of or 0)} unused rows"
-        return ", ".join(speak)
+            told.append(f"{names.capitalize()} {do} {found} of {count(weak[0].of or 0)} unused rows")
+        return ". ".join(told)
 
     def listed(self, which: Literal["found", "known", "leaning"]) -> list[UnderTrainedToken]:
         def kind(one: UnderTrainedToken) -> str:
@@ -246,7 +249,7 @@ def _lead(rows: UnderTrained) -> str:
     rate = f"at a false-discovery rate of {number(100 * rows.rate)}%"
     text = f"{count(rows.found)} of {counted(rows.tested, 'row')} {looks}, {rate}. "
     text += f"Indicator: {rows.definition}." + (f" Compared with {rows.reference}." if rows.reference else "")
-    text += f" Evidence: {rows.by_kind}." if rows.by_kind else ""
+    text += f" {rows.by_kind}." if rows.by_kind else ""
     if rows.special_found:
         text += f" Among them are {count(rows.special_found)} of {counted(rows.special, 'special token')}."
     if rows.leaning:

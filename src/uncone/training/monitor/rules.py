@@ -225,7 +225,7 @@ class Rules:
         self.unjudged = whole_number(unjudged, "unjudged", 0)
         self._series = dict[str, _Series]()
         self._last = dict[str, int]()  # by rule and part, the step of the last warning
-        self._said = set[str]()  # parts that were not finite, and names beyond a limit
+        self._said = set[str]()  # readings of a part that were not finite, and names beyond a limit
         self._first_step: int | None = None
         self._is_tied = False  # table and head are one matrix, and one part
 
@@ -240,7 +240,7 @@ class Rules:
             reading = name.rpartition(".")[2]
             rule = _rule_of(name)
             if not math.isfinite(value):
-                if reading in _FINITE and self._first(name.partition(".")[0], "not finite"):
+                if reading in _FINITE and self._first(f"{name.partition('.')[0]}.{reading}", "not finite"):
                     text = f"{_called(name, rule)} is {value}: look at the last update before step {step:,}."
                     found.append(Warning_(step, "not_finite", name, text))
             elif rule is not None and (followed := _reading(name, rule, value, numbers)) is not None:
