@@ -102,10 +102,18 @@ def evaluate_language_model(
         tuple(groups),
         repetition,
         None if passages is None else last_words(causal, passages, seed=seed, progress=progress),
-        f"Intervals: 95%, percentile bootstrap over {int(blocks.max()) + 1:,} {of}, seed {seed}.",
+        _intervals(int(blocks.max()) + 1, of, seed),
         (*_left_out(len(labels), most, sum(map(len, texts))), *(() if known is None else known.notes)),
         {"seed": seed, "text": digest, "versions": versions("torch", "transformers")},
     )
+
+
+def _intervals(blocks: int, of: str, seed: int) -> str:
+    if blocks < FEWEST_BLOCKS:
+        return (
+            f"No intervals: the text has {blocks:,} {of.removesuffix(' of the text')}, and they need {FEWEST_BLOCKS}."
+        )
+    return f"Intervals: 95%, percentile bootstrap over {blocks:,} {of}, seed {seed}."
 
 
 def _left_out(targets: int, most: int, letters: int) -> Iterator[str]:
