@@ -5,10 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextvars import ContextVar
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,34 +75,6 @@ def test_tensorboard_has_the_numbers_in_an_event_file(tmp_path: Path, monkeypatc
         assert read == pytest.approx(own, rel=1e-5)
 
 
-class Trackio(ModuleType):
-    """What the callback of transformers calls of trackio 0.43, and `alert` with its signature."""
-
-    def __init__(self) -> None:
-        super().__init__("trackio")
-        self.__spec__ = ModuleSpec("trackio", None)
-        self.context_vars = SimpleNamespace(current_space_id=ContextVar("space", default=None))
-        self.config, self.logged, self.alerts, self.is_open = Config(), list[Any](), list[Any](), False
-
-    def init(self, **given: Any) -> None:
-        self.is_open = True
-
-    def log(self, numbers: dict[str, Any]) -> None:
-        self.logged.append(numbers)
-
-    def alert(self, title: str, text: str | None = None, level: str = "warn", webhook_url: str | None = None) -> None:
-        assert self.is_open
-        self.alerts.append((title, text, level, webhook_url))
-
-    def finish(self) -> None:
-        self.is_open = False
-
-
-class Config(dict[str, Any]):
-    def update(self, given: Any, allow_val_change: bool = False) -> None:
-        super().update(given)
-
-
 class Planted:
     """A rule that warns of one step."""
 
@@ -116,29 +86,42 @@ class Planted:
         return [found] if step == self.step else []
 
 
+_TRACKIO = """
+import json, sys
+from pathlib import Path
+import torch
+from tests.training.models import build
+from tests.training.monitor.test_trackers import Planted
+from tests.training.test_trainer import stock
+from uncone import Monitor
+
+folder, step = Path(sys.argv[1]), int(sys.argv[2])
+model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+monitor = Monitor(folder / "run.jsonl", model, 4, rules=Planted(step))
+settings = {"steps": 9, "report_to": ["trackio"], "save_strategy": "no", "project": "geometry"}
+stock("GPT2LMHeadModel", folder, model=model, more=[monitor.callback], **settings).train()
+
+from trackio.sqlite_storage import SQLiteStorage
+(run,) = SQLiteStorage.get_runs("geometry")
+kept = {"logs": SQLiteStorage.get_logs("geometry", run), "alerts": SQLiteStorage.get_alerts("geometry")}
+(folder / "kept.json").write_text(json.dumps(kept))
+"""
+
+
 @pytest.mark.parametrize("step", [8, 9])
-def test_trackio_has_the_numbers_and_the_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    trackio, called = Trackio(), list[Any]()
-    monkeypatch.setitem(sys.modules, "trackio", trackio)
-    model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
-    monitor = Monitor(tmp_path / "run.jsonl", model, 4, rules=Planted(step), on_warning=called.append)
-    run = stock(
-        "GPT2LMHeadModel",
-        tmp_path,
-        model=model,
-        more=[monitor.callback],
-        steps=9,
-        report_to=["trackio"],
-        save_strategy="no",
-    )
-    with pytest.warns(UserWarning, match=f"step {step}: The effective rank fell"):
-        run.train()
-    name = "train/uncone/table.mean_cosine"
-    read = {one["train/global_step"]: one[name] for one in trackio.logged if name in one}
+def test_trackios_own_file_has_the_numbers_and_the_warnings(tmp_path: Path, step: int) -> None:
+    pytest.importorskip("trackio")
+    place = {"TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", _TRACKIO, str(tmp_path), str(step)]
+    done = subprocess.run(command, env=os.environ | place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"step {step}: The effective rank fell." in done.stderr
+    kept, name = json.loads((tmp_path / "kept.json").read_text()), "train/uncone/table.mean_cosine"
     own = {line["step"]: line["table.mean_cosine"] for line in lines(tmp_path / "run.jsonl") if "warning" not in line}
-    assert read == own
-    assert trackio.alerts == [("rank: table.effective_rank", "The effective rank fell.", "warn", None)]
-    assert [one.text for one in called] == ["The effective rank fell."]
+    assert {one["train/global_step"]: one[name] for one in kept["logs"] if name in one} == own
+    (alert,) = kept["alerts"]
+    said = alert["title"], alert["text"], alert["level"]
+    assert said == ("rank: table.effective_rank", "The effective rank fell.", "warn")
 
 
 _KILLED = """
