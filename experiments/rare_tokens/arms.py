@@ -78,8 +78,20 @@ def gate(mode: str) -> Callable[[Tensor], Options]:
     return lambda counts: {"gate": uncone.RareTokenGate(len(counts), mode=mode, window=WINDOW)}
 
 
-def penalty(counts: Tensor) -> Options:
-    return {"penalties": [uncone.CosinePenalty()]}
+class OneGate(uncone.RareTokenGate):
+    """The paper's gate with g1 or g2 alone; the other one lets all pass."""
+
+    def __init__(self, v: int, *, first: bool) -> None:
+        super().__init__(v, mode="paper", window=WINDOW)
+        self._first = first
+
+    def gates(self) -> tuple[Tensor, Tensor, Tensor]:
+        rare, g1, g2 = super().gates()
+        return (rare, g1, torch.ones_like(g2)) if self._first else (rare, torch.ones_like(g1), g2)
+
+
+def penalty(make: Callable[[], Any] = uncone.CosinePenalty) -> Callable[[Tensor], Options]:
+    return lambda counts: {"penalties": [make()]}
 
 
 def z_loss(counts: Tensor) -> Options:
@@ -98,17 +110,22 @@ ARMS = {
     "adamw95": Arm("AdamW, beta2 .95"),
     "adamw999": Arm("AdamW, beta2 .999", optimizer=slow),
     "column": Arm("second moment a column", optimizer=column),
-    "cosreg": Arm("CosReg", penalty),
+    "cosreg": Arm("CosReg", penalty()),
     "agg": Arm("AGG", gate("paper")),
     "agg-column": Arm("AGG, second moment a column", gate("paper"), column),
     "center": Arm("CenterRows", callbacks=lambda model: [uncone.CenterRows(model).callback]),
     "amsgrad": Arm("AMSGrad", optimizer=lambda m, lr: adamw(m.parameters(), lr=lr, amsgrad=True), base="adamw95"),
     "factored": Arm("factored second moment", optimizer=tables(second_moment="factored"), base="adamw999"),
     "sgd-table": Arm("SGD with momentum on tables", optimizer=sgd_tables, base="column"),
-    "cosreg999": Arm("CosReg, beta2 .999", penalty, slow, base="adamw999"),
+    "cosreg999": Arm("CosReg, beta2 .999", penalty(), slow, base="adamw999"),
     "agg999": Arm("AGG, beta2 .999", gate("paper"), slow, base="adamw999"),
     "agg-hard": Arm("no push on rare rows", gate("hard"), base="agg"),
     "agg-relative": Arm("gate by shares of the targets", gate("relative"), base="agg"),
+    "agg-g1": Arm("AGG, g1 alone", lambda counts: {"gate": OneGate(len(counts), first=True)}, base="agg"),
+    "agg-g2": Arm("AGG, g2 alone", lambda counts: {"gate": OneGate(len(counts), first=False)}, base="agg"),
+    "row": Arm("second moment a row", optimizer=tables(second_moment="row", betas=BETAS), base="adamw95"),
+    "orthogonal": Arm("orthogonality penalty", penalty(uncone.OrthogonalPenalty), base="adamw95"),
+    "isoscore": Arm("IsoScore penalty", penalty(uncone.IsoScorePenalty), base="adamw95"),
     "z-loss": Arm("z-loss 1e-4", z_loss, base="adamw95"),
     "decay-off": Arm("decay .1, none of tables", optimizer=decay_off_tables, base="adamw95"),
     "freeze-half": Arm("rare rows frozen for half of it", base="adamw95", frozen=0.5),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from arms import BETAS, SLOW
 from fill import cells, path_of
 from text import Text, articles
 from train import HERE, Cell, parser, read_config, train
@@ -23,7 +24,7 @@ from uncone.errors import InputError
 from uncone.evaluation.language_model.record import NAMES
 from uncone.evaluation.language_model.scores import by_ids, by_mass, score
 from uncone.measure.partition import partition_isotropy
-from uncone.model.last_states import States, open_causal, states_of
+from uncone.model.last_states import Causal, States, open_causal, states_of
 from uncone.rows import CenteredRows
 
 SHARED = HERE.parents[2] / "shared" / "data"
@@ -93,6 +94,46 @@ def geometry(head: torch.Tensor, cut: np.ndarray) -> dict[str, Any]:
     return found
 
 
+def predicted(counts: np.ndarray, cut: np.ndarray, targets: int) -> dict[str, list[float]]:
+    """By beta2, the log ratio of each group that kappa foretells for Adam: a token comes at even distances, and the
+    ratio of its predicted to its true share is kappa / (2 (exp(kappa / 2) - 1)), kappa = (1 - beta2) / (share targets).
+    """
+    share, found = counts / counts.sum(), {}
+    for beta2 in (BETAS[1], SLOW[1]):
+        half = np.minimum((1 - beta2) / np.maximum(share, 1e-12) / targets / 2, 700.0)
+        ratio = half / np.expm1(half)
+        sums = [(share[cut == g] * ratio[cut == g]).sum() / share[cut == g].sum() for g in range(3)]
+        found[f"{beta2:g}"] = [float(np.log(one)) for one in sums]
+    return found
+
+
+def plane(folder: Path, cut: np.ndarray, each: int = 150) -> dict[str, Any]:
+    """Rows of the head in its first two principal directions, the mean row not taken off (Gao et al. 2019, figure 1),
+    by the step after which it was kept: ids evenly spaced in each group."""
+    ids = np.concatenate([(at := np.flatnonzero(cut == g))[np.arange(each) * len(at) // each] for g in range(3)])
+    found: dict[str, Any] = {"ids": ids.tolist(), "groups": cut[ids].tolist(), "steps": {}}
+    for file in sorted(folder.glob("*.npy"), key=lambda one: int(one.stem)):
+        head = torch.from_numpy(np.load(file)).double()
+        axes = torch.linalg.eigh(head.T @ head).eigenvectors[:, [-1, -2]]
+        at = head[torch.from_numpy(ids)] @ (axes * torch.where((head @ axes).sum(0) < 0, -1.0, 1.0))
+        found["steps"][file.stem] = [[round(x, 3) for x in row] for row in at.tolist()]
+    return found
+
+
+def generated(causal: Causal, documents: list[str], text: Text) -> list[list[str]]:
+    """[beginning, what the model draws after it] of some documents, by one seed."""
+    found, room = [], causal.model.config.n_positions
+    prompt, more_ids = min(24, room // 3), min(40, room - room // 3)
+    for at in (1, 4, 7):
+        ids = torch.tensor([text.tokenizer.encode(documents[at % len(documents)]).ids[:prompt]])
+        torch.manual_seed(at)
+        with torch.no_grad():
+            given: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "pad_token_id": 0}
+            more = causal.model.generate(ids, **given, do_sample=True, top_p=0.9, top_k=0, max_new_tokens=more_ids)
+        found.append([text.tokenizer.decode(one) for one in (ids[0].tolist(), more[0, ids.shape[1] :].tolist())])
+    return found
+
+
 def word_similarity(model: Path) -> dict[str, Any]:
     """Spearman x 100 of output rows, as they are and centred, with their difference."""
     found = {}
@@ -120,7 +161,13 @@ def measure(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[
     record = uncone.evaluate_language_model(
         model, documents, counts=counts, data=lambada if lambada.is_file() else None, most=10**9
     )
+    kept = work / "cells" / cell.name / "heads"
+    drawn = kept.is_dir() and cell.arm in config["picture"]["arms"] and cell.seed == 0
+    targets = cell.batch * config["model"]["length"]
     return {
+        "plane": plane(kept, cuts[0]) if drawn else None,
+        "generated": generated(causal, documents, text),
+        "predicted": predicted(counts, cuts[0], targets),
         "documents": by_document(states, scores.loss, scores.masses[:, :4], cuts[0]),
         "evaluation": json.loads(record.to_json()),
         "shifted": with_shift(states, cuts[0] == 2),

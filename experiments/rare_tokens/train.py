@@ -7,6 +7,7 @@ A kill loses at most `SAVE_EVERY` steps. Under `torchrun` the batch is shared by
 
 import argparse
 import json
+import lzma
 import math
 import os
 import platform
@@ -19,12 +20,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from arms import ARMS, freeze, groups
 from text import Text
 
 import uncone
-from uncone.atomic import write_text
+from uncone.atomic import write_bytes, write_text
 from uncone.errors import InputError
 
 HERE = Path(__file__).parent
@@ -139,6 +141,7 @@ def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[st
         run.unlink(missing_ok=True)  # of a run that was stopped before it had a checkpoint
     monitor = uncone.Monitor(run, model, every=of["monitor_every"], counts=counts)
     watch = Watch(text.vocabulary)
+    drawn = [heads(transformers, folder / "heads", config["picture"]["steps"])] if "picture" in config else []
 
     class Trainer(transformers.Trainer):  # type: ignore[misc]
         def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
@@ -148,7 +151,7 @@ def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[st
         model,
         arguments,
         train_dataset=Windows(text.windows(parts, length), n, cell.seed),
-        callbacks=[attached.callback, monitor.callback, *arm.callbacks(model), watch.callback(transformers)],
+        callbacks=[attached.callback, monitor.callback, *arm.callbacks(model), watch.callback(transformers), *drawn],
         optimizers=(arm.optimizer(model, cell.rate), None),
     )
     if arm.frozen:
@@ -158,6 +161,7 @@ def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[st
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=last)
     attached.detach()
+    monitor.detach()
     if trainer.is_world_process_zero():
         model.save_pretrained(folder / "model")
         text.save(folder / "model")
@@ -172,10 +176,38 @@ def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[st
         "torch": torch.__version__,
         "seconds": round(time.monotonic() - watch.began, 1),
         "diverged": watch.diverged,
-        "monitor": run.name,
+        "monitor": packed(run).name if trainer.is_world_process_zero() else run.name,
         "median_count_of_rare": float(counts[groups(counts) == 2].median()),
         "losses": losses,
     }
+
+
+def heads(transformers: Any, folder: Path, steps: list[int]) -> Any:
+    """A callback that keeps the head as it is after these steps, for the picture."""
+
+    class Callback(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+            if state.global_step in steps and state.is_world_process_zero:
+                folder.mkdir(exist_ok=True)
+                np.save(
+                    folder / f"{state.global_step}.npy", model.get_output_embeddings().weight.detach().cpu().numpy()
+                )
+
+    return Callback()
+
+
+def packed(run: Path) -> Path:
+    """The monitor's file with numbers of six digits, compressed: `uncone watch` opens it."""
+
+    def short(value: Any) -> Any:
+        return float(f"{value:.6g}") if isinstance(value, float) and abs(value) < 1e6 else value
+
+    lines = [json.loads(line) for line in run.read_text().splitlines()]
+    text = "".join(json.dumps({name: short(of) for name, of in line.items()}) + "\n" for line in lines)
+    made = run.with_name(run.name + ".xz")
+    write_bytes(made, lzma.compress(text.encode(), preset=9))
+    run.unlink()
+    return made
 
 
 class Watch:

@@ -27,6 +27,7 @@ CONFIG = {
     "text": {"vocabulary": 300, "tokenizer_shards": 1},
     "model": {"width": 16, "layers": 1, "heads": 2, "length": 16},
     "training": {"steps": 24, "batch": 4, "warm_up": 0.1, "clip": 1.0, "monitor_every": 6},
+    "picture": {"steps": [1, 24], "arms": ["column"]},
     "cells": [
         {"arms": ["adamw95", "column"], "rates": [1e-3, 4e-3], "seeds": [0]},
         {"arms": ["column", "freeze-all"], "rates": ["best"], "seeds": [1]},
@@ -197,7 +198,9 @@ def test_a_run_that_diverges_is_stopped_and_marked(rare: Load, bench: Any, data:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_measurements_are_those_of_loops(rare: Load, bench: Any, data: Path, tmp_path: Path) -> None:
-    measure, (_, cell, text) = rare("measure"), _trained(bench, rare, data, tmp_path / "work", "column")
+    measure, (result, cell, text) = rare("measure"), _trained(bench, rare, data, tmp_path / "work", "column")
+    watched = uncone.watch(cell.result.with_name(result["monitor"]))
+    assert watched.runs[0].readings[0].steps[-1] == 24
     measure.SHARED = tmp_path  # without word pairs and passages
     found = measure.measure(cell, CONFIG, text, tmp_path / "work")
     documents = np.array(found["documents"])
@@ -208,9 +211,31 @@ def test_measurements_are_those_of_loops(rare: Load, bench: Any, data: Path, tmp
     sums = documents.sum(0)
     assert math.log(sums[10] / sums[2]) == pytest.approx(groups["rare"]["log_ratio"]["value"], abs=1e-3)
     assert found["shifted"]["loss_at_each"][12] == pytest.approx(record["loss"]["value"], rel=1e-5)  # no shift
+    assert [len(one) for one in found["generated"]] == [2, 2, 2]
+    head = _weights(tmp_path / "work", cell)["lm_head.weight"].double()
+    norms = torch.tensor(found["plane"]["steps"]["24"]).norm(dim=1)
+    assert list(found["plane"]["steps"]) == ["1", "24"]
+    assert (norms <= head[found["plane"]["ids"]].norm(dim=1) + 1e-2).all()
+    _, axes = np.linalg.eigh((head.T @ head).numpy())
+    assert norms.tolist() == pytest.approx(
+        np.linalg.norm(head[found["plane"]["ids"]].numpy() @ axes[:, -2:], axis=1).tolist(), abs=2e-3
+    )
     tables = rare("tables")
     run = tables.Run(cell, {"measured": found})
     assert run.loss() == pytest.approx(record["loss"]["value"], abs=1e-4)
+
+
+def test_what_kappa_foretells_is_a_sum_over_ids(rare: Load) -> None:
+    counts, cut = np.array([50, 30, 12, 6, 2, 0]), np.array([0, 0, 1, 1, 2, 2])
+    found = rare("measure").predicted(counts, cut, 8)["0.95"]
+    for g in range(3):
+        true = foretold = 0.0
+        for count in counts[cut == g]:
+            true += (q := count / 100)
+            if count:
+                kappa = 0.05 / (q * 8)
+                foretold += q * kappa / (2 * (math.exp(kappa / 2) - 1))
+        assert found[g] == pytest.approx(math.log(foretold / true))
 
 
 def test_one_bias_on_rare_logits_is_that_of_a_loop(rare: Load) -> None:
