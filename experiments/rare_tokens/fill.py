@@ -28,6 +28,7 @@ def cells(config: dict[str, Any]) -> Iterator[Cell]:
     """Those whose rate is known, in order of priority."""
     for block in config["cells"]:
         more = {name: block[name] for name in ("tied", "batch") if name in block}
+        more.setdefault("batch", config["training"]["batch"])
         for seed, arm, rate in product(block["seeds"], block["arms"], block["rates"]):
             known = best_rate(config["name"], ARMS[arm].base or arm) if rate == "best" else rate
             if known is not None:
@@ -37,10 +38,11 @@ def cells(config: dict[str, Any]) -> Iterator[Cell]:
 def best_rate(config: str, arm: str) -> float | None:
     """That of the lowest loss over the last tenth of the training, of an arm's untied cells of seed 0."""
     found = []
-    for block in read_config(path_of(config))["cells"]:
+    read = read_config(path_of(config))
+    for block in read["cells"]:
         if arm in block["arms"] and "best" not in block["rates"]:
             for rate in block["rates"]:
-                cell = Cell(config, arm, rate, 0)
+                cell = Cell(config, arm, rate, 0, batch=read["training"]["batch"])
                 if not cell.result.exists():
                     return None
                 result = json.loads(cell.result.read_text())

@@ -1,4 +1,4 @@
-"""Write results.md and plots from the cells' result files; every number comes from them.
+"""Write results/NAME.md and a picture from the cells' result files; every number comes from them.
 
 python experiments/rare_tokens/tables.py core.toml
 python experiments/rare_tokens/tables.py core.toml --recompute NAME --work FOLDER   # train and measure one cell anew, and compare
@@ -7,105 +7,23 @@ python experiments/rare_tokens/tables.py core.toml --recompute NAME --work FOLDE
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from arms import ARMS
+from claims import claims_table
 from fill import cells, path_of
-from scipy.stats import t as student
+from picture import picture
+from runs import BASE, RARE, Effect, Run, at_best, effect, paired, runs_of, unique, words, written
 from text import Text
-from train import RESULTS, Cell, parser, read_config, train
+from train import RESULTS, parser, read_config, train
 
 from measure import SETS, measure
 from uncone.atomic import write_text
 from uncone.errors import InputError
-
-BASE = "adamw95"
-RARE = 2  # the place of the group in sums by document
-Path_ = tuple[str | int, ...]
-
-
-@dataclass(frozen=True)
-class Run:
-    cell: Cell
-    result: dict[str, Any]
-
-    def __getitem__(self, path: Path_) -> float:
-        found: Any = self.result["measured"]
-        for part in path:
-            found = found[part]
-        return float(found)
-
-    def loss(self, group: int | None = None) -> float:
-        """Nats a target of the validation text."""
-        sums = np.array(self.result["measured"]["documents"]).sum(0)
-        places = range(4) if group is None else (group,)
-        return float(sum(sums[4 + g] for g in places) / sum(sums[g] for g in places))
-
-    def ratio(self, group: int = RARE) -> float:
-        """The log of the group's predicted over its own share."""
-        sums = np.array(self.result["measured"]["documents"]).sum(0)
-        return math.log(sums[8 + group] / sums[group])
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Of an arm less another over seeds, with a 95% t interval and the smallest effect that 80% of such designs find."""
-
-    value: float
-    low: float | None
-    high: float | None
-    smallest: float | None
-    seeds: int
-
-
-def effect(differences: Iterable[float]) -> Effect:
-    of = np.array(list(differences))
-    n = len(of)
-    if n < 2:
-        return Effect(float(of.mean()), None, None, None, n)
-    error = float(of.std(ddof=1)) / math.sqrt(n)
-    half = float(student.ppf(0.975, n - 1)) * error
-    seen = (float(student.ppf(0.975, n - 1)) + float(student.ppf(0.8, n - 1))) * error
-    return Effect(float(of.mean()), float(of.mean()) - half, float(of.mean()) + half, seen, n)
-
-
-def runs_of(config: dict[str, Any]) -> dict[str, Run]:
-    """Measured cells by name; those that diverged are left to the list."""
-    found = {}
-    for cell in cells(config):
-        if cell.result.exists():
-            result = json.loads(cell.result.read_text())
-            if "measured" in result:
-                found[cell.name] = Run(cell, result)
-    return found
-
-
-def paired(runs: Iterable[Run], arm: str, other: str, of: Callable[[Run], float], **like: Any) -> Effect | None:
-    """Over the seeds that both have, each at its own best rate."""
-    by = {(run.cell.arm, run.cell.seed): run for run in runs if _is_like(run.cell, like)}
-    seeds = sorted(seed for name, seed in by if name == arm and (other, seed) in by)
-    return effect(of(by[arm, seed]) - of(by[other, seed]) for seed in seeds) if seeds else None
-
-
-def _is_like(cell: Cell, like: dict[str, Any]) -> bool:
-    return all(getattr(cell, name) == value for name, value in like.items())
-
-
-def at_best(config: dict[str, Any], runs: dict[str, Run], **like: Any) -> dict[str, list[Run]]:
-    """By arm, the runs at the rate that has the most seeds, of equals that with the lowest loss."""
-    found = {}
-    for arm in ARMS:
-        of_rate: dict[float, list[Run]] = {}
-        for run in runs.values():
-            if run.cell.arm == arm and _is_like(run.cell, like):
-                of_rate.setdefault(run.cell.rate, []).append(run)
-        if of_rate:
-            found[arm] = min(of_rate.values(), key=lambda some: (-len(some), np.mean([one.loss() for one in some])))
-    return found
 
 
 def main_table(best: dict[str, list[Run]], asked: list[str]) -> list[str]:
@@ -134,12 +52,85 @@ def main_table(best: dict[str, list[Run]], asked: list[str]) -> list[str]:
     return lines
 
 
-def written(of: Effect | None) -> str:
-    if of is None:
-        return "-"
-    if of.low is None or of.high is None:
-        return f"{of.value:+.3f}"
-    return f"{of.value:+.3f} ({of.low:+.3f} to {of.high:+.3f}; would see {of.smallest:.3f})"
+def bars_table(best: dict[str, list[Run]]) -> list[str]:
+    """What a remedy has to reach, against plain training with one bias on all rare logits."""
+    head = [
+        "arm",
+        "loss less plain",
+        "rare perplexity against the bias",
+        "rare ids predicted, times",
+        "word similarity",
+    ]
+    lines, base = ["| " + " | ".join(head) + " |", "|---|---|---|---|---|"], best.get(BASE, [])
+    for arm, some in best.items():
+        runs = [*some, *base] if arm != BASE else base
+        pairs = [(run, other) for run in some for other in base if run.cell.seed == other.cell.seed]
+        if arm != BASE and pairs:
+            rare = effect(run.loss(RARE) - other["shifted", "rare_loss"] for run, other in pairs)
+            times = np.mean([unique(run) / max(1, unique(other)) for run, other in pairs])
+            cells_ = [written(paired(runs, arm, BASE, Run.loss)), percent(rare), f"{times:.2f}"]
+            lines.append(
+                f"| {ARMS[arm].text} | " + " | ".join([*cells_, written(paired(runs, arm, BASE, words), 1)]) + " |"
+            )
+    return lines
+
+
+def percent(of: Effect) -> str:
+    """A difference of logs as a change."""
+    change = [None if x is None else 100 * math.expm1(x) for x in (of.value, of.low, of.high)]
+    return f"{change[0]:+.0f}%" + ("" if change[1] is None else f" ({change[1]:+.0f} to {change[2]:+.0f}%)")
+
+
+def kappa_table(best: dict[str, list[Run]]) -> list[str]:
+    """What kappa foretells beside what was measured, of arms whose second moment is Adam's."""
+    lines = ["| arm | group | foretold | measured |", "|---|---|---|---|"]
+    for arm, beta2 in (("adamw95", "0.95"), ("adamw999", "0.999")):
+        for g, name in enumerate(("frequent", "medium", "rare")):
+            if arm in best:
+                foretold = np.mean([run["predicted", beta2, g] for run in best[arm]])
+                lines.append(
+                    f"| {ARMS[arm].text} | {name} | {foretold:+.3f} | {np.mean([run.ratio(g) for run in best[arm]]):+.3f} |"
+                )
+    return lines
+
+
+COURSE = {
+    "head.mean_share": "mean row",
+    "gradient.mean_state_share": "mean state",
+    "gradient.state_to_minus_row": "cosine",
+}
+
+
+def course_table(best: dict[str, list[Run]]) -> list[str]:
+    """The mean row and the mean state over a training, and how far they point away from each other (seed 0)."""
+    steps = [0.02, 0.1, 0.3, 1.0]
+    lines = ["| arm | reading | " + " | ".join(f"{100 * part:.0f}%" for part in steps) + " |", "|---|---|" + "---|" * 4]
+    for arm, some in best.items():
+        records = next((run.watched() for run in some if run.cell.seed == 0), [])
+        for name, said in COURSE.items() if records else ():
+            last = records[-1]["step"]
+            near = [min(records, key=lambda one, at=part * last: abs(one["step"] - at)) for part in steps]  # type: ignore[misc]
+            found = [one.get(name) for one in near]
+            lines.append(
+                f"| {ARMS[arm].text} | {said} | " + " | ".join("-" if x is None else f"{x:.2f}" for x in found) + " |"
+            )
+    return lines
+
+
+def text_table(best: dict[str, list[Run]]) -> list[str]:
+    """What seed 0 draws after the same beginnings (nucleus .9)."""
+    lines = ["| beginning | arm | goes on |", "|---|---|---|"]
+    for arm in ("adamw95", "adamw999", "cosreg", "agg"):
+        for run in best.get(arm, []):
+            if run.cell.seed == 0:
+                lines += [
+                    f"| {cell_(a)} | {ARMS[arm].text} | {cell_(b)} |" for a, b in run.result["measured"]["generated"]
+                ]
+    return [*lines[:2], *sorted(lines[2:])]
+
+
+def cell_(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def report(config: dict[str, Any]) -> str:
@@ -160,6 +151,16 @@ def report(config: dict[str, Any]) -> str:
             title = f"{'Tied' if tied else 'Untied'}, {batch * config['model']['length']:,} targets a step"
             asked = [arm for arm in order if any((c.arm, c.tied, c.batch) == (arm, tied, batch) for c in every)]
             parts += [f"\n## {title}\n", *main_table(best, asked)]
+    best = at_best(config, runs, tied=False, batch=of["batch"])
+    more = {
+        "What the papers claim": claims_table(best),
+        "Against the bars": bars_table(best),
+        "What kappa foretells": kappa_table(best),
+        "Mean row and mean state over the training": course_table(best),
+        "What the models write": text_table(best),
+    }
+    for title, table in more.items():
+        parts += [f"\n## {title}\n", *(table if len(table) > 2 else ["Not run."])]
     parts += [
         "\n## Every cell\n",
         "| cell | loss | rare perplexity | log ratio of rare | seconds |",
@@ -203,6 +204,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(recompute(config, asked.recompute, asked.data, asked.work))
         return
     write_text(RESULTS / f"{config['name']}.md", report(config))
+    if "picture" in config and (drawn := picture(config, runs_of(config))):
+        write_text(RESULTS / f"{config['name']}.svg", drawn)
 
 
 if __name__ == "__main__":

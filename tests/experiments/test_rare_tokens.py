@@ -26,7 +26,7 @@ CONFIG = {
     "name": "tiny",
     "text": {"vocabulary": 300, "tokenizer_shards": 1},
     "model": {"width": 16, "layers": 1, "heads": 2, "length": 16},
-    "training": {"steps": 24, "batch": 4, "warm_up": 0.1, "clip": 1.0, "monitor_every": 6},
+    "training": {"steps": 24, "batch": 8, "warm_up": 0.1, "clip": 1.0, "monitor_every": 6},
     "picture": {"steps": [1, 24], "arms": ["column"]},
     "cells": [
         {"arms": ["adamw95", "column"], "rates": [1e-3, 4e-3], "seeds": [0]},
@@ -279,6 +279,30 @@ def test_an_effect_is_a_t_interval_with_what_it_could_have_seen(rare: Load) -> N
     assert rare("tables").effect([0.1]).low is None
 
 
+def _measured(tables: Any, rare_loss: float = 12.0, cosine: float = 0.5) -> dict[str, Any]:
+    groups = [{"by": "ids", "name": "rare", "unique_predicted": 3}]
+    groups += [{"by": "input", "name": name, "loss": {"value": 2.0}} for name in ("frequent", "medium", "rare")]
+    head = dict.fromkeys(
+        ("mean_cosine", "mean_cosine_centred", "partition_isotropy", "partition_isotropy_centred", "mean_row"), cosine
+    )
+    head |= {name: {"mean_cosine": cosine} for name in ("frequent", "medium", "rare")}
+    return {
+        "documents": [[10, 5, 2, 0, 20.0, 15.0, rare_loss, 0.0, 9.0, 6.0, 1.0, 1.0]],
+        "evaluation": {"groups": groups},
+        "generated": [["Once", " upon | a <time>"]],
+        "head": head,
+        "plane": {"steps": {"1": [[1, 0], [0, 1], [-1, 0]]}, "ids": [0, 1, 2], "groups": [0, 1, 2]},
+        "predicted": {"0.95": [0.0, -0.1, -0.7], "0.999": [0.0, 0.0, -0.1]},
+        "shifted": {"rare_loss": 5.0},
+        "word_similarity": {name: {"original": {"spearman_cosine": 12.0, "n": 9}} for name in tables.SETS},
+    }
+
+
+def _result(cell: Any, measured: Any = None) -> dict[str, Any]:
+    told = {"cell": asdict(cell), "config": CONFIG, "losses": [[24, 3.0]], "diverged": False, "seconds": 7.0}
+    return told | {"monitor": "none"} | ({"measured": measured} if measured else {})
+
+
 def test_tables_come_from_results_and_name_what_was_not_run(
     rare: Load, bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,15 +310,46 @@ def test_tables_come_from_results_and_name_what_was_not_run(
     monkeypatch.setattr(fill, "read_config", lambda path: CONFIG)
     bench.RESULTS.joinpath("cells").mkdir(parents=True)
     cell = next(fill.cells(CONFIG))
-    documents = [[10, 5, 2, 0, 20.0, 15.0, 12.0, 0.0, 9.0, 6.0, 1.0, 1.0]]
-    head = dict.fromkeys(("mean_cosine", "mean_cosine_centred", "partition_isotropy"), 0.5)
-    words = {name: {"original": {"spearman_cosine": 12.0, "n": 9}} for name in tables.SETS}
-    measured = {"documents": documents, "head": head, "word_similarity": words, "shifted": {"rare_loss": 5.0}}
-    result = {"cell": asdict(cell), "config": CONFIG, "losses": [[24, 3.0]], "diverged": False, "seconds": 7.0}
-    cell.result.write_text(json.dumps(result | {"measured": measured}))
-    replace(cell, rate=4e-3).result.write_text(json.dumps(result | {"diverged": True}))
+    cell.result.write_text(json.dumps(_result(cell, _measured(tables))))
+    replace(cell, rate=4e-3).result.write_text(json.dumps(_result(cell) | {"diverged": True}))
     said = tables.report(CONFIG)
     assert f"{47 / 17:.3f}" in said
     assert f"{math.log(1 / 2):+.2f}" in said
     assert "| tiny-adamw95-0.004-0 | diverged" in said
     assert "| second moment a column | not run |" in said
+    assert "| Once | AdamW, beta2 .95 | upon \\| a &lt;time> |" in said
+    assert "| AdamW, beta2 .95 | rare | -0.700 | -0.693 |" in said
+    assert (
+        tables.picture(CONFIG | {"picture": {"steps": [1], "arms": ["adamw95"]}}, tables.runs_of(CONFIG)).count("h0")
+        == 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "control", "said"),
+    [
+        ([-2.0, -2.1, -1.9], [-1.0, -1.1, -0.95], "confirmed"),
+        ([-2.0, -2.1, -1.9], [-2.1, -2.2, -1.8], "weakened: the control does as much"),
+        ([2.0, 2.1, 1.9], [0.0, 0.1, -0.1], "contradicted"),
+        ([-0.1, 0.2, 0.05], [0.0, 0.1, -0.1], "cannot be decided at this size"),
+        ([-2.0], [0.0], "cannot be decided: one seed"),
+        ([-2.0, -2.1, -1.9], [], "the effect is there; the control is not run"),
+        ([], [], "not run"),
+    ],
+)
+def test_a_verdict_follows_from_our_interval_and_the_controls(
+    rare: Load, bench: Any, ours: list[float], control: list[float], said: str
+) -> None:
+    claims, tables = rare("claims"), rare("tables")
+
+    def runs(arm: str, losses: list[float]) -> list[Any]:
+        cells = [bench.Cell("tiny", arm, 1e-3, seed) for seed in range(len(losses))]
+        return [
+            tables.Run(cell, _result(cell, _measured(tables, 2 * (9 + x))))
+            for cell, x in zip(cells, losses, strict=True)
+        ]
+
+    best = {"adamw95": runs("adamw95", [0.0] * 3), "agg": runs("agg", ours), "adamw999": runs("adamw999", control)}
+    claim = next(one for one in claims.CLAIMS if one.arm == "agg" and one.unit == "nats")
+    row = claims.claims_table({arm: some for arm, some in best.items() if some}, [claim])[2]
+    assert row.split(" | ")[-1].startswith(said)
