@@ -1,6 +1,6 @@
 """Train the cells of a config that have no result yet, those of the first priority first.
 
-    python experiments/rare_tokens/fill.py core.toml --data FOLDER [--jobs 2] [--minutes 120] [--list]
+    python experiments/rare_tokens/fill.py core.toml --data FOLDER [--jobs 2] [--threads 1] [--minutes 120] [--list]
     python experiments/rare_tokens/fill.py core.toml --pause       # and --go; --stop ends it, and cells go on later
 
 A cell whose rate is "best" waits for its arm's cells of seed 0. Several of these commands share the work.
@@ -105,14 +105,15 @@ def started(cell: Cell, path: Path, asked: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, str(HERE / "train.py"), str(path), "--arm", cell.arm, "--rate", f"{cell.rate:g}"]
     command += ["--seed", str(cell.seed), "--batch", str(cell.batch), *["--tied"] * cell.tied]
     command += ["--data", str(asked.data), "--work", str(asked.work)]
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(asked.threads))
     log = (asked.work / "cells" / f"{cell.name}.log").open("ab")
     return subprocess.Popen(command, env=os.environ | threads, stdout=log, stderr=log)
 
 
 def main(arguments: list[str] | None = None) -> None:
     made = parser()
-    made.add_argument("--jobs", type=int, default=2, help="cells at a time, each on one thread")
+    made.add_argument("--jobs", type=int, default=2, help="cells at a time")
+    made.add_argument("--threads", type=int, default=1, help="of each")
     made.add_argument("--minutes", type=float, default=float("inf"))
     for word, text in (
         ("list", "print what is missing"),

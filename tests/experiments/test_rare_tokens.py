@@ -118,6 +118,17 @@ def test_a_part_of_the_push_is_removed(rare: Load, arm: str, kept: str) -> None:
     torch.testing.assert_close(found, (p[push, None] * states[push]).sum(0), rtol=1e-5, atol=1e-9)
 
 
+def test_each_config_names_arms_that_there_are_and_cells_once(rare: Load, bench: Any) -> None:
+    arms, fill = rare("arms").ARMS, rare("fill")
+    for path in Path(fill.__file__).parent.glob("*.toml"):
+        config = bench.read_config(path)
+        assert config["name"] == path.stem
+        assert {arm for block in config["cells"] for arm in block["arms"]} <= set(arms)
+        assert {arm.base for arm in arms.values()} - {""} <= set(arms)
+        names = [cell.name for cell in fill.cells(config)]
+        assert len(names) == len(set(names)) > 0
+
+
 def test_best_is_the_rate_of_the_lowest_last_losses(rare: Load, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fill = rare("fill")
     monkeypatch.setattr(fill, "read_config", lambda path: CONFIG)
