@@ -29,6 +29,7 @@ from uncone.rows import CenteredRows
 
 SHARED = HERE.parents[2] / "shared" / "data"
 SETS = ("men3000", "ws353_all", "rg65", "rw2034")
+MOST = 250_000  # targets of the validation text that are scored: whole articles but for the last, in their random order
 SHIFTS = torch.linspace(-3.0, 3.0, 25)
 """Of the control: one number that is added to the logits of all rare ids, chosen on every other document."""
 
@@ -43,29 +44,25 @@ def by_document(states: States, loss: np.ndarray, masses: np.ndarray, cut: np.nd
     return [[round(x, 4) for x in row] for row in sums.tolist()]
 
 
-def with_shift(states: States, rare: np.ndarray) -> dict[str, Any]:
+def with_shift(states: States, own: np.ndarray, mass: np.ndarray, rare: np.ndarray) -> dict[str, Any]:
     """The loss of one bias on the rare logits: log(1 + p_rare (e^b - 1)) - b [the target is rare], p_rare known.
 
-    The best shift of even documents is tried on odd ones, and the other way round.
+    Of the targets' losses `own` and the probability of rare ids `mass` (N,). The best shift of even documents is tried
+    on odd ones, and the other way round.
     """
     assert states.texts is not None
-    member = torch.from_numpy(rare)
-    p, own = torch.empty(len(states.labels), dtype=torch.float64), torch.empty(len(states.labels), dtype=torch.float64)
-    for at in states.chunks():
-        logs = states.logits(states.states[at]).log_softmax(1)
-        own[at] = -logs.gather(1, states.labels[at, None])[:, 0].double()
-        p[at] = logs[:, member].double().exp().sum(1)
+    member, p = torch.from_numpy(rare), torch.from_numpy(mass).double()
     is_rare, odd = member[states.labels], states.texts % 2 == 1
-    loss = own + torch.log1p(p * torch.expm1(SHIFTS.double()[:, None])) - SHIFTS[:, None] * is_rare
+    loss = torch.from_numpy(own) + torch.log1p(p * torch.expm1(SHIFTS.double()[:, None])) - SHIFTS[:, None] * is_rare
     chosen = [int(loss[:, ~half].mean(1).argmin()) for half in (odd, ~odd)]  # for odd, for even
     shifted = torch.where(odd, loss[chosen[0]], loss[chosen[1]])
     odds = torch.exp(torch.where(odd, SHIFTS[chosen[0]], SHIFTS[chosen[1]]).double())
-    mass = p * odds / (1 + p * (odds - 1))
+    shifted_mass = p * odds / (1 + p * (odds - 1))
     return {
         "shifts": [float(SHIFTS[one]) for one in chosen],
         "loss": float(shifted.mean()),
         "rare_loss": float(shifted[is_rare].mean()),
-        "log_ratio": float(torch.log(mass.mean() / is_rare.double().mean())),
+        "log_ratio": float(torch.log(shifted_mass.mean() / is_rare.double().mean())),
         "loss_at_each": loss.mean(1).tolist(),
         "rare_loss_at_each": loss[:, is_rare].mean(1).tolist(),
     }
@@ -154,12 +151,12 @@ def measure(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[
         train(cell, config, text, work)
     documents = list(articles(text.folder, "valid"))
     causal = open_causal(model)
-    states = states_of(causal, documents, most=10**9)
+    states = states_of(causal, documents, most=MOST)
     cuts = [by_ids(counts), by_mass(counts)]
     scores = score(states, cuts)
     lambada = SHARED / "lambada" / "lambada_test.jsonl.xz"
     record = uncone.evaluate_language_model(
-        model, documents, counts=counts, data=lambada if lambada.is_file() else None, most=10**9
+        model, documents, counts=counts, data=lambada if lambada.is_file() else None, most=MOST
     )
     kept = work / "cells" / cell.name / "heads"
     drawn = kept.is_dir() and cell.arm in config["picture"]["arms"] and cell.seed == 0
@@ -170,7 +167,7 @@ def measure(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[
         "predicted": predicted(counts, cuts[0], targets),
         "documents": by_document(states, scores.loss, scores.masses[:, :4], cuts[0]),
         "evaluation": json.loads(record.to_json()),
-        "shifted": with_shift(states, cuts[0] == 2),
+        "shifted": with_shift(states, scores.loss, scores.masses[:, 2], cuts[0] == 2),
         "head": geometry(causal.head.weight.detach().float(), cuts[0]),
         "word_similarity": word_similarity(model),
     }

@@ -255,7 +255,10 @@ def test_one_bias_on_rare_logits_is_that_of_a_loop(rare: Load) -> None:
     labels, texts = torch.randint(0, 12, (40,), generator=random), torch.arange(40) // 4
     is_rare = np.arange(12) >= 9
     measure = rare("measure")
-    found = measure.with_shift(States(states, labels, head, None, None, 1.0, "", texts, texts=texts), is_rare)
+    given = States(states, labels, head, None, None, 1.0, "", texts, texts=texts)
+    own = torch.nn.functional.cross_entropy((states @ head.T).double(), labels, reduction="none")
+    rare_mass = (states @ head.T).double().softmax(1)[:, 9:].sum(1)
+    found = measure.with_shift(given, own.numpy(), rare_mass.numpy(), is_rare)
     logits = (states @ head.T).double()
     losses = []
     for shift in measure.SHIFTS.tolist():
