@@ -10,6 +10,7 @@ from uncone.errors import InputError
 FORMAT = 1
 """Of a cell's file. Raise it when what is measured changes: kept cells of another format are run again."""
 SMALL = (300, 1000)
+FOLDER_OVER_STEPS = "over_steps"
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Cell:
     seed: int
     examples: int | None = None
     """How many training examples; None is all."""
+    over_steps: bool = False
+    """Whether all held-out items are judged at each probe, for the paper's second figure, and not at the end alone."""
 
     @property
     def size(self) -> str:
@@ -28,7 +31,9 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return f"{self.task}_{self.size}_{self.arm}_{self.seed:02d}"
+        """Of its file, in the folder of the model."""
+        folder = f"{FOLDER_OVER_STEPS}/" if self.over_steps else ""
+        return f"{folder}{self.task}_{self.size}_{self.arm}_{self.seed:02d}"
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,10 @@ SCHEDULES = {
 SEEDS = {"none": 10, "selected": 10, "all": 10, "length": 3}
 SEEDS_OF_SMALL = {"none": 3, "selected": 3, "all": 3}
 """What six CPU hours leave."""
+OVER_STEPS = (("none", "selected"), ("all",))
+"""Arms whose metric is recorded over the steps, the first ones before the others, ..."""
+SEEDS_OVER_STEPS = 5
+"""... as many seeds each as the paper has runs."""
 _ORDER: tuple[tuple[int | None, int], ...] = (
     # The main question first, two seeds of few examples early, the third if the hours last.
     *((None, seed) for seed in range(3)),
@@ -106,13 +115,16 @@ def settings(cell: Cell, schedule: str, *, steps: int | None = None, precision: 
 
 
 def cells() -> Iterator[Cell]:
-    """All cells, seed by seed, so that whatever is done holds the arms and tasks equally often."""
+    """All cells, seed by seed, so that whatever is done holds the arms and tasks equally often; those over the steps last."""
     for examples, seed in _ORDER:
         for task in ("mrpc", "cola"):
             if examples is None:
                 yield from (Cell(task, arm, seed) for arm, seeds in SEEDS.items() if seed < seeds)
             else:
                 yield from (Cell(task, arm, seed, examples) for arm, seeds in SEEDS_OF_SMALL.items() if seed < seeds)
+    for arms in OVER_STEPS:
+        for seed in range(SEEDS_OVER_STEPS):
+            yield from (Cell(task, arm, seed, over_steps=True) for task in ("mrpc", "cola") for arm in arms)
 
 
 def parse_examples(text: str) -> int | None:

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 PACKAGED = "all-MiniLM-L6-v2"
-MOST_CPU_HOURS = 6.0
+MOST_CPU_HOURS = 11.0
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -45,6 +45,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--arm", choices=list(ARMS), default="none", help="for run")
     parser.add_argument("--seed", type=int, default=0, help="for run and pilot")
     parser.add_argument("--examples", default="all", metavar="N|all", help="training examples, for run and pilot")
+    parser.add_argument(
+        "--over-steps",
+        action="store_true",
+        help="for run: judge all held-out items at each probe, not at the end alone",
+    )
     parser.add_argument("--model", metavar="NAME=DIR", help=f"an encoder; by default the packaged {PACKAGED}")
     parser.add_argument(
         "--data", type=Path, default=default_data(HERE), metavar="DIR", help="the folder of MRPC/ and CoLA/"
@@ -100,7 +105,8 @@ def _schedule(chosen: argparse.Namespace) -> str:
 def _run(chosen: argparse.Namespace) -> None:
     from plan import Cell, parse_examples
 
-    _one(Cell(chosen.task, chosen.arm, chosen.seed, parse_examples(chosen.examples)), chosen, {})
+    examples = parse_examples(chosen.examples)
+    _one(Cell(chosen.task, chosen.arm, chosen.seed, examples, over_steps=chosen.over_steps), chosen, {})
 
 
 def _all(chosen: argparse.Namespace) -> None:
