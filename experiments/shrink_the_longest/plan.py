@@ -1,9 +1,8 @@
-"""Which cells there are, in which order they are run, and with which settings."""
+"""Which cells there are, and in which order they are run."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from uncone.errors import InputError
 
@@ -36,60 +35,6 @@ class Cell:
         return f"{folder}{self.task}_{self.size}_{self.arm}_{self.seed:02d}"
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a cell is trained; part of its file, and a cell of other settings is another cell."""
-
-    rate: float
-    decay: float
-    steps: int
-    batch: int = 64
-    warm_up: float = 0.1
-    """Share of the steps, linear; then a cosine down to 0."""
-    longest: int = 128
-    precision: str = "bf16"
-    """Of the encoder's products ("bf16" is autocast). The head, the loss and the penalty are float32 always."""
-    last: float = 0.3
-    """Share of the steps at the end over which anisotropy scores are averaged."""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Rate and weight decay of each task, and how many steps each task and number of examples gets."""
-
-    rates: dict[str, tuple[float, float]]
-    steps: dict[tuple[str, int | None], int]
-
-
-SCHEDULES = {
-    # The paper's Table 1, and ten epochs.
-    "paper": Schedule(
-        {"mrpc": (8e-5, 8e-6), "cola": (5e-5, 5e-6)},
-        {
-            ("mrpc", None): 570,
-            ("mrpc", 300): 40,
-            ("mrpc", 1000): 150,
-            ("cola", None): 1330,
-            ("cola", 300): 40,
-            ("cola", 1000): 150,
-        },
-    ),
-    # The packaged MiniLM's, chosen by the pilot: see README.md.
-    "packaged": Schedule(
-        {"mrpc": (3e-4, 8e-6), "cola": (2e-4, 5e-6)},
-        {
-            ("mrpc", None): 114,
-            ("mrpc", 300): 40,
-            ("mrpc", 1000): 60,
-            ("cola", None): 200,
-            ("cola", 300): 40,
-            ("cola", 1000): 60,
-        },
-    ),
-}
 SEEDS = {"none": 10, "selected": 10, "all": 10, "length": 3}
 SEEDS_OF_SMALL = {"none": 3, "selected": 3, "all": 3}
 """What six CPU hours leave."""
@@ -105,13 +50,6 @@ _ORDER: tuple[tuple[int | None, int], ...] = (
     *((examples, 2) for examples in SMALL),
 )
 """Number of training examples, and seed."""
-
-
-def settings(cell: Cell, schedule: str, *, steps: int | None = None, precision: str = "bf16") -> Settings:
-    """The settings of a cell; another number of examples than planned gets ten epochs."""
-    chosen = SCHEDULES[schedule]
-    usual = chosen.steps.get((cell.task, cell.examples)) or 10 * ((cell.examples or 64) // 64)
-    return Settings(*chosen.rates[cell.task], steps or usual, precision=precision)
 
 
 def cells() -> Iterator[Cell]:

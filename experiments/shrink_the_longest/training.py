@@ -11,7 +11,8 @@ from arms import ARMS
 from clouds import CLOUD, mean_scores, scores, whole
 from encoder import Encoder
 from glue import Items, Task
-from plan import Cell, Settings
+from plan import Cell
+from schedules import Settings
 
 from uncone.errors import InputError
 
