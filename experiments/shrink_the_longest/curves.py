@@ -75,8 +75,9 @@ def _panel(group: Group, kind: str, name: str) -> str:
 
 
 def _metric_panel(group: Group, name: str) -> str:
-    scale, probes = 1 if name == "loss" else 100, next(iter(next(iter(group.arms.values())).values()))["training"]
-    steps, first = [float(one["step"]) for one in probes["probes"]], float(probes["last_steps"]["from_step"])
+    scale, unit = (1, "") if name == "loss" else (100, " in hundredths")
+    training = next(iter(next(iter(group.arms.values())).values()))["training"]
+    steps, first = [float(one["step"]) for one in training["probes"]], float(training["last_steps"]["from_step"])
     values = {
         arm: scale
         * np.array([[judged(one["judged"], name) for one in run["training"]["probes"]] for run in seeds.values()])
@@ -86,7 +87,7 @@ def _metric_panel(group: Group, name: str) -> str:
     ends = [(each.mean(0) - around[arm], each.mean(0) + around[arm]) for arm, each in values.items()]
     x, y = axes(SIZE, (0.0, steps[-1]), widened(min(low.min() for low, _ in ends), max(high.max() for _, high in ends)))
     body = rectangle(x.at(first), y.stop, x.at(steps[-1]), y.start, "last")
-    body += frame(x, y, x_label="step", y_label=f"{name}, {len(group.gold):,} held-out items")
+    body += frame(x, y, x_label="step", y_label=f"{name}{unit}, {len(group.gold):,} held-out items")
     for place, (low, high) in enumerate(ends):
         outline = [*zip(steps, high, strict=True), *zip(steps[::-1], low[::-1], strict=True)]
         body += line(outline, x, y, f"band arm{place % len(_COLOURS)}", "Z")

@@ -7,7 +7,7 @@
     python experiments/shrink_the_longest/run.py report                   # results.md and the curves from what there is
 
 --model NAME=DIR takes any encoder of a directory; without it the packaged MiniLM. Each run is kept in results/NAME/ and is not done
-again while its settings and data are the same.
+again while its settings and data are the same; runs judged over the steps are in results/NAME/over_steps/.
 """
 
 import argparse
