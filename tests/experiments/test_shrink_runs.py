@@ -124,6 +124,13 @@ def test_what_is_judged_over_the_steps_changes_no_training(
     assert before is not None
     each = (usual, found, before)
     assert kept.cpu_seconds() == pytest.approx(sum(one["cpu_seconds"]["whole"] for one in each))
+    words[words.index("selected")] = "none"
+    shrink("run").main(_arguments(encoder, data, tmp_path, *words))
+    shrink("run").main(_arguments(encoder, data, tmp_path, "report"))
+    report = (tmp_path / "tiny/results.md").read_text()
+    assert "| cola, 128 examples | matthews | selected minus none | 1 of 5 | none " in report
+    assert "| cola | matthews | selected minus none | 0 of 5 | not run | not run | not run | not run |" in report
+    ElementTree.fromstring((tmp_path / "tiny/metric_cola_128.svg").read_text())
 
 
 def test_all_stops_at_its_hours(
