@@ -1,11 +1,12 @@
-"""A1 over the steps, one line an arm, one panel a kind: SVG without a script."""
+"""A1, and task metrics, over the steps, one line an arm, one panel a kind: SVG without a script."""
 
 from collections.abc import Iterator
 
-from runs import Group
+import numpy as np
+from runs import Group, judged
 
 from uncone.report.markup import tag
-from uncone.report.svg import Axis, Point, axes, frame, label, line, segments, svg
+from uncone.report.svg import Axis, Point, axes, frame, label, line, rectangle, segments, svg, widened
 
 KINDS = {"raw": "raw", "centred": "centred", "within_class": "within each class"}
 SIZE, GAP = (360.0, 250.0), 14.0
@@ -16,23 +17,38 @@ _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #444 } .tick { font-size: 10.5px; fill: #666 } .name { font-size: 13px; fill: #111; font-weight: 600 }
 .grid { stroke: #ddd; fill: none; stroke-width: .8 } .line { fill: none; stroke-width: 2; stroke-linejoin: round } .batch { stroke-width: 1; opacity: .38 }
 """
+_BANDS = ".band { stroke: none; opacity: .13 } .last { fill: #f1f1f1 } "
 
 
 def curves(group: Group) -> str:
     """A1 of the fixed held-out cloud (bold) and of the training batch (thin), mean over seeds, against the step."""
+    title = f"A1 over the steps: {group.task}, {group.size} training examples"
+    described = "Bold: 64 fixed held-out items without dropout. Thin: the training batch of 64 with dropout, mean of nine steps. Means over seeds."
+    panels = [_panel(group, kind, name) for kind, name in KINDS.items()]
+    return _drawn(group, panels, f"a1-{group.task}-{group.size}", title, described, _STYLE)
+
+
+def metric_curves(group: Group, names: tuple[str, ...]) -> str:
+    """Metrics of all held-out items, or their loss, against the step: mean over seeds, and one standard deviation either side."""
+    title = f"The task metric over the steps: {group.task}, {group.size} training examples"
+    described = "Line: mean over seeds. Band: one standard deviation over seeds on either side. Grey: the last steps, which the paper averages over."
+    panels = [_metric_panel(group, name) for name in names]
+    fills = "".join(f".band.arm{place} {{ fill: {colour} }} " for place, colour in enumerate(_COLOURS))
+    return _drawn(group, panels, f"metric-{group.task}-{group.size}", title, described, _STYLE + _BANDS + fills)
+
+
+def _drawn(group: Group, panels: list[str], uid: str, title: str, described: str, style: str) -> str:
     arms = list(group.arms)
-    size = (len(KINDS) * SIZE[0] + (len(KINDS) - 1) * GAP, SIZE[1] + _HEAD)
+    size = (len(panels) * SIZE[0] + (len(panels) - 1) * GAP, SIZE[1] + _HEAD)
     rules = "".join(
         f".arm{place % len(_COLOURS)} {{ stroke: {_COLOURS[place % len(_COLOURS)]}; stroke-dasharray: {_DASHES[place % len(_DASHES)] or 'none'} }} "
         for place in range(len(arms))
     )
-    body = tag("style", _STYLE + rules) + tag("rect", width=f"{size[0]:g}", height=f"{size[1]:g}", fill="#fff")
+    body = tag("style", style + rules) + tag("rect", width=f"{size[0]:g}", height=f"{size[1]:g}", fill="#fff")
     body += "".join(_key(arm, len(group.arms[arm]), place) for place, arm in enumerate(arms))
-    for place, (kind, name) in enumerate(KINDS.items()):
-        body += tag("g", _panel(group, kind, name), transform=f"translate({place * (SIZE[0] + GAP):g} {_HEAD:g})")
-    title = f"A1 over the steps: {group.task}, {group.size} training examples"
-    described = "Bold: 64 fixed held-out items without dropout. Thin: the training batch of 64 with dropout, mean of nine steps. Means over seeds."
-    return svg(f"a1-{group.task}-{group.size}", title, described, size, body) + "\n"
+    for place, panel in enumerate(panels):
+        body += tag("g", panel, transform=f"translate({place * (SIZE[0] + GAP):g} {_HEAD:g})")
+    return svg(uid, title, described, size, body) + "\n"
 
 
 def _key(arm: str, seeds: int, place: int) -> str:
@@ -56,6 +72,28 @@ def _panel(group: Group, kind: str, name: str) -> str:
     return body + "".join(
         _lines(curve, x, y, f"line arm{place % len(_COLOURS)}") for place, curve in enumerate(held_out)
     )
+
+
+def _metric_panel(group: Group, name: str) -> str:
+    scale, unit = (1, "") if name == "loss" else (100, " in hundredths")
+    training = next(iter(next(iter(group.arms.values())).values()))["training"]
+    steps, first = [float(one["step"]) for one in training["probes"]], float(training["last_steps"]["from_step"])
+    values = {
+        arm: scale
+        * np.array([[judged(one["judged"], name) for one in run["training"]["probes"]] for run in seeds.values()])
+        for arm, seeds in group.arms.items()
+    }
+    around = {arm: each.std(0, ddof=1) if len(each) > 1 else 0 * each[0] for arm, each in values.items()}
+    ends = [(each.mean(0) - around[arm], each.mean(0) + around[arm]) for arm, each in values.items()]
+    x, y = axes(SIZE, (0.0, steps[-1]), widened(min(low.min() for low, _ in ends), max(high.max() for _, high in ends)))
+    body = rectangle(x.at(first), y.stop, x.at(steps[-1]), y.start, "last")
+    body += frame(x, y, x_label="step", y_label=f"{name}{unit}, {len(group.gold):,} held-out items")
+    for place, (low, high) in enumerate(ends):
+        outline = [*zip(steps, high, strict=True), *zip(steps[::-1], low[::-1], strict=True)]
+        body += line(outline, x, y, f"band arm{place % len(_COLOURS)}", "Z")
+    for place, each in enumerate(values.values()):
+        body += line(zip(steps, each.mean(0), strict=True), x, y, f"line arm{place % len(_COLOURS)}")
+    return body
 
 
 def _lines(curve: list[tuple[float, float | None]], x: Axis, y: Axis, css: str) -> str:

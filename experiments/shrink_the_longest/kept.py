@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from plan import FORMAT
+from plan import FOLDER_OVER_STEPS, FORMAT
 
 from uncone.atomic import write_text
 from uncone.errors import InputError
@@ -23,8 +23,9 @@ class Kept:
         return one if one is not None and one["asked"] == asked else None
 
     def save(self, name: str, asked: dict[str, Any], found: dict[str, Any]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_text(self.folder / f"{name}.json", json.dumps({"format": FORMAT, "asked": asked, **found}) + "\n")
+        file = self.folder / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps({"format": FORMAT, "asked": asked, **found}) + "\n")
 
     def runs(self) -> list[dict[str, Any]]:
         """All training runs, in the order of their names; not those of the pilot."""
@@ -34,10 +35,15 @@ class Kept:
         """What was said of the states of a task before training."""
         return _read(self.folder / f"{task}_before.json")
 
+    @property
+    def over_steps(self) -> "Kept":
+        """The runs that judge all held-out items at each probe: the same cells as others here, so in a folder of their own."""
+        return Kept(self.folder / FOLDER_OVER_STEPS)
+
     def cpu_seconds(self) -> float:
-        """Of everything kept: the runs, the states before them, and the pilot."""
-        pilot = Kept(self.folder / "pilot")._all()
-        return sum(float(one["cpu_seconds"]["whole"]) for one in [*self._all(), *pilot])
+        """Of everything kept: the runs, the states before them, the pilot, and the runs judged over the steps."""
+        kept = [*self._all(), *Kept(self.folder / "pilot")._all(), *self.over_steps._all()]
+        return sum(float(one["cpu_seconds"]["whole"]) for one in kept)
 
     def _all(self) -> Iterator[dict[str, Any]]:
         for file in sorted(self.folder.glob("*.json")):

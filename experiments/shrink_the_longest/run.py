@@ -7,7 +7,7 @@
     python experiments/shrink_the_longest/run.py report                   # results.md and the curves from what there is
 
 --model NAME=DIR takes any encoder of a directory; without it the packaged MiniLM. Each run is kept in results/NAME/ and is not done
-again while its settings and data are the same.
+again while its settings and data are the same; runs judged over the steps are in results/NAME/over_steps/.
 """
 
 import argparse
@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 PACKAGED = "all-MiniLM-L6-v2"
-MOST_CPU_HOURS = 6.0
+MOST_CPU_HOURS = 11.0
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -37,7 +37,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     from arms import ARMS
     from glue import TASKS
-    from plan import SCHEDULES, default_data
+    from plan import default_data
+    from schedules import PRECISIONS, names
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("command", choices=list(COMMANDS))
@@ -45,16 +46,21 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--arm", choices=list(ARMS), default="none", help="for run")
     parser.add_argument("--seed", type=int, default=0, help="for run and pilot")
     parser.add_argument("--examples", default="all", metavar="N|all", help="training examples, for run and pilot")
+    parser.add_argument(
+        "--over-steps",
+        action="store_true",
+        help="for run: judge all held-out items at each probe, not at the end alone",
+    )
     parser.add_argument("--model", metavar="NAME=DIR", help=f"an encoder; by default the packaged {PACKAGED}")
     parser.add_argument(
         "--data", type=Path, default=default_data(HERE), metavar="DIR", help="the folder of MRPC/ and CoLA/"
     )
     parser.add_argument("--out", type=Path, default=HERE / "results", metavar="DIR", help="where results are kept")
-    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="of the encoder's products")
+    parser.add_argument("--precision", choices=PRECISIONS, help="of the encoder's products, other than the schedule's")
     parser.add_argument(
         "--schedule",
-        choices=list(SCHEDULES),
-        help="rates and steps: the paper's (by default for --model), or those of the packaged model",
+        metavar="NAME|FILE",
+        help=f"rates, steps and more, a TOML file or one of {', '.join(names())}: the paper's for --model, else the packaged model's",
     )
     parser.add_argument("--steps", type=int, help="other than the schedule's; for run and pilot")
     parser.add_argument("--rate", type=float, help="a learning rate other than the schedule's; for pilot")
@@ -100,7 +106,8 @@ def _schedule(chosen: argparse.Namespace) -> str:
 def _run(chosen: argparse.Namespace) -> None:
     from plan import Cell, parse_examples
 
-    _one(Cell(chosen.task, chosen.arm, chosen.seed, parse_examples(chosen.examples)), chosen, {})
+    examples = parse_examples(chosen.examples)
+    _one(Cell(chosen.task, chosen.arm, chosen.seed, examples, over_steps=chosen.over_steps), chosen, {})
 
 
 def _all(chosen: argparse.Namespace) -> None:
@@ -120,7 +127,7 @@ def _one(cell: Any, chosen: argparse.Namespace, tasks: dict[str, Any], hours: fl
     """
     from glue import load
     from kept import Kept
-    from plan import settings
+    from schedules import schedule
 
     from training import start, train
 
@@ -130,7 +137,9 @@ def _one(cell: Any, chosen: argparse.Namespace, tasks: dict[str, Any], hours: fl
     task, kept, how = (
         tasks[cell.task],
         Kept(chosen.out / name),
-        settings(cell, _schedule(chosen), steps=chosen.steps, precision=chosen.precision),
+        schedule(_schedule(chosen)).settings(
+            cell, len(tasks[cell.task].train), steps=chosen.steps, precision=chosen.precision
+        ),
     )
     before = {"task": cell.task, "longest": how.longest, "precision": how.precision, "data": task.digest}
     asked = {
@@ -165,16 +174,17 @@ def _pilot(chosen: argparse.Namespace) -> None:
 
     from glue import load
     from kept import Kept
-    from plan import Cell, parse_examples, settings
+    from plan import Cell, parse_examples
+    from schedules import schedule
     from scoring import metrics
 
     from training import train
 
     name, directory = _model(chosen)
     cell = Cell(chosen.task, "none", chosen.seed, parse_examples(chosen.examples))
-    how = settings(cell, _schedule(chosen), steps=chosen.steps, precision=chosen.precision)
-    how = how if chosen.rate is None else replace(how, rate=chosen.rate)
     task = load(chosen.task, chosen.data, pilot=True)
+    how = schedule(_schedule(chosen)).settings(cell, len(task.train), steps=chosen.steps, precision=chosen.precision)
+    how = how if chosen.rate is None else replace(how, rate=chosen.rate)
     found = train(cell, how, task, directory, _tell)
     asked = {
         "task": cell.task,

@@ -39,6 +39,29 @@ class Group:
         a, b = (np.stack([self._correct(arm, seed) for seed in seeds]) for arm in (first, second))
         return compare(a, b, self.gold)
 
+    def last_looks(self, arm: str, seed: int) -> list[Run]:
+        """What a run judged over the steps answered at its probes of the last share of steps."""
+        training = self.arms[arm][seed]["training"]
+        first = training["last_steps"]["from_step"]
+        return [one["judged"] for one in training["probes"] if one["step"] >= first]
+
+    def over_last(self, arm: str, name: str) -> dict[int, float]:
+        """A metric, or the loss, averaged over the last looks, by seed."""
+        looks = {seed: self.last_looks(arm, seed) for seed in self.arms.get(arm, {})}
+        return {seed: float(np.mean([judged(one, name) for one in each])) for seed, each in looks.items()}
+
+    def compared_over_last(self, first: str, second: str) -> dict[str, Difference] | None:
+        """`compared`, of the metrics averaged over the last looks."""
+        seeds = self.shared(first, second)
+        if not seeds:
+            return None
+        a, b = (np.stack([self._looks(arm, seed) for seed in seeds], 1) for arm in (first, second))
+        return compare(a, b, self.gold)
+
+    def _looks(self, arm: str, seed: int) -> Flags:
+        n = self.arms[arm][seed]["items"]
+        return np.stack([unpacked(one["correct"], n).numpy() for one in self.last_looks(arm, seed)])
+
     def paired(self, first: str, second: str, *path: str | int) -> Paired | None:
         """A number of the second arm's runs less the first's; None without a seed where both have it."""
         found = [
@@ -54,6 +77,11 @@ class Group:
         run = self.arms[arm][seed]
         found: Flags = unpacked(run["correct"], run["items"]).numpy()
         return found
+
+
+def judged(answers: Run, name: str) -> float:
+    """A metric by its name, or the loss, of a run or of one of its looks."""
+    return float(answers["loss"]) if name == "loss" else metrics(answers["confusion"])[name]
 
 
 def at(run: Run, path: tuple[str | int, ...]) -> float | None:

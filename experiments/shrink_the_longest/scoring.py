@@ -58,11 +58,11 @@ def compare(correct_a: Flags, correct_b: Flags, gold: Flags, *, seed: int = 0) -
     degrees of freedom for a variance V of which V_s is the seeds' (Satterthwaite 1946; items are many).
 
     Args:
-        correct_a: (S, N), whether each item was right under each seed.
-        correct_b: (S, N), the same seeds and items under the other arm.
+        correct_a: (S, N), whether each item was right under each seed; or (P, S, N) for P looks at a training, of whose metrics the mean is compared.
+        correct_b: the same looks, seeds and items under the other arm.
         gold: (N,), whether an item is of class 1.
     """
-    seeds, n = correct_a.shape
+    seeds, n = correct_a.shape[-2:]
     generator = np.random.default_rng(seed)
     point = _differences(correct_a, correct_b, gold, np.ones((n, 1)))
     if seeds < 2:
@@ -87,9 +87,9 @@ def _interval(by_seed: Array, drawn: Array) -> Difference:
 
 
 def _differences(a: Flags, b: Flags, gold: Flags, weights: Array) -> dict[str, Array]:
-    """Each metric of b less that of a, (S, R), for items weighted by `weights` (N, R)."""
-    first, second = (_of_counts(_counts(correct, gold, weights)) for correct in (a, b))
-    return {name: second[name] - first[name] for name in METRICS}
+    """Each metric of b less that of a, (S, R), mean over looks, for items weighted by `weights` (N, R)."""
+    first, second = (_of_counts(_counts(correct.reshape(-1, *correct.shape[-2:]), gold, weights)) for correct in (a, b))
+    return {name: (second[name] - first[name]).mean(0) for name in METRICS}
 
 
 def _counts(correct: Flags, gold: Flags, weights: Array) -> Array:
@@ -120,6 +120,8 @@ class Paired:
     low: float | None
     high: float | None
     seeds: int
+    detectable: float | None = None
+    """The smallest true difference that so many seeds would show in 80 % of experiments."""
 
 
 def paired(a: list[float], b: list[float]) -> Paired:
@@ -130,5 +132,6 @@ def paired(a: list[float], b: list[float]) -> Paired:
     n, mean = len(difference), float(np.mean(difference))
     if n < 2:
         return Paired(mean, None, None, n)
-    half = float(t.ppf(0.975, n - 1)) * float(np.std(difference, ddof=1)) / math.sqrt(n)
-    return Paired(mean, mean - half, mean + half, n)
+    error = float(np.std(difference, ddof=1)) / math.sqrt(n)
+    beyond, power = (float(found) for found in t.ppf([0.975, _FOUND], n - 1))
+    return Paired(mean, mean - beyond * error, mean + beyond * error, n, (beyond + power) * error)

@@ -8,6 +8,8 @@ from claims import claims, in_short
 from curves import curves
 from intervals import intervals
 from kept import Kept
+from over_steps import pictures as pictures_over_steps
+from over_steps import section as section_over_steps
 from progress import progress
 from runs import Group, at, groups
 from scoring import METRICS, Difference, Paired, Spread, spread
@@ -18,10 +20,10 @@ PLACES = {"training_batch": "training batch", "held_out": "held-out cloud"}
 
 def report(kept: Kept, data: Path) -> tuple[str, dict[str, str]]:
     """`results.md`, and pictures by file name."""
-    found = groups(kept, data)
-    if not found:
+    found, over_steps = groups(kept, data), groups(kept.over_steps, data)
+    if not found and not over_steps:
         return "# No runs yet\n\n" + progress(kept) + "\n", {}
-    pictures = {f"a1_{group.task}_{group.size}.svg": curves(group) for group in found}
+    pictures = {f"a1_{group.task}_{group.size}.svg": curves(group) for group in found} | pictures_over_steps(over_steps)
     verdicts = {
         f"claims_{name}.svg": picture
         for name, metric in (("shape", False), ("metric", True))
@@ -38,6 +40,8 @@ def report(kept: Kept, data: Path) -> tuple[str, dict[str, str]]:
         "## Task metrics",
         _METRICS,
         *(_metrics(group) for group in found),
+        "## The paper's second figure: the task metric over the steps",
+        section_over_steps(over_steps),
         "## Anisotropy over the last steps",
         _ANISOTROPY,
         *(_anisotropy(group) for group in found),
@@ -53,7 +57,7 @@ def report(kept: Kept, data: Path) -> tuple[str, dict[str, str]]:
         *(_beside(group) for group in found if group.size == "all"),
         "## Runs",
         progress(kept),
-        _made_by(found),
+        _made_by([*found, *over_steps]),
     ]
     return "\n\n".join(parts) + "\n", pictures | verdicts
 
@@ -102,7 +106,7 @@ def _made_by(found: list[Group]) -> str:
         [
             f"Commits {', '.join(commits)}; {'; '.join(versions)}; {', '.join(sorted({r['made_by']['threads'] for r in runs}))} thread.",
             "",
-            *lines,
+            *dict.fromkeys(lines),
         ]
     )
 

@@ -11,7 +11,8 @@ from arms import ARMS
 from clouds import CLOUD, mean_scores, scores, whole
 from encoder import Encoder
 from glue import Items, Task
-from plan import Cell, Settings
+from plan import Cell
+from schedules import Settings
 
 from uncone.errors import InputError
 
@@ -39,8 +40,7 @@ def train(cell: Cell, settings: Settings, task: Task, directory: str, tell: Call
     train_set = _drawn(task.train, cell)
     model = Encoder(directory, precision=settings.precision, seed=cell.seed)
     given, held_out = (model.tokens(items.texts, settings.longest) for items in (train_set, task.evaluation))
-    cloud = probe_rows(len(task.evaluation))
-    watch = _Watch([held_out[row] for row in cloud], task.evaluation.labels[cloud])
+    watch = _Watch(held_out, task.evaluation, over_steps=cell.over_steps)
     optimiser, schedule = _optimiser(model, settings)
     penalty, history = ARMS[cell.arm](), History()
     every = max(1, settings.steps // PROBES)
@@ -87,11 +87,19 @@ def probe_rows(n: int) -> Tensor:
 
 
 class _Watch:
-    def __init__(self, tokens: list[dict[str, Any]], labels: Tensor) -> None:
-        self.tokens, self.labels = tokens, labels
+    """The scores of the fixed held-out cloud, and with `over_steps` what the model answers to all held-out items."""
+
+    def __init__(self, tokens: list[dict[str, Any]], items: Items, *, over_steps: bool) -> None:
+        self.cloud, self.over_steps = probe_rows(len(items)), over_steps
+        self.tokens = tokens if over_steps else [tokens[row] for row in self.cloud]
+        self.items = items
 
     def __call__(self, model: Encoder) -> dict[str, Any]:
-        return scores(_states(model, self.tokens), self.labels)
+        states = _states(model, self.tokens)
+        labels = self.items.labels[self.cloud]
+        if not self.over_steps:
+            return scores(states, labels)
+        return scores(states[self.cloud], labels) | {"judged": _answers(model, states, self.items)}
 
 
 def _states(model: Encoder, tokens: list[dict[str, Any]]) -> Tensor:
@@ -153,7 +161,7 @@ def _told(history: History, settings: Settings) -> dict[str, Any]:
             for kind in ("raw", "centred", "within_class")
         },
         "probes": [
-            {"step": step, **{kind: one[kind] for kind in ("raw", "centred", "within_class")}}
+            {"step": step, **{name: one[name] for name in ("raw", "centred", "within_class", "judged") if name in one}}
             for step, one in history.probes
         ],
         "last_steps": {
@@ -166,17 +174,20 @@ def _told(history: History, settings: Settings) -> dict[str, Any]:
 
 def _judged(model: Encoder, tokens: list[dict[str, Any]], items: Items) -> dict[str, Any]:
     states = _states(model, tokens)
+    return {"items": len(items), **_answers(model, states, items), "held_out": whole(states, items.labels)}
+
+
+def _answers(model: Encoder, states: Tensor, items: Items) -> dict[str, Any]:
+    """Which items the head gets right from their states, and its loss; of a model that `_states` has put into evaluation."""
     with torch.inference_mode():
         logits = model.logits(states)
         loss = float(torch.nn.functional.cross_entropy(logits, items.labels))
     predicted = logits.argmax(1)
     confusion = [int(((predicted == p) & (items.labels == g)).sum()) for p, g in ((1, 1), (1, 0), (0, 1), (0, 0))]
     return {
-        "items": len(items),
         "correct": bits(predicted == items.labels),
         "loss": round(loss, 5),
         "confusion": dict(zip(("tp", "fp", "fn", "tn"), confusion, strict=True)),
-        "held_out": whole(states, items.labels),
     }
 
 

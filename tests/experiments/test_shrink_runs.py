@@ -102,6 +102,37 @@ def test_a_kept_run_is_done_again_only_when_asked(shrink: Load, encoder: Path, d
     assert again == first  # the same numbers to the bit
 
 
+def test_what_is_judged_over_the_steps_changes_no_training(
+    shrink: Load, encoder: Path, data: Path, tmp_path: Path
+) -> None:
+    usual = _run(shrink, encoder, data, tmp_path, "selected", 0)
+    words = ["run", "--task", "cola", "--arm", "selected", "--examples", "128", "--steps", "4", "--over-steps"]
+    shrink("run").main(_arguments(encoder, data, tmp_path, *words))
+    found = json.loads((tmp_path / "tiny/over_steps/cola_128_selected_00.json").read_text())
+    assert found["asked"] == usual["asked"]
+    judged = [one.pop("judged") for one in found["training"]["probes"]]
+    assert [one["step"] for one in found["training"]["probes"]] == [1, 2, 3, 4]
+    assert found["training"]["loss"] == usual["training"]["loss"]
+    assert {name: found[name] for name in judged[-1]} == judged[-1], "the last probe is the end"
+    assert {name: usual[name] for name in judged[-1]} == judged[-1]
+    assert judged[0] != judged[-1]
+    for probe, other in zip(found["training"]["probes"], usual["training"]["probes"], strict=True):
+        assert probe["raw"] == pytest.approx(other["raw"], abs=1e-4), "the same 64 items, in other chunks"
+    kept = shrink("kept").Kept(tmp_path / "tiny")
+    assert (len(kept.runs()), len(kept.over_steps.runs())) == (1, 1)
+    before = kept.before("cola")
+    assert before is not None
+    each = (usual, found, before)
+    assert kept.cpu_seconds() == pytest.approx(sum(one["cpu_seconds"]["whole"] for one in each))
+    words[words.index("selected")] = "none"
+    shrink("run").main(_arguments(encoder, data, tmp_path, *words))
+    shrink("run").main(_arguments(encoder, data, tmp_path, "report"))
+    report = (tmp_path / "tiny/results.md").read_text()
+    assert "| cola, 128 examples | matthews | selected minus none | 1 of 5 | none " in report
+    assert "| cola | matthews | selected minus none | 0 of 5 | not run | not run | not run | not run |" in report
+    ElementTree.fromstring((tmp_path / "tiny/metric_cola_128.svg").read_text())
+
+
 def test_all_stops_at_its_hours(
     shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,9 +233,19 @@ def test_a_broken_result_is_named(shrink: Load, tmp_path: Path) -> None:
 def test_every_start_of_the_plan_is_balanced(shrink: Load) -> None:
     planned = list(shrink("plan").cells())
     starts = 2 * ((3 * 10 + 3) + 2 * (3 * 3))  # tasks, seeds of arms, sizes of few examples
-    assert len(set(planned)) == len(planned) == starts
+    assert len(set(planned)) == len(planned) == starts + 2 * 5 * 3
+    assert len({cell.name for cell in planned}) == len(planned)
+    assert [cell.over_steps for cell in planned] == [False] * starts + [True] * (2 * 5 * 3)
+    first, last = planned[starts : starts + 20], planned[starts + 20 :]
+    assert [(c.seed, c.task, c.arm) for c in first[:3]] == [
+        (0, "mrpc", "none"),
+        (0, "mrpc", "selected"),
+        (0, "cola", "none"),
+    ]
+    assert Counter(cell.arm for cell in first) == {"none": 10, "selected": 10}
+    assert Counter((cell.task, cell.arm) for cell in last) == {("mrpc", "all"): 5, ("cola", "all"): 5}
     counts: Counter[tuple[str, str, str]] = Counter()
-    for cell in planned:
+    for cell in planned[:starts]:
         counts[cell.task, cell.size, cell.arm] += 1
         for task in ("mrpc", "cola"):
             for size in ("all", "300", "1000"):
