@@ -73,10 +73,10 @@ def effect(differences: Iterable[float]) -> Effect:
     return Effect(float(of.mean()), float(of.mean()) - half, float(of.mean()) + half, seen, n)
 
 
-def runs_of(config: dict[str, Any]) -> dict[str, Run]:
+def runs_of(some: Iterable[Cell]) -> dict[str, Run]:
     """Measured cells by name; those that diverged are left to the list."""
     found = {}
-    for cell in cells(config):
+    for cell in some:
         if cell.result.exists():
             result = json.loads(cell.result.read_text())
             if "measured" in result:
@@ -95,10 +95,10 @@ def _is_like(cell: Cell, like: dict[str, Any]) -> bool:
     return all(getattr(cell, name) == value for name, value in like.items())
 
 
-def at_best(config: dict[str, Any], runs: dict[str, Run], **like: Any) -> dict[str, list[Run]]:
+def at_best(runs: dict[str, Run], **like: Any) -> dict[str, list[Run]]:
     """By arm, the runs at the rate that has the most seeds, of equals that with the lowest loss."""
     found = {}
-    for arm in ARMS:
+    for arm in dict.fromkeys(run.cell.arm for run in runs.values()):
         of_rate: dict[float, list[Run]] = {}
         for run in runs.values():
             if run.cell.arm == arm and _is_like(run.cell, like):
@@ -134,16 +134,17 @@ def main_table(best: dict[str, list[Run]], asked: list[str]) -> list[str]:
     return lines
 
 
-def written(of: Effect | None) -> str:
+def written(of: Effect | None, digits: int = 3) -> str:
     if of is None:
         return "-"
     if of.low is None or of.high is None:
-        return f"{of.value:+.3f}"
-    return f"{of.value:+.3f} ({of.low:+.3f} to {of.high:+.3f}; would see {of.smallest:.3f})"
+        return f"{of.value:+.{digits}f}"
+    low, high, seen = (f"{x:{sign}.{digits}f}" for x, sign in ((of.low, "+"), (of.high, "+"), (of.smallest, "")))
+    return f"{of.value:+.{digits}f} ({low} to {high}; would see {seen})"
 
 
 def report(config: dict[str, Any]) -> str:
-    runs, parts = runs_of(config), list[str]()
+    runs, parts = runs_of(cells(config)), list[str]()
     order = list(dict.fromkeys(arm for block in config["cells"] for arm in block["arms"]))
     of, every = config["training"], list(cells(config))
     done = sum(cell.result.exists() for cell in every)
@@ -155,7 +156,7 @@ def report(config: dict[str, Any]) -> str:
     )
     shapes = sorted({(cell.tied, cell.batch) for cell in every})
     for tied, batch in shapes:
-        best = at_best(config, runs, tied=tied, batch=batch)
+        best = at_best(runs, tied=tied, batch=batch)
         if best:
             title = f"{'Tied' if tied else 'Untied'}, {batch * config['model']['length']:,} targets a step"
             asked = [arm for arm in order if any((c.arm, c.tied, c.batch) == (arm, tied, batch) for c in every)]
