@@ -107,8 +107,8 @@ def started(cell: Cell, path: Path, asked: Any, script: Path) -> subprocess.Pope
     command = [sys.executable, str(script), str(path), *cell.options]
     command += ["--data", str(asked.data), "--work", str(asked.work)]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    log = (asked.work / "cells" / f"{cell.name}.log").open("ab")
-    return subprocess.Popen(command, env=os.environ | threads, stdout=log, stderr=log)
+    with (asked.work / "cells" / f"{cell.name}.log").open("ab") as log:
+        return subprocess.Popen(command, env=os.environ | threads, stdout=log, stderr=log)
 
 
 def main(
