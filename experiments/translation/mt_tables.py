@@ -83,6 +83,10 @@ def columns(tests: list[str], base: list[Run]) -> dict[str, Callable[[list[Run]]
     def less(rare: bool) -> Callable[[list[Run]], str]:
         return lambda runs: "-" if runs[0].cell.arm == BASE else written(against(runs, base, rare), 2)
 
+    def of_no_targets(run: Run) -> float:
+        sums = run.result["measured"]["documents"][0]
+        return float(sums[11] / sum(sums[:4]))
+
     def found(run: Run) -> float:
         of = sentences(run)[:, WORDS].sum(0)
         return float(of[1] / max(of[0], 1))
@@ -93,6 +97,7 @@ def columns(tests: list[str], base: list[Run]) -> dict[str, Callable[[list[Run]]
         "loss": mean(Run.loss, ".3f"),
         "rare perplexity": mean(lambda run: math.exp(run.loss(RARE)), ",.0f"),
         "log ratio of rare": mean(Run.ratio, "+.2f"),
+        "on ids without targets": mean(of_no_targets, ".2%"),
         **{f"BLEU {name}": mean(of_score(name, "bleu"), ".2f") for name in tests},
         "chrF": mean(of_score("all", "chrf"), ".2f"),
         "BLEU less MLE": less(False),
@@ -122,7 +127,8 @@ def report(config: dict[str, Any]) -> str:
     of_arm = columns(config["measured"]["test"], best.get(BASE, []))
     parts += ["| arm | " + " | ".join(of_arm) + " |", "|" + "---|" * (len(of_arm) + 1)]
     for arm in dict.fromkeys(arm for block in config["cells"] for arm in block["arms"]):
-        row = [make(best[arm]) for make in of_arm.values()] if arm in best else ["not run"] + [""] * (len(of_arm) - 1)
+        state = "none measured" if any(cell.result.exists() for cell in every if cell.arm == arm) else "not run"
+        row = [make(best[arm]) for make in of_arm.values()] if arm in best else [state] + [""] * (len(of_arm) - 1)
         parts.append(f"| {ARMS[arm].text} | " + " | ".join(row) + " |")
     numbers: Numbers = {
         "loss": lambda run: f"{run.loss():.4f}",
@@ -140,10 +146,12 @@ def caption(run: Run) -> str:
         f"{len(rare):,} of {len(sentences(run)):,} test sentences have rare words, {int(rare[:, WORDS.start].sum()):,} "
         f"together: at most {measured['rare_words']} times in the German training text, or never. Rare perplexity and "
         f"log ratio are of the {measured['ids'][2]:,} rarest of the ids that are targets, half of them at most "
-        f"{measured['median_count_of_rare']:g} times an epoch; {measured['ids'][3]:,} ids are no targets. Losses are "
+        f"{measured['median_count_of_rare']:g} times an epoch; {measured['ids'][3]:,} ids have no targets, "
+        "and what probability they get is in the table. Losses are "
         f"plain cross-entropy in nats a target of the validation text. Scores by sacrebleu, {signatures}. Differences "
         "are paired over sentences and seeds: a 95% bootstrap interval, and the smallest difference that such a design "
-        "finds in 80% of its repetitions. With one seed they are of sentences alone, with two or three rough.\n"
+        "finds in 80% of its repetitions. With one seed they are of sentences alone. Two or three show poorly how "
+        "far seeds vary, and intervals may be too narrow.\n"
     )
 
 

@@ -303,6 +303,7 @@ def test_tables_come_from_results_and_name_what_was_not_run(translation: Load, b
     assert rows["AGG"][heads.index("BLEU one")] == "100.00"
     gain = 100 - float(sacrebleu.corpus_bleu([line[:-4] for line in references], [references]).score)
     assert rows["AGG"][heads.index("BLEU less MLE")].startswith(f"{gain:+.2f} (")
+    assert rows["AGG"][heads.index("on ids without targets")] == "5.88%"  # 1 of 17
     assert rows["second moment a column"][1] == "not run"
     assert rows["tiny-mle-0.002-1"][1] == "diverged"
     assert rows["tiny-column-0.002-0"][1] == "not run"
