@@ -119,7 +119,8 @@ def report(config: dict[str, Any]) -> str:
         f"Marian with one table of {config['text']['vocabulary']:,} ids for both languages and the head, D "
         f"{model['width']}, {model['layers']} layers on either side; {of['batch']} pairs a step, {of['steps']:,} "
         f"steps, smoothing {of['label_smoothing']:g}, beam {config['measured']['beams']}. {done} of {len(every)} cells "
-        f"whose rate is known are done, {len(runs)} are measured.\n",
+        f"whose rate is known are done, {len(runs)} are measured. One cell again, beside its kept numbers: `python "
+        f"experiments/translation/mt_tables.py {config['name']}.toml --recompute CELL --work EMPTY`.\n",
     ]
     if runs:
         parts.append(caption(next(iter(runs.values()))))
@@ -171,6 +172,7 @@ def main(arguments: list[str] | None = None) -> None:
 
         print(recompute(asked.recompute, cells(config), made_again, NUMBERS | {"BLEU": bleu_of}))
         return
+    RESULTS.mkdir(parents=True, exist_ok=True)
     write_text(RESULTS / f"{config['name']}.md", report(config))
 
 
