@@ -6,6 +6,7 @@
 A cell whose rate is "best" waits for its arm's cells of seed 0. Several of these commands share the work.
 """
 
+import argparse
 import fcntl
 import json
 import os
@@ -13,42 +14,44 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from train import ARMS, HERE, Cell, parser, read_config
+from arms import ARMS, Arm
+from train import HERE, Cell, parser, read_config
 
 from uncone.errors import InputError
 
+Find = Callable[[dict[str, Any]], Iterator[Cell]]
 
-def cells(config: dict[str, Any]) -> Iterator[Cell]:
+
+def cells(config: dict[str, Any], make: type[Cell] = Cell, arms: dict[str, Arm] = ARMS) -> Iterator[Cell]:
     """Those whose rate is known, in order of priority."""
     for block in config["cells"]:
         more = {name: block[name] for name in ("tied", "batch") if name in block}
         more.setdefault("batch", config["training"]["batch"])
         for seed, arm, rate in product(block["seeds"], block["arms"], block["rates"]):
-            known = best_rate(config["name"], ARMS[arm].base or arm) if rate == "best" else rate
+            known = best_rate(config, arms[arm].base or arm, make) if rate == "best" else rate
             if known is not None:
-                yield Cell(config["name"], arm, known, seed, **more)
+                yield make(config["name"], arm, known, seed, **more)
 
 
-def best_rate(config: str, arm: str) -> float | None:
-    """That of the lowest loss over the last tenth of the training, of an arm's untied cells of seed 0."""
+def best_rate(config: dict[str, Any], arm: str, make: type[Cell] = Cell) -> float | None:
+    """That of an arm's plain cells of seed 0 with the lowest validation loss, or over the last tenth of training."""
     found = []
-    read = read_config(path_of(config))
-    for block in read["cells"]:
+    for block in config["cells"]:
         if arm in block["arms"] and "best" not in block["rates"]:
             for rate in block["rates"]:
-                cell = Cell(config, arm, rate, 0, batch=read["training"]["batch"])
+                cell = make(config["name"], arm, rate, 0, batch=config["training"]["batch"])
                 if not cell.result.exists():
                     return None
                 result = json.loads(cell.result.read_text())
                 last = [loss for step, loss in result["losses"] if step > 0.9 * result["config"]["training"]["steps"]]
                 if last and not result["diverged"]:
-                    found.append((sum(last) / len(last), rate))
+                    found.append((result.get("validation_loss", sum(last) / len(last)), rate))
     return min(found)[1] if found else None
 
 
@@ -56,7 +59,7 @@ def path_of(config: str) -> Path:
     return HERE / f"{config}.toml"
 
 
-def fill(asked: Any, path: Path) -> None:
+def fill(asked: Any, path: Path, find: Find, script: Path) -> None:
     """Until all is done, the time is over, or it is told to stop."""
     end = time.monotonic() + 60 * asked.minutes
     running: dict[Cell, tuple[subprocess.Popen[bytes], Any]] = {}
@@ -74,12 +77,12 @@ def fill(asked: Any, path: Path) -> None:
                     print(
                         f"{time.strftime('%H:%M')} {cell.name} {'failed' if process.returncode else 'done'}", flush=True
                     )
-            waiting = [one for one in cells(read_config(path)) if not one.result.exists() and one not in failed]
+            waiting = [one for one in find(read_config(path)) if not one.result.exists() and one not in failed]
             for cell in waiting:
                 if len(running) >= asked.jobs:
                     break
                 if cell not in running and (lock := locked(asked.work, cell)) is not None:
-                    running[cell] = started(cell, path, asked), lock
+                    running[cell] = started(cell, path, asked, script), lock
             if not running and not waiting:
                 return
             time.sleep(1)
@@ -101,17 +104,22 @@ def locked(work: Path, cell: Cell) -> Any:
     return lock
 
 
-def started(cell: Cell, path: Path, asked: Any) -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(HERE / "train.py"), str(path), "--arm", cell.arm, "--rate", f"{cell.rate:g}"]
-    command += ["--seed", str(cell.seed), "--batch", str(cell.batch), *["--tied"] * cell.tied]
+def started(cell: Cell, path: Path, asked: Any, script: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(script), str(path), *cell.options]
     command += ["--data", str(asked.data), "--work", str(asked.work)]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(asked.threads))
-    log = (asked.work / "cells" / f"{cell.name}.log").open("ab")
-    return subprocess.Popen(command, env=os.environ | threads, stdout=log, stderr=log)
+    with (asked.work / "cells" / f"{cell.name}.log").open("ab") as log:
+        return subprocess.Popen(command, env=os.environ | threads, stdout=log, stderr=log)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    made = parser()
+def main(
+    arguments: list[str] | None = None,
+    *,
+    made: argparse.ArgumentParser | None = None,
+    find: Find = cells,
+    script: Path = HERE / "train.py",
+) -> None:
+    made = made or parser()
     made.add_argument("--jobs", type=int, default=2, help="cells at a time")
     made.add_argument("--threads", type=int, default=1, help="of each")
     made.add_argument("--minutes", type=float, default=float("inf"))
@@ -123,18 +131,18 @@ def main(arguments: list[str] | None = None) -> None:
     ):
         made.add_argument(f"--{word}", action="store_true", help=text)
     asked = made.parse_args(arguments)
-    path = asked.config if asked.config.exists() else HERE / asked.config
+    path = asked.config if asked.config.exists() else script.parent / asked.config
     config = read_config(path)
     kind = {"pause": signal.SIGSTOP, "go": signal.SIGCONT, "stop": signal.SIGTERM}
     if asked.list:
-        for cell in cells(config):
+        for cell in find(config):
             print(f"{'done   ' if cell.result.exists() else 'missing'} {cell.name}")
         return
     for word, sent in kind.items():
         if getattr(asked, word):
             tell(asked.work, sent)
             return
-    fill(asked, path)
+    fill(asked, path, find, script)
 
 
 def tell(work: Path, sent: signal.Signals) -> None:

@@ -14,7 +14,7 @@ GROUPS = (("frequent", "#1d63b8"), ("medium", "#0f766e"), ("rare", "#c2410c"))
 
 def picture(config: dict[str, Any], runs: dict[str, Run]) -> str | None:
     """SVG of seed 0 of each arm at its best rate; None where no cell kept its heads."""
-    best = at_best(config, runs, tied=False, batch=config["training"]["batch"])
+    best = at_best(runs, tied=False, batch=config["training"]["batch"])
     found = {arm: run for arm in config["picture"]["arms"] for run in best.get(arm, []) if run.cell.seed == 0}
     planes = {arm: kept for arm, run in found.items() if (kept := run.result["measured"].get("plane"))}
     if not planes:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from arms import ARMS
-from fill import cells
 from scipy.stats import t as student
 from train import Cell
 
@@ -50,6 +48,10 @@ class Run:
         return math.log(sums[8 + group] / sums[group])
 
 
+Of = Callable[[Run], float]
+Numbers = dict[str, Callable[[Run], str]]
+
+
 @dataclass(frozen=True)
 class Effect:
     """Of an arm less another over seeds, with a 95% t interval and the smallest effect that 80% of such designs find."""
@@ -72,10 +74,10 @@ def effect(differences: Iterable[float]) -> Effect:
     return Effect(float(of.mean()), float(of.mean()) - half, float(of.mean()) + half, seen, n)
 
 
-def runs_of(config: dict[str, Any]) -> dict[str, Run]:
+def runs_of(some: Iterable[Cell]) -> dict[str, Run]:
     """Measured cells by name; those that diverged are left to the list."""
     found = {}
-    for cell in cells(config):
+    for cell in some:
         if cell.result.exists():
             result = json.loads(cell.result.read_text())
             if "measured" in result:
@@ -94,10 +96,10 @@ def _is_like(cell: Cell, like: dict[str, Any]) -> bool:
     return all(getattr(cell, name) == value for name, value in like.items())
 
 
-def at_best(config: dict[str, Any], runs: dict[str, Run], **like: Any) -> dict[str, list[Run]]:
+def at_best(runs: dict[str, Run], **like: Any) -> dict[str, list[Run]]:
     """By arm, the runs at the rate that has the most seeds, of equals that with the lowest loss."""
     found = {}
-    for arm in ARMS:
+    for arm in dict.fromkeys(run.cell.arm for run in runs.values()):
         of_rate: dict[float, list[Run]] = {}
         for run in runs.values():
             if run.cell.arm == arm and _is_like(run.cell, like):

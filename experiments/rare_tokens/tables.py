@@ -7,9 +7,8 @@ python experiments/rare_tokens/tables.py core.toml --recompute NAME --work FOLDE
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from arms import ARMS
 from claims import claims_table
 from fill import cells, path_of
 from picture import picture
-from runs import BASE, RARE, Effect, Run, at_best, effect, paired, runs_of, unique, words, written
+from runs import BASE, RARE, Effect, Numbers, Of, Run, at_best, effect, paired, runs_of, unique, words, written
 from text import Text
-from train import RESULTS, parser, read_config, train
+from train import RESULTS, Cell, parser, read_config, train
 
 from measure import SETS, measure
 from uncone.atomic import write_text
@@ -134,7 +133,7 @@ def cell_(text: str) -> str:
 
 
 def report(config: dict[str, Any]) -> str:
-    runs, parts = runs_of(config), list[str]()
+    runs, parts = runs_of(cells(config)), list[str]()
     order = list(dict.fromkeys(arm for block in config["cells"] for arm in block["arms"]))
     of, every = config["training"], list(cells(config))
     done = sum(cell.result.exists() for cell in every)
@@ -146,12 +145,12 @@ def report(config: dict[str, Any]) -> str:
     )
     shapes = sorted({(cell.tied, cell.batch) for cell in every})
     for tied, batch in shapes:
-        best = at_best(config, runs, tied=tied, batch=batch)
+        best = at_best(runs, tied=tied, batch=batch)
         if best:
             title = f"{'Tied' if tied else 'Untied'}, {batch * config['model']['length']:,} targets a step"
             asked = [arm for arm in order if any((c.arm, c.tied, c.batch) == (arm, tied, batch) for c in every)]
             parts += [f"\n## {title}\n", *main_table(best, asked)]
-    best = at_best(config, runs, tied=False, batch=of["batch"])
+    best = at_best(runs, tied=False, batch=of["batch"])
     more = {
         "What the papers claim": claims_table(best),
         "Against the bars": bars_table(best),
@@ -161,38 +160,47 @@ def report(config: dict[str, Any]) -> str:
     }
     for title, table in more.items():
         parts += [f"\n## {title}\n", *(table if len(table) > 2 else ["Not run."])]
-    parts += [
-        "\n## Every cell\n",
-        "| cell | loss | rare perplexity | log ratio of rare | seconds |",
-        "|---|---|---|---|---|",
-    ]
+    numbers: Numbers = {
+        "loss": lambda run: f"{run.loss():.4f}",
+        "rare perplexity": lambda run: f"{math.exp(run.loss(RARE)):,.0f}",
+        "log ratio of rare": lambda run: f"{run.ratio():+.3f}",
+    }
+    return "\n".join([*parts, *every_cell(every, runs, numbers)]) + "\n"
+
+
+def every_cell(every: list[Cell], runs: dict[str, Run], numbers: Numbers) -> list[str]:
+    """A table with a row a cell; those without numbers say why."""
+    heads = ["cell", *numbers, "seconds"]
+    lines = ["\n## Every cell\n", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for cell in every:
         if cell.name in runs:
             run = runs[cell.name]
-            numbers = f"{run.loss():.4f} | {math.exp(run.loss(RARE)):,.0f} | {run.ratio():+.3f}"
-            parts.append(f"| {cell.name} | {numbers} | {run.result['seconds']:.0f} |")
+            row = [*(of(run) for of in numbers.values()), f"{run.result['seconds']:.0f}"]
         else:
             state = "not run" if not cell.result.exists() else "not measured"
             if cell.result.exists() and json.loads(cell.result.read_text())["diverged"]:
                 state = "diverged"
-            parts.append(f"| {cell.name} | {state} | | | |")
-    return "\n".join(parts) + "\n"
+            row = [state, *[""] * len(numbers)]
+        lines.append(f"| {cell.name} | " + " | ".join(row) + " |")
+    return lines
 
 
-def recompute(config: dict[str, Any], name: str, data: Path, work: Path) -> str:
-    """InputError where the kept numbers are not those of a new run."""
-    cell = next((one for one in cells(config) if one.name == name), None)
-    if cell is None or not cell.result.exists():
-        raise InputError(f"expected the name of a cell with a result, got {name!r}: see results.md")
-    kept = Run(cell, json.loads(cell.result.read_text()))
-    text = Text(data, work, config["text"]["vocabulary"], config["text"]["tokenizer_shards"])
+def recompute(name: str, every: Iterable[Cell], made: Callable[[Cell], dict[str, Any]], numbers: dict[str, Of]) -> str:
+    """Kept numbers of a cell beside those of a new run, whose result `made` gives; InputError where none are kept."""
+    cell = next((one for one in every if one.name == name), None)
+    if cell is None or name not in (kept := runs_of([cell])):
+        raise InputError(f"expected the name of a measured cell, got {name!r}: see results.md")
     again = replace(cell, config=f"again-{cell.config}")
-    result = train(again, config, text, work)
-    new = Run(again, result | {"measured": measure(again, config, text, work)})
-    pairs = [("loss", kept.loss(), new.loss()), ("rare loss", kept.loss(RARE), new.loss(RARE))]
-    pairs += [("log ratio of rare", kept.ratio(), new.ratio())]
-    pairs += [("mean cosine", kept["head", "mean_cosine"], new["head", "mean_cosine"])]
-    return "\n".join(f"{what}: kept {a:.5f}, again {b:.5f}" for what, a, b in pairs)
+    new = Run(again, made(again))
+    return "\n".join(f"{what}: kept {of(kept[name]):.5f}, again {of(new):.5f}" for what, of in numbers.items())
+
+
+NUMBERS: dict[str, Of] = {
+    "loss": Run.loss,
+    "rare loss": lambda run: run.loss(RARE),
+    "log ratio of rare": Run.ratio,
+    "mean cosine": lambda run: run["head", "mean_cosine"],
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -201,10 +209,16 @@ def main(arguments: list[str] | None = None) -> None:
     asked = made.parse_args(arguments)
     config = read_config(asked.config if asked.config.exists() else path_of(asked.config.stem))
     if asked.recompute:
-        print(recompute(config, asked.recompute, asked.data, asked.work))
+        text = Text(asked.data, asked.work, config["text"]["vocabulary"], config["text"]["tokenizer_shards"])
+
+        def made_again(cell: Cell) -> dict[str, Any]:
+            result = train(cell, config, text, asked.work)
+            return result | {"measured": measure(cell, config, text, asked.work)}
+
+        print(recompute(asked.recompute, cells(config), made_again, NUMBERS))
         return
     write_text(RESULTS / f"{config['name']}.md", report(config))
-    if "picture" in config and (drawn := picture(config, runs_of(config))):
+    if "picture" in config and (drawn := picture(config, runs_of(cells(config)))):
         write_text(RESULTS / f"{config['name']}.svg", drawn)
 
 

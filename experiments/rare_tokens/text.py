@@ -1,7 +1,7 @@
 """The text as ids: a byte-level BPE made from its first part, and what was counted there."""
 
 import lzma
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,21 @@ def articles(folder: Path, name: str) -> Iterator[str]:
         raise InputError(f"expected text in {path}, got an empty file: give the folder of wiki-en-2018 by --data")
 
 
+def byte_level(kept: Path, texts: Iterable[str], vocabulary: int, special: list[str]) -> Any:
+    """A byte-level BPE of some texts, made where `kept` has none yet; the special tokens have the first ids."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    if not kept.exists():
+        made: Any = Tokenizer(models.BPE())
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder = decoders.ByteLevel()
+        options: Any = {"vocab_size": vocabulary, "special_tokens": special, "show_progress": False}
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        made.train_from_iterator(texts, trainers.BpeTrainer(**options, initial_alphabet=alphabet))
+        write_text(kept, made.to_str())
+    return Tokenizer.from_file(str(kept))
+
+
 class Text:
     """Ids of the parts of a text, kept in `work`."""
 
@@ -40,24 +55,9 @@ class Text:
         self.folder, self.work = folder, work / f"bpe-{vocabulary}-{shards}"
         self.work.mkdir(parents=True, exist_ok=True)
         self.first = [f"train-{i:02}" for i in range(shards)]
-        self._vocabulary = vocabulary
-        self.tokenizer = self._tokenizer()
+        texts = (one for part in self.first for one in articles(folder, part))
+        self.tokenizer = byte_level(self.work / "tokenizer.json", texts, vocabulary, [END])
         self.vocabulary = self.tokenizer.get_vocab_size()
-
-    def _tokenizer(self) -> Any:
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-        kept = self.work / "tokenizer.json"
-        if not kept.exists():
-            made: Any = Tokenizer(models.BPE())
-            made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-            made.decoder = decoders.ByteLevel()
-            options: Any = {"vocab_size": self._vocabulary, "special_tokens": [END], "show_progress": False}
-            alphabet = pre_tokenizers.ByteLevel.alphabet()
-            trainer = trainers.BpeTrainer(**options, initial_alphabet=alphabet)
-            made.train_from_iterator((one for part in self.first for one in articles(self.folder, part)), trainer)
-            write_text(kept, made.to_str())
-        return Tokenizer.from_file(str(kept))
 
     def save(self, folder: Path) -> None:
         """The tokenizer beside a model, as transformers reads it."""

@@ -16,13 +16,14 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from arms import ARMS, freeze, groups
+from arms import ARMS, Arm, freeze, groups
 from text import Text
 
 import uncone
@@ -56,6 +57,12 @@ class Cell:
     @property
     def result(self) -> Path:
         return RESULTS / "cells" / f"{self.name}.json"
+
+    @property
+    def options(self) -> list[str]:
+        """Of this command, beside the config and the folders."""
+        of = ["--arm", self.arm, "--rate", f"{self.rate:g}", "--seed", str(self.seed)]
+        return [*of, "--batch", str(self.batch), *["--tied"] * self.tied]
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -101,16 +108,34 @@ class Windows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[str, Any]:
     """The result, whose model lies in work/NAME/model."""
+    length, counts, n = config["model"]["length"], text.counts(), config["training"]["steps"] * cell.batch
+    parts = max(1, math.ceil(n * length / len(text.ids("train-00"))))
+    model, examples = make_model(config, text.vocabulary, cell), Windows(text.windows(parts, length), n, cell.seed)
+    result = fit(cell, ARMS[cell.arm], config, work, model, examples, counts, save=text.save)
+    return result | {"median_count_of_rare": float(counts[groups(counts) == 2].median())}
+
+
+def fit(
+    cell: Cell,
+    arm: Arm,
+    config: dict[str, Any],
+    work: Path,
+    model: Any,
+    examples: Any,
+    counts: torch.Tensor,
+    *,
+    save: Callable[[Path], object],
+    attached_with: dict[str, Any] | None = None,
+    collator: Any = None,
+) -> dict[str, Any]:
+    """Trains `model` on `examples` in their order, or goes on with it; what the result of any cell has."""
     import transformers
     from transformers.trainer_utils import get_last_checkpoint
 
-    of, arm, folder = config["training"], ARMS[cell.arm], work / "cells" / cell.name
+    of, folder = config["training"], work / "cells" / cell.name
     folder.mkdir(parents=True, exist_ok=True)
     check_folder(folder, {"cell": asdict(cell)} | {part: config[part] for part in PARTS})
-    steps, length, counts = of["steps"], config["model"]["length"], text.counts()
-    n = steps * cell.batch
-    parts = max(1, math.ceil(n * length / len(text.ids("train-00"))))
-    model = make_model(config, text.vocabulary, cell)
+    steps = of["steps"]
     transformers.set_seed(cell.seed)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     arguments = transformers.TrainingArguments(
@@ -133,14 +158,14 @@ def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[st
         remove_unused_columns=False,
         dataloader_pin_memory=False,
     )
-    attached = uncone.attach(model, **arm.attached(counts))
+    attached = uncone.attach(model, **(attached_with or {}) | arm.attached(counts))
     run = cell.result.with_suffix(".jsonl")
     run.parent.mkdir(parents=True, exist_ok=True)
     last = get_last_checkpoint(str(folder / "checkpoints")) if (folder / "checkpoints").is_dir() else None
     if last is None:
         run.unlink(missing_ok=True)  # of a run that was stopped before it had a checkpoint
     monitor = uncone.Monitor(run, model, every=of["monitor_every"], counts=counts)
-    watch = Watch(text.vocabulary)
+    watch = Watch(len(counts))
     drawn = [heads(transformers, folder / "heads", config["picture"]["steps"])] if "picture" in config else []
 
     class Trainer(transformers.Trainer):  # type: ignore[misc]
@@ -150,7 +175,8 @@ def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[st
     trainer = Trainer(
         model,
         arguments,
-        train_dataset=Windows(text.windows(parts, length), n, cell.seed),
+        data_collator=collator,
+        train_dataset=examples,
         callbacks=[attached.callback, monitor.callback, *arm.callbacks(model), watch.callback(transformers), *drawn],
         optimizers=(arm.optimizer(model, cell.rate), None),
     )
@@ -164,7 +190,7 @@ def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[st
     monitor.detach()
     if trainer.is_world_process_zero():
         model.save_pretrained(folder / "model")
-        text.save(folder / "model")
+        save(folder / "model")
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     losses = [(one["step"], one["loss"]) for one in trainer.state.log_history if "loss" in one]
     return {
@@ -177,7 +203,6 @@ def train(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[st
         "seconds": round(time.monotonic() - watch.began, 1),
         "diverged": watch.diverged,
         "monitor": packed(run).name if trainer.is_world_process_zero() else run.name,
-        "median_count_of_rare": float(counts[groups(counts) == 2].median()),
         "losses": losses,
     }
 
@@ -245,11 +270,11 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(data: Path = DATA, work: Path = WORK) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     made.add_argument("config", type=Path)
-    made.add_argument("--data", type=Path, default=DATA, help="folder of wiki-en-2018")
-    made.add_argument("--work", type=Path, default=WORK, help="folder of models and ids")
+    made.add_argument("--data", type=Path, default=data, help=f"folder of {data.name}")
+    made.add_argument("--work", type=Path, default=work, help="folder of models and ids")
     return made
 
 

@@ -41,11 +41,18 @@ def rare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     yield from _alone("rare_tokens", monkeypatch)
 
 
-def _alone(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    place = ROOT / "experiments" / folder
-    names = {file.stem for file in place.glob("*.py")}
+@pytest.fixture
+def translation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Imports a file of experiments/translation, or of rare_tokens that it takes from, by name."""
+    yield from _alone("translation", monkeypatch, "rare_tokens")
+
+
+def _alone(folder: str, monkeypatch: pytest.MonkeyPatch, *others: str) -> Iterator[Callable[[str], Any]]:
+    places = [ROOT / "experiments" / one for one in (folder, *others)]
+    names = {file.stem for place in places for file in place.glob("*.py")}
     kept = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}  # of another experiment, or a library
-    monkeypatch.syspath_prepend(str(place))
+    for place in reversed(places):
+        monkeypatch.syspath_prepend(str(place))
     yield importlib.import_module
     for name in names:
         sys.modules.pop(name, None)

@@ -334,7 +334,9 @@ def test_tables_come_from_results_and_name_what_was_not_run(
     assert "| Once | AdamW, beta2 .95 | upon \\| a &lt;time> |" in said
     assert "| AdamW, beta2 .95 | rare | -0.700 | -0.693 |" in said
     assert (
-        tables.picture(CONFIG | {"picture": {"steps": [1], "arms": ["adamw95"]}}, tables.runs_of(CONFIG)).count("h0")
+        tables.picture(
+            CONFIG | {"picture": {"steps": [1], "arms": ["adamw95"]}}, tables.runs_of(fill.cells(CONFIG))
+        ).count("h0")
         == 3
     )
 
