@@ -90,14 +90,14 @@ def curves_of(
         wrong = {role: cells[roles[role]][rows[of.argmax()]] for role, of in unread.items() if of.any()}
         metric, task = of["metric"], of["task"]
         names = list(filter(None, (metric, task))) or [roles["value"]]
-        called, sides = {*names, "/".join(reversed(names))}, ({*lower}, {*higher})
+        called = {*names, "/".join(reversed(names))}
         is_named = not called.isdisjoint(chosen or (*lower, *higher))
         if not is_named and (chosen or (table.logged and not (len(rows) > 1 and is_quality(metric, task)))):
             left["/".join(reversed(names))] = None
             continue
         less = table.lower.get((task, metric))
-        if not called.isdisjoint(set.union(*sides)):
-            less = called.isdisjoint(sides[1])
+        if not called.isdisjoint((*lower, *higher)):
+            less = called.isdisjoint(higher)
         if less is None:
             less = is_lower_better(metric, task)
         of["logarithm"] = bool(less) and any(one in metric.casefold() for one in ("ppl", "perp"))
