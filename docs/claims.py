@@ -39,7 +39,7 @@ def worst(found: Iterable[dict[str, Any]], share: Callable[[dict[str, Any]], flo
     for one in found:
         n, hits = one["sims"], round(share(one) * one["sims"])
         ends.append((1.0 if hits == n else float(beta.ppf(0.95, hits + 1, n - hits)), hits / n))
-    limit, rate = max(ends)
+    limit, rate = (max(of) for of in zip(*ends, strict=True))
     return f"at most {rate:.1%} (limit {limit:.1%})"
 
 
