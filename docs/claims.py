@@ -161,7 +161,7 @@ def of_reasons() -> list[Claim]:
             command,
         ),
         Claim(
-            "Pull and push balance within what chance leaves",
+            "This text shows no imbalance of pull and push",
             "the same interval holds 0",
             "",
             "claims nothing",
