@@ -238,6 +238,15 @@ def test_findings_and_fields_are_those_of_the_code() -> None:
         assert fields.written(_text(page)) == _text(page), f"{page}: run docs/fields.py"
 
 
+def test_the_tables_of_claims_are_those_of_the_kept_results() -> None:
+    pytest.importorskip("scipy")
+    claims = load_script(ROOT / "docs/claims.py")
+    for page in claims.PAGES:
+        text = _text(f"docs/{page}")
+        assert claims.COLUMNS[0] in text
+        assert claims.written(page, text) == text, f"docs/{page}: run docs/claims.py"
+
+
 def test_the_stub_has_the_public_names() -> None:
     stub = load_script(ROOT / "docs/stub.py")
     assert stub.STUB.read_text(encoding="utf-8") == stub.stub(), "run docs/stub.py"

@@ -181,9 +181,43 @@ def test_a_planted_rogue_dimension_is_named_and_a_healthy_twin_is_not() -> None:
     assert (rogue.rogue_dimensions[0], rogue.outlier_dimensions) == (7, (7,))
     assert rogue.rogue_share > 0.95
     assert "rises most from embeddings to layer 1" in found.verdict
-    assert "Dimension 7 alone carries" in found.verdict
+    assert "In layer 1 dimension 7 alone carries" in found.verdict
     quiet = replace(_planted(), layers=("embeddings",), moments=_planted().moments[:1], intervals=(None,))
     assert describe(quiet).verdict.startswith("No layer has a common direction to speak of")
+
+
+def test_a_share_of_a_dimension_names_the_layer_it_was_measured_in() -> None:
+    """Behind the last layer's cosine it read as that layer's share."""
+    states = _planted()
+    quieter = _states(
+        {
+            "embeddings": states.sample.layers[0],
+            "layer 1": states.sample.layers[1],
+            "final norm": states.sample.layers[0],
+        },
+        states.sample.ids,
+        states.sample.segments,
+    )
+    said = describe(quieter).verdict
+    assert "; in final norm it is " in said
+    assert ". In layer 1 dimension 7 alone carries " in said
+    assert said.endswith("% of the mean cosine.")
+
+
+def test_which_tokens_were_read_and_how_the_text_was_cut_is_said() -> None:
+    found = replace(describe(_planted()), cut="windows of running text of at most 64 ids")
+    lines = {
+        0: "2,000 tokens in 9 sequences, windows",
+        2000: "All 2,000 tokens in 9",
+        9000: "The first 2,000 of 9,000 tokens in 9",
+    }
+    for text_tokens, begins in lines.items():
+        sizes = [
+            block.text
+            for block in replace(found, text_tokens=text_tokens).blocks()
+            if getattr(block, "tone", "") == "quiet"
+        ]
+        assert sizes[0].startswith(begins), sizes
 
 
 def test_readings_are_those_of_the_measures() -> None:

@@ -46,6 +46,17 @@ def test_the_mean_row_is_without_effect_and_other_directions_are_not() -> None:
     assert "shrinks no softmax margin" in claim.verdict
 
 
+def test_negative_margins_have_no_ratio() -> None:
+    """ "-0.2 is 1.6 times as large as -0.1" reads as if margins grew."""
+    states = _states()
+    worst = replace(states, labels=(states.states @ states.head.T).argmin(1))
+    claim = margin_claim(worst)
+    stored, centred = claim.heads[:2]
+    assert centred.by_norm < stored.by_norm < 0
+    assert "times as large" not in claim.verdict
+    assert f"from {stored.by_norm:.3g} to {centred.by_norm:.3g}" in claim.verdict
+
+
 def test_a_larger_common_component_changes_no_margin() -> None:
     states = _states()
     moved = replace(states, head=states.head + 5 * torch.ones(6))
@@ -62,7 +73,8 @@ def test_a_cap_gives_the_mean_row_an_effect_and_the_verdict_says_so() -> None:
 def test_few_targets_are_taken_evenly_and_progress_is_told() -> None:
     told = list[tuple[str, int, int]]()
     claim = margin_claim(_states(), most=10, progress=lambda *step: told.append(step))
-    assert claim.targets == 10
+    assert (claim.targets, claim.of_targets) == (10, 90)
+    assert "of 10 of 90 targets, evenly spaced. " in claim.blocks()[-1].text
     assert told == [("comparing margins", 1, 1)]
     heading, lead, table, _ = claim.blocks()
     assert (heading.level, lead.tone, len(table.rows)) == (3, "lead", 5)

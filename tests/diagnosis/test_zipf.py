@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncone.errors import InputError
-from uncone.tokens.zipf import FEWEST_BLOCKS, LEAST, coverage, drawn_ranks, fit_zipf
+from uncone.tokens.rivals import rivals
+from uncone.tokens.token_frequencies import law_sentence
+from uncone.tokens.zipf import FEWEST_BLOCKS, FEWEST_COMPARED, LEAST, coverage, drawn_ranks, fit_zipf
 
 Array = np.ndarray
 
@@ -72,6 +74,91 @@ def test_what_does_not_follow_the_law_has_a_gap() -> None:
     assert law.exponent.value == pytest.approx(0.0, abs=1e-9)
     assert law.gap == pytest.approx(0.0, abs=1e-9)
     assert (fit_zipf(np.repeat([100_000, 500], [100, 900])).gap or 0.0) > 0.1
+
+
+def _power_of(law: str, n: int, seed: int) -> Array:
+    """Counts of 2 n tokens by a known law, each with Poisson noise, 200 in the middle."""
+    random, part = np.random.default_rng(seed), np.arange(1, 2 * n + 1) / n
+    mean = {
+        "uniform": np.full(2 * n, 200.0),
+        "linear": 401 - 200 * part,
+        "log-normal": 200 * np.exp(2 * random.standard_normal(2 * n)),
+        "exponential": 290 * random.exponential(size=2 * n),
+        "zipf": 200 / part,
+    }[law]
+    return random.poisson(mean)
+
+
+@pytest.mark.parametrize("law", ["log-normal", "exponential", "linear", "zipf"])
+def test_gains_of_rivals_are_those_of_an_optimiser(law: str) -> None:
+    """The tail of a log-normal in closed form, and the cut power law by quadrature."""
+    optimize, integrate = pytest.importorskip("scipy.optimize"), pytest.importorskip("scipy.integrate")
+    norm = pytest.importorskip("scipy.stats").norm
+    falling = np.sort(_power_of(law, 150, 0))[::-1][:150].astype(float)
+    z = np.log(falling / (falling[-1] - 0.5))
+    power = len(z) * (-np.log(z.mean()) - 1)
+
+    def minus_log_normal(at: Array) -> float:
+        mean, deviation = at[0], np.exp(at[1])
+        return -float((norm.logpdf(z, mean, deviation) - norm.logsf(0, mean, deviation)).sum())
+
+    def minus_cut(at: Array) -> float:
+        a, share = at[0], np.exp(at[1])
+        end = min(60.0, 40 * float(z.mean()))
+        t = np.linspace(0, end, 4001)
+        top = float((-a * t - share * np.expm1(t)).max())
+        total = integrate.quad(lambda t: np.exp(-a * t - share * np.expm1(t) - top), 0, end, limit=400)[0]
+        return float((a * z + share * np.expm1(z)).sum() + len(z) * (np.log(total) + top))
+
+    found = {one.name: one for one in rivals(falling)[0]}
+    for name, minus, starts in (
+        ("a log-normal", minus_log_normal, [(m, s) for m in (-30.0, -3.0, 0.0, 1.0) for s in (-0.5, 0.5, 1.5)]),
+        ("a power law with a cut", minus_cut, [(a, c) for a in (-2.0, 0.5, 2.0) for c in (-12.0, -6.0, -2.0, 0.0)]),
+    ):
+        how = {"method": "Nelder-Mead", "options": {"xatol": 1e-7, "fatol": 1e-9, "maxiter": 4000}}
+        best = min(optimize.minimize(minus, start, **how).fun for start in starts)
+        assert found[name].gain == pytest.approx(max(0.0, -best - power), abs=2e-2)
+
+
+@pytest.mark.parametrize("n", [60, 1000, 4000])
+@pytest.mark.parametrize("law", ["uniform", "linear", "log-normal", "exponential"])
+def test_counts_of_other_laws_are_never_said_to_follow(law: str, n: int) -> None:
+    """Uniform and linear counts passed as "closely" and "roughly", since only the share of the text was compared."""
+    for seed in range(5):
+        found = fit_zipf(_power_of(law, n, seed))
+        assert found.follows in (("no",) if n >= 1000 else ("no", "undecided"))
+        assert found.follows == "undecided" or "do not follow Zipf's law: a " in law_sentence(found)
+
+
+def test_the_law_is_followed_where_enough_ranks_show_it() -> None:
+    few, more, many = (fit_zipf(_power_of("zipf", n, 0)) for n in (200, 2000, 20_000))
+    assert (few.follows, more.follows, many.follows) == ("undecided", "roughly", "closely")
+    assert law_sentence(few).startswith("Undecided whether tokens follow Zipf's law, with exponent ")
+    assert "may change by" in law_sentence(few)
+    assert law_sentence(many).startswith("Tokens follow Zipf's law closely, with exponent ")
+    assert (many.likely, many.bend.value) == (many.exponent.value, pytest.approx(0.0, abs=0.1))
+
+
+def test_no_law_is_told_from_a_dozen_ranks() -> None:
+    found = fit_zipf(_power_of("zipf", FEWEST_COMPARED - 1, 0))
+    assert (found.follows, found.rivals, found.bend.value) == ("undecided", (), None)
+    assert "49 ranks cannot separate it from other laws: 50 or more may." in law_sentence(found)
+
+
+def test_the_bend_is_of_the_coefficient_of_variation_of_logs() -> None:
+    falling = np.sort(np.exp(np.random.default_rng(0).exponential(size=500)) * 1e4)[::-1].round()
+    z = [float(np.log(one / (falling[-1] - 0.5))) for one in falling]
+    square = sum((one * 500 / sum(z)) ** 2 for one in z) / 500
+    bend = rivals(falling)[1]
+    assert bend.value == pytest.approx((2 - square) / 2 * np.log(500))
+    assert bend.interval[1] - bend.value == pytest.approx(1.96 * np.log(500) / np.sqrt(500))
+
+
+def test_the_value_of_greatest_likelihood_stands_beside_the_corrected_one() -> None:
+    blocks = _planted(1.0, 100_000, 0)
+    law = fit_zipf(blocks.sum(0), blocks)
+    assert law.likely == fit_zipf(blocks.sum(0)).exponent.value
+    assert law.likely != law.exponent.value
 
 
 def test_too_little_text() -> None:

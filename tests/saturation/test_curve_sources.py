@@ -342,6 +342,62 @@ def test_the_losses_of_a_trainer_are_curves(tmp_path: Path) -> None:
     refuses("expected losses", uncone.judge_curves, folder)
 
 
+QUALITY = ("train/loss", "eval/loss", "eval/accuracy")
+"""What a Trainer logs: those are measures of quality, and the others fall at the end as schedules and gauges do."""
+LOGGED = ("train/learning_rate", "train/epoch", "train/loss_scale", "eval/runtime", "eval/samples_per_second")
+LOGGED += ("train/uncone/isoscore", "train/uncone/cross_entropy", "eval/tokens")
+
+
+def _logged(tmp_path: Path, kind: str) -> Path:
+    """Every series rises and then falls by 100 times its jitter; the sum at the end has one value."""
+    fall = {s: 1 - 0.5 * max(0, s - 20) / 20 - math.exp(-s / 3) + 5e-3 * (s % 3) for s in range(1, 41)}
+    if kind == "events":
+        from tests.saturation.test_tensorboard import _event
+
+        each = [_event(tag, s, value) for tag in (*QUALITY, *LOGGED) for s, value in fall.items()]
+        (tmp_path / "events.out.tfevents.1").write_bytes(b"".join(each) + _event("train/train_loss", 40, 2.0))
+        return tmp_path
+    names = {tag: tag.replace("eval/", "eval_").removeprefix("train/") for tag in (*QUALITY, *LOGGED)}
+    history = [{"step": s} | dict.fromkeys(names.values(), value) for s, value in fall.items()]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": [*history, {"step": 40, "train_loss": 2.0}]}))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["events", "trainer"])
+def test_only_measures_of_quality_are_judged_of_what_a_training_logged(tmp_path: Path, kind: str) -> None:
+    source = _logged(tmp_path, kind)
+    record = uncone.judge_curves(source)
+    assert {f"{curve.task}/{curve.metric}" for curve in record.curves} == set(QUALITY)
+    assert [curve.metric for curve in record.curves if curve.declined] == ["accuracy"]
+    assert "taken as better" not in record.verdict
+    (note,) = [note for note in record.notes if note.startswith("Not judged")]
+    assert set(note.partition("): ")[2][:-1].split(", ")) == {*LOGGED, "train/train_loss"}
+    (curve,) = uncone.judge_curves(source, metric=["train/learning_rate"]).curves
+    assert (curve.declined, curve.metric.rpartition("/")[2]) == (True, "learning_rate")
+    (curve,) = uncone.judge_curves(source, metric=["loss", "tokens"], lower=["tokens"], higher=["eval/loss"]).curves[
+        1:2
+    ]
+    assert (curve.task, curve.lower, curve.declined) == ("eval", False, True)
+    refuses("did you mean 'eval/accuracy'", uncone.judge_curves, source, metric=["eval/acuracy"])
+
+
+def test_a_log_without_any_measure_of_quality_is_refused_with_its_names(tmp_path: Path) -> None:
+    history = [{"step": s, "learning_rate": 1 / s} for s in range(1, 30)]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": history}))
+    refuses(r"measures of quality in .*, got train/learning_rate: name a metric", uncone.judge_curves, path)
+
+
+def test_metrics_of_a_table_are_chosen() -> None:
+    rows = [*_falling(metric="acc", task="a"), *_falling(metric="glory", task="b")]
+    assert [curve.metric for curve in uncone.judge_curves(rows).curves] == ["acc", "glory"]
+    for name in ("glory", "b", "b/glory"):
+        record = uncone.judge_curves(rows, metric=[name])
+        assert [curve.metric for curve in record.curves] == ["glory"]
+        assert "Not judged, as no chosen metric names them: a/acc." in record.notes
+
+
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32 - 1))
 def test_damaged_files_are_read_or_refused(tmp_path: Path, seed: int) -> None:

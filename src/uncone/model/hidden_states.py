@@ -103,6 +103,7 @@ def hidden_states_of(
         notes=(*dict.fromkeys(found.notes), *([cut] if source.cut else [])),
         last=last_states,
         why_no_last=why_no_last,
+        cut=f"{'windows of running text' if found.causal else 'lines or documents'} of at most {found.longest} ids",
     )
 
 

@@ -42,6 +42,7 @@ class LayerStates:
     notes: tuple[str, ...]
     last: Any = None  # `States` of the same run, where they were asked for and the model is causal with a linear head
     why_no_last: str = ""
+    cut: str = ""  # how the text was cut
 
     @property
     def tokens(self) -> int:

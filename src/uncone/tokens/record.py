@@ -18,12 +18,29 @@ _STYLES = {"tokens": "raw", "words": "centred"}
 
 
 @part
+class Rival:
+    """A law that Zipf's law is compared with, by the counts of the ranks that were fitted."""
+
+    name: str  # `a log-normal` or `a power law with a cut`
+    gain: float  # its log-likelihood less that of Zipf's law, in nats
+    p: float  # chance of such a gain under Zipf's law, after Holm over the rivals
+
+
+@part
 class ZipfLaw:
     exponent: Estimate  # s in p(r) ~ r^-s; the interval is over stretches of the text
     ranks: int  # how many of the most frequent were fitted
     least: int  # the least count that may be fitted
     gap: float | None  # the largest difference of the cumulative share from the law's
     reason: str = ""  # why there is no exponent, or no interval
+    # the exponent of greatest likelihood, before the jackknife takes out the bias of ranking
+    likely: float | None = None
+    # what was shown: the law is followed `closely` or `roughly`, or `no`; `undecided` where neither was
+    follows: Literal["closely", "roughly", "no", "undecided"] = "undecided"
+    rivals: tuple[Rival, ...] = ()  # laws that it was compared with, the better first
+    named: str = ""  # the rival that fits best, or both where they cannot be separated
+    # by which share the exponent differs between the ends of the ranks, to first order, with its 95% interval
+    bend: Estimate = Estimate(None)
 
 
 @part
@@ -62,7 +79,9 @@ class TokenFrequencies(Record):
     READING: ClassVar[str] = (
         "Zipf's law: the token of rank r makes up a share of the text that falls as 1 / r^s, with the exponent s. It "
         "is fitted by maximum likelihood to tokens that occur often enough for their rank to mean something. The gap "
-        "is the most by which the law misses the share of the text up to some rank."
+        "is the most by which the law misses the share of the text up to some rank. The law is not followed where a "
+        "log-normal or a power law with a cut fits the counts better (likelihood ratio, 2%, Holm). It is followed where "
+        "neither does, the gap is small and the exponent is shown to be nearly the same at both ends of the ranks."
     )
 
     verdict: str  # one sentence
@@ -92,7 +111,7 @@ class TokenFrequencies(Record):
                 Text("How many of the most frequent make up a share of the text.", "lead"),
                 self._coverage(kinds),
             ),
-            section("Zipf's law", _laws(kinds), self._figure(kinds), Text(self.word, "quiet")),
+            section("Zipf's law", _laws(kinds), _rivals(kinds), self._figure(kinds), Text(self.word, "quiet")),
             section(
                 "Tokens by name",
                 Bullets(self._named()),
@@ -151,10 +170,21 @@ def _covering(kind: RankFrequency, share: float, different: int) -> Cell | str:
 def _laws(kinds: list[RankFrequency]) -> Table:
     def row(kind: RankFrequency) -> Row:
         gap = optional(kind.law.gap, shown=partial(percent, precise=True))
+        likely = optional(kind.law.likely, shown=partial(number, digits=_DIGITS))
         counts = map(count, (kind.law.ranks, kind.law.least, kind.different, kind.total))
-        return kind.unit, _exponent(kind.law), gap, *counts
+        return kind.unit, _exponent(kind.law), likely, gap, *counts
 
-    return numbers(("of", "exponent", "gap", "ranks", "least count", "different", "total"), map(row, kinds))
+    columns = ("exponent", "most likely", "gap", "ranks", "least count", "different", "total")
+    return numbers(("of", *columns), map(row, kinds))
+
+
+def _rivals(kinds: list[RankFrequency]) -> Blocks:
+    rows = [
+        (f"{kind.unit}: {rival.name}", number(rival.gain), number(rival.p, digits=2, most=2))
+        for kind in kinds
+        for rival in kind.law.rivals
+    ]
+    return (numbers(("instead of Zipf's law", "log-likelihood gained", "P"), rows),) if rows else ()
 
 
 def _exponent(law: ZipfLaw) -> Cell:

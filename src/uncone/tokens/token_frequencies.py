@@ -6,11 +6,11 @@ import numpy as np
 
 from uncone.measure.under_trained import known_unused
 from uncone.model.token_counts import Counted
-from uncone.records.text import count, counted, number, plural
+from uncone.records.text import count, counted, number, percent, plural
 from uncone.records.token_text import token_texts
 from uncone.rows import Array
 from uncone.tokens.record import CountedToken, RankFrequency, TokenFrequencies, ZipfLaw
-from uncone.tokens.zipf import CLOSE, ROUGH, coverage, drawn_ranks, fit_zipf
+from uncone.tokens.zipf import FEWEST_COMPARED, LEVEL, coverage, drawn_ranks, fit_zipf
 
 _FREQUENT, _UNSEEN, _DIGITS = 20, 20, 4
 _WORD = "A word is a run of letters, digits and underscores, in lower case. Its exponent has no interval."
@@ -56,10 +56,10 @@ def _verdict(tokens: RankFrequency, never: int, size: int) -> str:
     few, half = (one.tokens for one in tokens.coverage[:2])
     covers = f"{count(few)} {plural(few, 'token makes', 'tokens make')} up 30% of the text and {count(half)} half of it"
     unseen = f"{count(never)} of {counted(size, 'token')} never {plural(never, 'occurs', 'occur')}"
-    return f"{_law(tokens.law)} {covers[0].upper()}{covers[1:]}; {unseen}."
+    return f"{law_sentence(tokens.law)} {covers[0].upper()}{covers[1:]}; {unseen}."
 
 
-def _law(law: ZipfLaw) -> str:
+def law_sentence(law: ZipfLaw) -> str:
     value, gap = law.exponent.value, law.gap
     if value is None or gap is None:
         return f"Too little text to fit Zipf's law: {law.reason}."
@@ -67,6 +67,20 @@ def _law(law: ZipfLaw) -> str:
     exponent = number(value, digits=_DIGITS)
     if high > low:
         exponent += f" ({number(low, digits=_DIGITS)} to {number(high, digits=_DIGITS)})"
-    if gap > ROUGH:
-        return f"Tokens do not follow Zipf's law (nearest exponent {exponent})."
-    return f"Tokens follow Zipf's law {'closely' if gap <= CLOSE else 'roughly'}, with exponent {exponent}."
+    exponent, misses = f"exponent {exponent}", f"misses the share of the text by {percent(gap, precise=True)} at most"
+    ranks = f"the {count(law.ranks)} most frequent"
+    if law.ranks < FEWEST_COMPARED:
+        few = f"{counted(law.ranks, 'rank')} cannot separate it from other laws: {FEWEST_COMPARED} or more may"
+        return f"Undecided whether tokens follow Zipf's law, with {exponent}. {few}."
+    bend = max(map(abs, law.bend.interval or (0.0,)))
+    if law.follows == "no":
+        p = min(rival.p for rival in law.rivals)
+        why = f"its exponent is larger at the top of {ranks} than at their end"
+        if p <= LEVEL:
+            why = f"{law.named} fits the counts of {ranks} better (P {number(p, digits=2, most=2)})"
+        return f"Tokens do not follow Zipf's law: {why}. Its nearest {exponent} {misses}."
+    if law.follows == "undecided":
+        open_ = f"No other law fits {ranks} better, but the exponent may change by {percent(bend)} along them"
+        return f"Undecided whether tokens follow Zipf's law, with {exponent}. {open_}, and the law {misses}."
+    alike = f"Along {ranks} it changes by {percent(bend)} at most, and the law {misses}"
+    return f"Tokens follow Zipf's law {law.follows}, with {exponent}. {alike}."

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,12 +11,15 @@ from uncone.records.text import counted
 from uncone.records.tokens import Estimate
 from uncone.rows import Array, as_array
 from uncone.tokens.record import Coverage, ZipfLaw
+from uncone.tokens.rivals import rivals
 
 LEAST = 100  # of a token in the fit: the order of rarer ones is mostly chance
-FEWEST_RANKS = 10
+FEWEST_RANKS, FEWEST_COMPARED = 10, 50  # of an exponent, and of a comparison with other laws
+LEVEL = 0.02  # of the two rivals together, after Holm
 FEWEST_BLOCKS = 10  # stretches of text that an interval needs
 CLOSE, ROUGH = 0.02, 0.1
-"""The largest `gap` of a law that is followed closely, or roughly."""
+CLOSE_BEND, ROUGH_BEND = 0.25, 0.5
+"""The largest gap and bend of a law that is followed closely, or roughly."""
 SHARES = (0.3, 0.5, 0.9, 0.98)  # of a text; 30, 50 and 98% are those of Bis et al. 2021, section 2
 _T_95 = """2.262 2.228 2.201 2.179 2.160 2.145 2.131 2.120 2.110 2.101 2.093 2.086 2.080 2.074 2.069 2.064 2.060 2.056
 2.052 2.048 2.045 2.042 2.040 2.037 2.035 2.032 2.030 2.028 2.026 2.024 2.023"""
@@ -37,7 +41,13 @@ def fit_zipf(counts: Array, blocks: Array | None = None, *, least: int = LEAST) 
 
     With `blocks` the value and its interval are those of the delete-one jackknife over them (Efron & Stein 1981), with
     new ranks each time. It takes out the bias of ranking, which falls with the length of the text, and knows that words
-    come in bursts. `gap` is the largest distance of the text's cumulative share from the law's (Kolmogorov-Smirnov).
+    come in bursts; `likely` is the value without it. `gap` is the largest distance of the text's cumulative share from
+    the law's (Kolmogorov-Smirnov).
+
+    `follows` is "no" where a rival fits the counts better (`rivals`, at 0.02 after Holm), or where the exponent is
+    larger among the most frequent by more than half. It is "closely" or "roughly" where neither holds, the gap is small
+    and the whole 95% interval of the bend too (0.02 and 0.25, or 0.1 and 0.5). All else is "undecided", and so are fewer
+    than 50 ranks: from these no law can be told from another.
 
     Args:
         counts: (V,), how often each token occurs.
@@ -58,11 +68,24 @@ def fit_zipf(counts: Array, blocks: Array | None = None, *, least: int = LEAST) 
     falling = _falling(counts)[:ranks]
     value = _exponent(falling, logs)
     model = np.exp(-value * logs)
-    gap = np.abs(falling.cumsum() / falling.sum() - model.cumsum() / model.sum()).max()
+    gap = float(np.abs(falling.cumsum() / falling.sum() - model.cumsum() / model.sum()).max())
     reason = ""
     if blocks is not None and len(blocks) < FEWEST_BLOCKS:
         reason = f"no interval: {len(blocks)} of {FEWEST_BLOCKS} stretches of text"
-    return ZipfLaw(_jackknife(counts, blocks, value, logs), ranks, least, float(gap), reason)
+    law = ZipfLaw(_jackknife(counts, blocks, value, logs), ranks, least, gap, reason, value)
+    return law if ranks < FEWEST_COMPARED else _compared(law, falling)
+
+
+def _compared(law: ZipfLaw, falling: Array) -> ZipfLaw:
+    found, bend, named = rivals(falling)
+    low, high = bend.interval or (-math.inf, math.inf)
+    law = replace(law, rivals=found, bend=bend, named=named)
+    if found[0].p <= LEVEL or found[1].p <= LEVEL or high < -ROUGH_BEND:
+        return replace(law, follows="no")
+    gap, most = law.gap or 0.0, max(-low, high)
+    if gap <= CLOSE and most <= CLOSE_BEND:
+        return replace(law, follows="closely")
+    return replace(law, follows="roughly") if gap <= ROUGH and most <= ROUGH_BEND else law
 
 
 def _falling(counts: Array) -> Array:

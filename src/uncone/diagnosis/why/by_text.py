@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,7 +61,8 @@ class TextReading:
         run = partial(hidden_states_of, resume=resume, device=device, dtype=dtype, progress=self.progress)
         try:
             self._layers = run(self.model, self.texts, most=self.tokens, last=True)
-            self.parts["layers"] = describe(self._layers, counts=self.counts, progress=self.progress)
+            of = describe(self._layers, counts=self.counts, progress=self.progress)
+            self.parts["layers"] = replace(of, text_tokens=self.frequencies.tokens.total)
         except (UnsupportedModel, UndefinedMeasure) as error:  # other errors are of the whole
             self.notes.append(f"The layers could not be read: {error}.")
 

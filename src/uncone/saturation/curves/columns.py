@@ -10,7 +10,7 @@ from uncone.errors import InputError, nearest
 from uncone.records.text import counted, listing, plural
 from uncone.rows import Array
 from uncone.saturation.curves.decline import START, Curve
-from uncone.saturation.curves.direction import is_lower_better
+from uncone.saturation.curves.direction import is_lower_better, is_quality
 from uncone.saturation.tables.cells import Cells, text_of
 from uncone.saturation.tables.tables import Table
 
@@ -29,6 +29,7 @@ ROLES: dict[str, tuple[str, ...]] = {
 """What a column may be for, and its known names."""
 Codes = npt.NDArray[Any]  # (n,): whole numbers that are equal where the rows' names are
 _OF_FAMILY = ("task", "metric", "suite", "shots")
+_MOST_LEFT = 20  # names of what is not judged
 _ROWS_A_CURVE = 3
 """A further column tells curves apart only where each keeps so many rows: else a time makes each row a curve."""
 
@@ -54,11 +55,16 @@ def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str,
 
 
 def curves_of(
-    table: Table, columns: Mapping[str, str] | None = None, lower: Sequence[str] = (), higher: Sequence[str] = ()
+    table: Table,
+    columns: Mapping[str, str] | None = None,
+    lower: Sequence[str] = (),
+    higher: Sequence[str] = (),
+    chosen: Sequence[str] = (),
 ) -> tuple[list[Curve], tuple[str, ...], tuple[str, ...]]:
     """The curves in a table, the columns that tell them apart, and notes.
 
-    Less of the metrics `lower` is better, more of `higher`; others are judged by the source or by their name.
+    Less of the metrics `lower` is better, more of `higher`; others are judged by the source or by their name. Only curves of the
+    metrics `chosen` are kept; without any, of what a training logged the measures of quality. A note names the others.
     """
     if not len(table):
         raise InputError(f"expected rows in {table.name}, got none: give a table with at least one curve")
@@ -67,13 +73,13 @@ def curves_of(
         # such as eval_loss
         table = replace(table, columns={**table.columns, "": Cells(repeat(roles["value"], len(table)))})
         roles["metric"] = ""
-    _check_metrics(table, roles, [*lower, *higher])
+    _check_metrics(table, roles, [*lower, *higher, *chosen])
     cells = {name: column if isinstance(column, Cells) else Cells(column) for name, column in table.columns.items()}
     extra = [name for name in table.columns if name not in roles.values()]
     settings = [roles[role] for role in ("batch_size", "weight_decay") if role in roles]
     apart, key = _told_apart(cells, roles, [*settings, *extra])
     numbers = {role: cells[roles[role]].numbers() for role in ("step", "value", "stderr") if role in roles}
-    curves = []
+    curves, left = list[Curve](), dict[str, None]()
     for rows in _rows_of(key):
         first = {name: text_of(cells[name][rows[0]]) for name in {*roles.values(), *apart}}
         of: dict[str, Any] = {role: first[roles[role]] if role in roles else "" for role in ("model", *_OF_FAMILY)}
@@ -84,23 +90,44 @@ def curves_of(
         wrong = {role: cells[roles[role]][rows[of.argmax()]] for role, of in unread.items() if of.any()}
         metric, task = of["metric"], of["task"]
         names = list(filter(None, (metric, task))) or [roles["value"]]
+        called = {*names, "/".join(reversed(names))}
+        is_named = not called.isdisjoint(chosen or (*lower, *higher))
+        if not is_named and (chosen or (table.logged and not (len(rows) > 1 and is_quality(metric, task)))):
+            left["/".join(reversed(names))] = None
+            continue
         less = table.lower.get((task, metric))
-        if not {*lower, *higher}.isdisjoint(names):
-            less = {*higher}.isdisjoint(names)
+        if not called.isdisjoint((*lower, *higher)):
+            less = called.isdisjoint(higher)
         if less is None:
             less = is_lower_better(metric, task)
         of["logarithm"] = bool(less) and any(one in metric.casefold() for one in ("ppl", "perp"))
         curve = _curve([[part[rows] for part in numbers[role]] for role in numbers], wrong)
         guessed = names[0] if less is None else ""
         curves.append(replace(curve, model=model, **of, lower=bool(less), guessed=guessed, settings=beside))
-    return curves, tuple(apart), (*table.notes, *_notes(curves))
+    left_out = _left_out(table, list(left), curves, chosen)
+    return curves, tuple(apart), (*table.notes, *left_out, *_notes(curves))
+
+
+def _left_out(table: Table, names: Sequence[str], curves: Sequence[Curve], chosen: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    shown = [name[:40] for name in names[:_MOST_LEFT]]
+    listed = ", ".join(shown) + f" and {len(names) - _MOST_LEFT} more" * (len(names) > _MOST_LEFT)
+    if not curves:
+        how = "name a metric (metric=, --metric)"
+        raise InputError(f"expected measures of quality in {table.name}, got {listed}: {how}")
+    if chosen:
+        return [f"Not judged, as no chosen metric names them: {listed}."]
+    return [f"Not judged, as their names are of no known measure of quality (metric=, --metric judges them): {listed}."]
 
 
 def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str]) -> None:
     if not named:
         return
     columns = [table.columns[roles[role]] for role in ("metric", "task") if role in roles]
-    known = {text for column in columns for text in map(text_of, column)} - {""} or {roles["value"]}
+    texts = [list(map(text_of, column)) for column in columns]
+    known = set().union(*texts) - {""} or {roles["value"]}
+    known |= {"/".join(filter(None, pair[::-1])) for pair in zip(*texts, strict=True)} - {""}
     for name in named:
         if name not in known:
             have = listing([repr(one[:40]) for one in sorted(known)[:20]])

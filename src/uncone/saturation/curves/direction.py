@@ -21,6 +21,11 @@ _HIGHER = _LIKELIHOODS | _set(
 )
 _SPLITS = _set("train training val valid validation test eval dev mean avg average total step epoch")
 """With such words alone the task says what is measured, as in the tag loss/val."""
+_GAUGES = _set(
+    "scale scaler weight weights coef coefficient lambda lr threshold std variance time runtime latency second seconds "
+    "sec ms num count samples uncone"
+)
+"""A name with such a word is no measure of quality, as loss_scale is none, nor is a gauge of uncone's monitor."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHARES = "(?:acc|accuracy|f1|auc|auroc|iou|precision|recall|bleu)(?![a-z])"
 _TURNED = re.compile(rf"(?:one[\W_])?minus[\W_]|no[nt][\W_]|[-\u2212]|1\s*[-\u2212]\s*(?={_SHARES})")
@@ -40,6 +45,15 @@ def is_lower_better(metric: str, task: str = "") -> bool | None:
         if (lower := _of(part)) is not None:
             return lower
     return is_lower_better(task) if task and _SPLITS.issuperset(_words(name)) else None
+
+
+def is_quality(metric: str, task: str = "") -> bool:
+    """Whether a series that a training logged is known to be a measure of quality, by its name.
+
+    >>> [is_quality(name) for name in ("eval/loss", "acc_norm", "learning_rate", "loss_scale", "uncone/isoscore")]
+    [True, True, False, False, False]
+    """
+    return _GAUGES.isdisjoint(_words(f"{task}/{metric}".casefold())) and is_lower_better(metric, task) is not None
 
 
 def _words(name: str) -> list[str]:

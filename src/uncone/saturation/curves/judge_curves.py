@@ -16,6 +16,7 @@ def judge_curves(
     columns: Mapping[str, str] | None = None,
     lower: Sequence[str] | None = None,
     higher: Sequence[str] | None = None,
+    metric: Sequence[str] | None = None,
     alpha: float = 0.05,
     seed: int = 0,
     progress: Progress | None = None,
@@ -37,6 +38,9 @@ def judge_curves(
             a table without metrics, the column of its values. The verdict names the metrics whose direction was
             guessed.
         higher: metrics of which more is better, likewise.
+        metric: the metrics to judge, by metric, task or task/metric. By default all of a table or of
+            lm-evaluation-harness; of event files and a `trainer_state.json` those whose names are known measures of
+            quality, or that `lower` or `higher` names. A note lists what was left out.
         alpha: the level within each family.
         seed: of the draws.
         progress: called with (the step, done, in all).
@@ -50,7 +54,7 @@ def judge_curves(
     check_seed(seed)
     table = open_table(source)
     name = table.short_name
-    curves, apart, notes = curves_of(table, columns, lower or (), higher or ())
+    curves, apart, notes = curves_of(table, columns, lower or (), higher or (), metric or ())
     del table  # what it takes is free for the curves
     verdicts, families = judge(curves, alpha=alpha, seed=seed, progress=progress)
     verdict, made = verdict_of(families, verdicts), {"seed": seed, "versions": versions("numpy")}

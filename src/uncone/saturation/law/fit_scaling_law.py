@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from uncone.saturation.law.record import Gap, LawConstant, LawLine, LawRun, Para
 from uncone.saturation.law.verdict import notes, verdict
 from uncone.saturation.tables.cells import is_empty, number_of
 from uncone.saturation.tables.sources import open_table
+from uncone.statistics.holm import holm
 from uncone.version import versions
 
 COLUMNS = ("n", "t", "loss")
@@ -76,10 +78,13 @@ def fit_scaling_law(
     rows = zip(models, n.tolist(), t.tolist(), losses.tolist(), is_fitted.tolist(), strict=True)
     runs = tuple(_run(model, *run, law=law, known=known) for model, *run in rows)
     held = ~is_fitted
+    if known and held.any():
+        chances = iter(holm(known.chances(n[held], t[held], losses[held])))
+        runs = tuple(run if run.fitted else replace(run, p_holm=next(chances)) for run in runs)
     found = known.mean_gap(n[held], t[held], losses[held]) if known and held.any() else None
     gap = found and Gap(*found)
     said = verdict(runs, constants, gap, parameters, smallest)
-    told = tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta))
+    told = tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta, resamples))
     noise, used = (known.noise, resamples) if known else (None, 0)
     fit = (law.objective, delta, noise, gap, _line(n, t, law, known), used, seed)
     return ScalingLaw(said, name, parameters, constants, runs, *fit, told, versions("numpy"))

@@ -66,6 +66,13 @@ class Uncertainty:
             return None
         return mean, float((1 + mean) * low - 1), float((1 + mean) * high - 1)
 
+    def chances(self, n: Array, t: Array, losses: Array) -> list[float]:
+        """Of each run outside the fit the chance of a gap as large, on either side, where the law holds for it."""
+        center, errors = self._with_noise(n, t, np.eye(len(n)))
+        ratios, gaps = errors / self.noises[:, None] * self.noise, np.log(losses) - center
+        beyond = np.minimum((ratios >= gaps).sum(0), (ratios <= gaps).sum(0))
+        return np.minimum(1.0, 2 * (beyond + 1) / (len(ratios) + 1)).tolist()  # type: ignore[no-any-return]
+
     def profiles(self) -> dict[int, Ends]:
         """At which the deviance, all else refitted, is below its threshold; None for an end beyond all values that were
         tried."""

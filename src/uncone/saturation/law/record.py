@@ -47,6 +47,7 @@ class LawRun:
     gap: float  # loss / predicted - 1
     fitted: bool  # the law was fitted to it
     interval: tuple[float, float] | None = None  # of the gap of a run held out
+    p_holm: float | None = None  # chance of so large a gap where the law holds, after Holm over the runs held out
 
     def __post_init__(self) -> None:
         expect(min(self.n, self.t, self.loss) > 0, "runs above 0, got others: the file was edited")
@@ -129,12 +130,12 @@ class ScalingLaw(Record):
         return f"{told}; they scatter about the law by {percent(self.noise, precise=True)}."
 
     def _runs(self) -> Table:
-        columns = ("run", "N", "T", "loss", "law", "gap", _INTERVAL)
+        columns = ("run", "N", "T", "loss", "law", "gap", _INTERVAL, "P, Holm")
         rows = list[tuple[str, ...]]()
         for run in sorted(self.runs, key=lambda run: (run.fitted, run.n, run.t)):
             losses = (number(loss, digits=4) for loss in (run.loss, run.predicted))
             interval = " to ".join(map(share, run.interval or ()))
-            rows.append((run.model, short(run.n), short(run.t), *losses, share(run.gap), interval))
+            rows.append((run.model, short(run.n), short(run.t), *losses, share(run.gap), interval, _chance(run.p_holm)))
         held = sum(not run.fitted for run in self.runs)
         titles = (("held out", held), ("fitted", len(self.runs) - held))
         return Table(columns, tuple(rows), columns[1:], groups=tuple(title for title in titles if title[1]))
@@ -170,6 +171,10 @@ class ScalingLaw(Record):
         shades = (Shade(line.n, at(line.low), at(line.high)),) if line.low else ()
         axes, caption = (f"N, {self.parameters} parameters", y_label), f"The law at {short(line.t)} tokens.{moved}"
         return Chart(name, title, *axes, tuple(curves), log_x=True, shades=shades, caption=caption)
+
+
+def _chance(p: float | None) -> str:
+    return "" if p is None else number(p, digits=2, most=2)
 
 
 def _law(constant: float, size: float, exponent: float) -> float:

@@ -7,6 +7,8 @@ from uncone.saturation.law.intervals import RUNS_A_CONSTANT
 from uncone.saturation.law.record import COUNTED, Gap, LawConstant, LawRun, ends, share, short
 
 FEW_SPARE = 3  # runs beyond the constants: with fewer the noise is hardly known
+ALPHA = 0.05  # of the runs held out together
+MOST_NAMED = 4
 FAR = 4.0  # times smaller or larger than all fitted runs: the law says little there
 
 _TERMS = {
@@ -34,11 +36,31 @@ def verdict(
     law = f"the law of the {counted(fitted, 'larger one')}"
     if gap is None:
         return f"{told} {size} {side} {law}, which has no interval; {end}"
+    alone = _alone(held)
     if gap.low <= 0 <= gap.high:
-        why = f"than its error and noise explain: {mean:+.1%} ({share(gap.low)} to {share(gap.high)})"
-        return f"{told} no farther from {law} {why}; {end}"
+        shown = f"{mean:+.1%} ({share(gap.low)} to {share(gap.high)})"
+        what = f"{counted(len(held), 'run')} below {short(smallest)} {plural(len(held), 'shows', 'show')} no gap"
+        return f"{'Together the' if len(held) > 1 else 'The'} {what} from {law}: {shown}{alone}; {end}"
     low, high = sorted((abs(gap.low), abs(gap.high)))
-    return f"{told} {size} ({low:.1%} to {high:.1%}) {side} {law}; {end}"
+    return f"{told} {size} ({low:.1%} to {high:.1%}) {side} {law}{alone}; {end}"
+
+
+def _alone(held: Sequence[LawRun]) -> str:
+    """What is shown of each run that has an interval, at `ALPHA` after Holm."""
+    known = [run for run in held if run.interval and run.p_holm is not None]
+    if len(held) < 2 or not known:
+        return ""
+    off = [run for run in known if (run.p_holm or 0.0) <= ALPHA]
+    if not off:
+        width = sum(run.interval[1] - run.interval[0] for run in known if run.interval) / len(known)
+        return f". No run alone is shown to lie off it, with intervals of {width / 2:.1%} to each side on average"
+    if len(off) == len(held):
+        return ", and each of them does so alone"
+    named = [f"{run.model} {run.gap:+.1%} ({' to '.join(map(share, run.interval or ()))})" for run in off[:MOST_NAMED]]
+    named += [f"{count(len(off) - MOST_NAMED)} more"] * (len(off) > MOST_NAMED)
+    return (
+        f". Alone, {count(len(off))} of {count(len(known))} {plural(len(off), 'lies', 'lie')} off it: {listing(named)}"
+    )
 
 
 def notes(
@@ -48,6 +70,7 @@ def notes(
     at_limit: Sequence[str],
     parameters: str,
     delta: float,
+    resamples: int,
 ) -> list[str]:
     """What the numbers rest on. `at_limit` are powers that ended at the largest value that is tried."""
     fitted = [run.n for run in runs if run.fitted]
@@ -67,6 +90,12 @@ def notes(
         told.append(f"The runs do not bound {listing(open_ended)} on both sides: {how}.")
     if gap is None and spare > 0 and len(fitted) < len(runs):
         told.append("The fitted runs allow any loss for the runs held out: their gap has no interval.")
+    held = len(runs) - len(fitted)
+    if resamples and held * 2 > ALPHA * (resamples + 1):
+        least = math.ceil(2 * held / ALPHA)
+        told.append(
+            f"No single run of {count(held)} can be shown to lie off the law: it takes {count(least)} resamples."
+        )
     if far := sum(not min(fitted) / FAR <= run.n <= max(fitted) * FAR for run in runs):
         beyond = f"{counted(far, 'run')} {plural(far, 'is', 'are')} more than {FAR:g} times smaller or larger"
         told.append(f"{beyond} than all fitted runs: the gap rests on the form of the law.")

@@ -30,6 +30,8 @@ class Table:
     notes: tuple[str, ...] = ()
     lower: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     """Of (task, metric): whether less is better, where the source says so."""
+    logged: bool = False
+    """A training wrote it, with learning rates and gauges beside measures of quality."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))

@@ -63,7 +63,7 @@ def read_events(files: list[Path], folder: Path) -> Table:
     if again:
         came = f"{counted(again, 'value')} of one step came again, as after a restart"
         notes.append(f"{came}: the last written was taken.")
-    return of_rows(rows.values(), str(folder), notes)
+    return of_rows(rows.values(), str(folder), notes, logged=True)
 
 
 class _DamagedError(Exception):

@@ -7,11 +7,10 @@ from uncone.saturation.tables.harness import read_json
 from uncone.saturation.tables.tables import Table, of_rows
 
 NAME = "trainer_state.json"
-_PASSED_OVER = ("_runtime", "_per_second", "_time", "_total_flos")
 
 
 def read_states(files: list[Path], source: Path) -> Table:
-    """`loss` and every `eval_...` of the longest history of each run: a later checkpoint repeats the earlier ones'."""
+    """Every number of the longest history of each run: a later checkpoint repeats the earlier ones'."""
     runs = dict[Path, Mapping[str, Any]]()
     for file in files:
         state = read_json(file)
@@ -24,7 +23,7 @@ def read_states(files: list[Path], source: Path) -> Table:
     if not rows:
         how = "train with logging_steps or eval_steps"
         raise InputError(f"expected losses in the log_history of {source}, got none: {how}")
-    return of_rows(rows, str(source))
+    return of_rows(rows, str(source), logged=True)
 
 
 def _rows(state: Mapping[str, Any], model: str) -> Iterator[dict[str, Any]]:
@@ -32,8 +31,7 @@ def _rows(state: Mapping[str, Any], model: str) -> Iterator[dict[str, Any]]:
     beside = {"batch_size": str(batch)} if isinstance(batch, int) else {}
     for entry in state["log_history"]:
         for key, value in entry.items() if isinstance(entry, dict) else ():
-            is_logged = key == "loss" or (key.startswith("eval_") and not key.endswith(_PASSED_OVER))
-            if is_logged and isinstance(value, int | float) and not isinstance(value, bool):
-                task, metric = ("train", key) if key == "loss" else ("eval", key.removeprefix("eval_"))
+            if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
+                task, metric = ("eval" if key.startswith("eval_") else "train"), key.removeprefix("eval_")
                 row = {"model": model, "task": task, "metric": metric, "step": entry.get("step"), "value": value}
                 yield row | beside

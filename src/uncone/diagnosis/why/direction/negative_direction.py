@@ -128,6 +128,7 @@ def uniformly_negative_direction(
         norm=own,
         direction=_kept(found.direction) if found.exists else (),
         definition=_DEFINITION,
+        given=len(states),
     )
     return replace(result, verdict=_verdict(result))
 

@@ -61,6 +61,7 @@ class NegativeDirection:
     norm: NormDirection | None = None  # of the last LayerNorm, in closed form
     direction: tuple[float, ...] = ()  # (D,), of unit length, where D is modest
     definition: str = ""  # what was asked, in words
+    given: int = 0  # states that there were: those searched are drawn by chance
 
     @property
     def points_per_dimension(self) -> float:
@@ -78,6 +79,8 @@ class NegativeDirection:
     def _numbers(self) -> Iterator[tuple[str, str]]:
         if self.n:
             yield "states per dimension", number(self.points_per_dimension)
+        if self.given > self.n:
+            yield "states searched", f"{count(self.n)} of {count(self.given)}, drawn by chance"
         if self.effective_rank is not None:
             yield "effective rank of the states", number(self.effective_rank)
         if self.n:

@@ -248,7 +248,7 @@ def _balance(rows: RowGradients) -> str:
         return f"This text pulls them more than it pushes: push is {times} of pull."
     if high < 0:
         return f"This text pushes them more than it pulls: push is {times} times pull."
-    return "Pull and push balance within what chance leaves."
+    return "This text shows no imbalance of pull and push."
 
 
 def _direction(rows: RowGradients) -> str:

@@ -66,6 +66,7 @@ def describe(
         pictured=tuple(states.layers[i] for i in drawn),
         pictures=tuple(picture_of(states, i, counts) for i in drawn),
         notes=tuple(notes),
+        cut=states.cut,
     )
     if progress:
         progress("reading layers", n, n)
@@ -173,7 +174,8 @@ def _verdict(layers: Sequence[LayerReading]) -> str:
     if last is not top:
         said += f"; in {last.name} it is {number(value)}"
     if is_rogue(top):
-        said += f". Dimension {top.rogue_dimensions[0]} alone carries {percent(top.rogue_share or 0)} of it"
+        of_it = f"{percent(top.rogue_share or 0)} of the mean cosine"
+        said += f". In {top.name} dimension {top.rogue_dimensions[0]} alone carries {of_it}"
     return f"{said}."
 
 

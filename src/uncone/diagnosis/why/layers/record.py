@@ -152,6 +152,8 @@ class LayerProfile:
     pictured: tuple[str, ...] = ()  # layers that are drawn
     pictures: tuple[Picture, ...] = ()  # a picture of each
     notes: tuple[str, ...] = ()  # what to know of the run
+    cut: str = ""  # how the text was cut for the run
+    text_tokens: int = 0  # tokens of the whole text; 0 where they were not counted
 
     def __post_init__(self) -> None:
         are_whole = all(len(layer.histogram) in (0, len(self.edges) - 1) for layer in self.layers)
@@ -186,7 +188,11 @@ class LayerProfile:
     def _size(self) -> str:
         apart = f"apart: {count(self.special)} special tokens and {count(self.sinks)} sinks"
         apart += "; the run stopped early, as the intervals were narrow" * self.stopped
-        return f"{count(self.tokens)} tokens in {count(self.sequences)} sequences; {apart}"
+        read, cut = self.tokens + self.sinks, f", {self.cut}" if self.cut else ""
+        which = f"The first {count(read)} of {count(self.text_tokens)} tokens"
+        if read >= self.text_tokens:
+            which = f"All {count(read)} tokens" if self.text_tokens else f"{count(read)} tokens"
+        return f"{which} in {count(self.sequences)} sequences{cut}; {apart}"
 
     def _table(self, columns: Sequence[str], row: Callable[[LayerReading], Sequence[str | Cell]]) -> Table:
         return numbers(("layer", *columns), ((layer.name, *row(layer)) for layer in self.layers))

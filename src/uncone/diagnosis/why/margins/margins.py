@@ -54,7 +54,7 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
         change = float((own - margins[0]).abs().max() / stored)
         heads.append(HeadMargin(one.name, mean, mean / max(one.norm, 1e-30), above, loss, change))
     holds = heads[1].change <= NO_CHANGE
-    return MarginClaim(_verdict(heads, holds, states.cap is not None), len(some.labels), holds, tuple(heads))
+    return MarginClaim(_verdict(heads, holds, states.cap is not None), len(some.labels), holds, tuple(heads), n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +120,10 @@ def _verdict(heads: list[HeadMargin], holds: bool, capped: bool) -> str:
         what = "rounding" if centred.change <= _ROUNDING else "more than rounding, which is unexpected"
         differ = f"Margins without the mean row differ from those as stored by {number(centred.change)} of a mean one"
         return f"{differ}: {what}.{also}"
-    times = centred.by_norm / stored.by_norm if stored.by_norm else 1.0
+    ends = " to ".join(number(head.by_norm) for head in (stored, centred))
     return (
         "The component common to all rows shrinks no softmax margin: without it none changes by more than "
         f"{number(centred.change, digits=2)} of a mean one, as it adds the same to every logit. Only over the norm "
-        f"of rows, which it lengthens, margins are {number(times)} times as large without it. Bis et al. (2021, "
-        f"section 6) say that shared components decrease the margin.{also}"
+        f"of rows, which it lengthens, the mean margin changes without it, from {ends}. Bis et al. (2021, section 6) "
+        f"say that shared components decrease the margin.{also}"
     )

@@ -24,10 +24,14 @@ class MarginClaim:
     targets: int  # targets that were read
     holds: bool  # that no margin changes without the mean row
     heads: tuple[HeadMargin, ...]  # as stored, then without what rows share
+    of_targets: int = 0  # targets that there were, of which those read are evenly spaced
 
     def blocks(self) -> Blocks:
+        spaced = (
+            f" of {count(self.of_targets)} targets, evenly spaced" if self.of_targets > self.targets else " targets"
+        )
         about = (
-            f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)} targets. "
+            f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)}{spaced}. "
             "Largest change: of any margin, over the mean absolute margin as stored. Over rows' norm: the mean margin "
             "over the mean norm of rows."
         )
