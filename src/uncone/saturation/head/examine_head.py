@@ -16,7 +16,7 @@ MOST_TOKENS = 200_000
 _CAUSES = {
     "harmless drift": "are harmless drift",
     "information": "carry information",
-    "none": "are neither shown to hide nor to carry anything",
+    "none": "are not shown to hide or to carry anything",
 }
 
 
@@ -73,9 +73,16 @@ def examine_head(
 
 
 def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> str:
-    least = min((line.smallest.rank for line in rank.lines if line.smallest.rank is not None), default=rank.d)
-    within = f"within {number(rank.margin_nats)} nats of the full rank's loss"
-    size = f"No head of a lower rank than {rank.d}" if least == rank.d else f"A head of rank {least} of {rank.d}"
-    times = gradient.times_chance
-    back = "" if times is None else f", it passes back {number(times)} times the gradient of a random subspace"
-    return f"{size} stays {within}{back}, and the dominant directions of its states {_CAUSES[excision.cause]}."
+    fits, answer, margin = rank.fit.fits if rank.fit else None, rank.answer, f"{number(rank.margin_nats)} nats"
+    size = f"The text does not show how small the head of {rank.d} columns may be"
+    if answer is not None and answer[0] < rank.d:
+        whose = "the full rank's loss" if fits else "its full rank's loss, on a text that the model does not fit"
+        size = f"A head of rank {answer[0]} of {rank.d} stays within {margin} of {whose}"
+    elif fits:
+        size = f"No head of a lower rank than {rank.d} is shown to stay within {margin} of the full rank's loss"
+    squares, norms = gradient.times_chance, gradient.times_chance_of_norms
+    back = ""
+    if squares is not None and norms is not None:
+        by = f"{number(squares)} times the squared norm ({number(norms)} times the norm)"
+        back = f", it passes back {by} of the gradient that a random subspace does"
+    return f"{size}{back}, and the dominant directions of its centred states {_CAUSES[excision.cause]}."
