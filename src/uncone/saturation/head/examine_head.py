@@ -73,13 +73,14 @@ def examine_head(
 
 
 def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> str:
-    fits, answer, margin = rank.fit.fits if rank.fit else None, rank.answer, f"{number(rank.margin_nats)} nats"
-    size = f"The text does not show how small the head of {rank.d} columns may be"
+    answer, margin, whose = rank.answer, f"{number(rank.margin_nats)} nats", "the full rank's loss"
+    if rank.fit and rank.fit.misfit:
+        whose = "its own full rank's loss, refitted to a text that the model does not fit"
+    size = f"No head of a lower rank than {rank.d} is shown to stay within {margin} of {whose}"
     if answer is not None and answer[0] < rank.d:
-        whose = "the full rank's loss" if fits else "its full rank's loss, on a text that the model does not fit"
         size = f"A head of rank {answer[0]} of {rank.d} stays within {margin} of {whose}"
-    elif fits:
-        size = f"No head of a lower rank than {rank.d} is shown to stay within {margin} of the full rank's loss"
+    elif answer is None:
+        size = f"The text does not show how small the head of {rank.d} columns may be"
     squares, norms = gradient.times_chance, gradient.times_chance_of_norms
     back = ""
     if squares is not None and norms is not None:

@@ -11,7 +11,7 @@ LEVEL = 0.95
 FEWEST = 6  # ranks: a broken line and a cubic have four constants each
 _NOISE = 1e-9  # nats: an excess below it is rounding
 _ALPHA = (1 - LEVEL) / 2
-ENDS = (_ALPHA, 1 - _ALPHA)
+_ENDS = (_ALPHA, 1 - _ALPHA)
 _SHARP = 2.0  # log-log: a fall to nothing is a kink if steeper by so much than twice the slope before
 _SCATTER = 0.02  # of log excess: no law is expected to be closer
 _POWERS = np.linspace(0.05, 2.5, 25)
@@ -35,7 +35,7 @@ def smallest(ranks: tuple[int, ...], excess: Array, drawn: Array, margin: float)
         above = curves > margin
         return np.where(above.any(-1), above.shape[-1] - np.argmax(above[..., ::-1], -1), 0)
 
-    ends = np.quantile(first(drawn), ENDS, method="inverted_cdf").astype(int)
+    ends = np.quantile(first(drawn), _ENDS, method="inverted_cdf").astype(int)
     return SmallestRank(*((*ranks, None)[place] for place in (int(first(excess)), *ends)))
 
 
@@ -77,7 +77,7 @@ def _break(x: Array, full: float, excess: Array, drawn: Array) -> Kink:
     found = bool(wins[0]) and share >= LEVEL
     what = f"{'The slope breaks' if found else 'No kink'}: a break leaves {broken[0]:.2g} of log excess"
     reason = f"{what}, a smooth curve {smooth[0]:.2g}, and a break is clearly better in {share:.0%} of resamples."
-    low, high = np.exp(np.quantile(at[1:], ENDS)).tolist()
+    low, high = np.exp(np.quantile(at[1:], _ENDS)).tolist()
     return Kink(found, reason, math.exp(at[0]), low, high, *(float(of[0]) for of in (turn, smooth, broken)))
 
 

@@ -37,7 +37,7 @@ from uncone.saturation.head.rank.truncation import (
     plain,
     second_moment,
 )
-from uncone.statistics.blocks import block_means
+from uncone.statistics.blocks import FEWEST_BLOCKS, block_means
 from uncone.tensors import alone
 
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
@@ -87,10 +87,11 @@ def rank_curve(
     Every fourth block of consecutive tokens is held out. Truncations and refits are fitted on the others, and all
     are read on the held-out blocks, beside the full head.
 
-    First the text is asked whether the model fits it: the full head's loss lies below that of the token frequencies,
-    and no other head that was read gains more than the margin over it, both with 95 % intervals. Where the model does
-    not fit, the full head is no measure, and only refits have a smallest rank, over their own full rank. Where the
-    refit of full rank has not converged, nothing has one.
+    The full head's loss stands beside that of the text's token frequencies and of the refit of full rank. Where the
+    frequencies are better, or a head that was read gains more than the margin, both with 95 % intervals over blocks,
+    the model does not fit the text: then the full head is no measure, and only refits have a smallest rank, over their
+    own full rank. Where the refit of full rank has not converged, or fewer than 10 blocks are held out, no head has
+    one.
 
     Args:
         ranks, margin_nats, remedies: as of `uncone.examine_head`.
@@ -121,7 +122,7 @@ def rank_curve(
         measured, full, trained = alone(measure)
     loss, remedy = float(full.mean()), None
     margin = MARGIN * loss if margin_nats is None else margin_nats
-    fit = _fit(read, full, measured, trained, margin, seed)
+    fit = _fit(read, full, measured, trained, margin)
     answered = tuple(_line(one, full, chosen, margin, seed, fit, measured, trained) for one in measured)
     if remedies:
         from uncone.saturation.head.rank.mixture import compare
@@ -268,39 +269,26 @@ def _full_refit(problem: Objective, head: Tensor, held: Text, of: Refitting, mar
     return point, replace(of, converged=False)
 
 
-def _fit(
-    read: _Read, full: Array, measured: list[_Measured], trained: Refitting | None, margin: float, seed: int
-) -> TextFit:
+def _fit(read: _Read, full: Array, measured: list[_Measured], trained: Refitting | None, margin: float) -> TextFit:
     v, labels = len(read.head), read.text.labels
     counts = torch.bincount(labels[read.fit], minlength=v) + 0.5
     by_frequency = -torch.log(counts / counts.sum()).double()[labels[read.held]]
     frequent = read.means(by_frequency[None])
-    over = _interval(frequent[0] - full[0], seed)
-    others = np.concatenate([one.means for one in measured])
-    best = others[int(others.mean(1).argmin())]
-    gain = _interval(full[0] - best, seed)
-    refits = [one.means for one in measured if one.method == "refit"]
-    has_refit = trained is not None and bool(trained.converged) and trained.teacher < 1
-    refit = float(refits[0].mean(1).min()) if has_refit else None
-    (below, above), (least, most) = _ends(over), _ends(gain)
-    fits = None
-    if above < 0 or least > margin:
-        fits = False
-    elif below > 0 and most <= margin and (trained is None or has_refit):
-        fits = True
-    return TextFit(fits, float(frequent.mean()), refit, over, gain)
+    over = _interval(frequent[0] - full[0])
+    refits = [one.means[-1] for one in measured if one.method == "refit"]
+    others = np.stack([*(row for one in measured if one.whole for row in one.means), *refits])
+    gain = _interval(full[0] - others[int(others.mean(1).argmin())])
+    refit = float(refits[0].mean()) if trained is not None and trained.converged else None
+    (_, above), (least, _) = (one.interval or (-math.inf, math.inf) for one in (over, gain))
+    misfit = full.shape[1] >= FEWEST_BLOCKS and (above < 0 or least > margin)
+    return TextFit(misfit, float(frequent.mean()), refit, over, gain)
 
 
-def _interval(differences: Array, seed: int) -> Estimate:
-    """Of the mean over blocks."""
-    value = float(differences.mean())
-    low, high = np.quantile(answers.resampled(differences[None], seed=seed)[:, 0], answers.ENDS).tolist()
-    return Estimate(value, (min(low, value), max(high, value)))
-
-
-def _ends(of: Estimate) -> tuple[float, float]:
-    assert of.interval is not None
-    return of.interval
+def _interval(differences: Array) -> Estimate:
+    """Of the mean over blocks, by about Student's t."""
+    value, error = float(differences.mean()), float(answers.standard_errors(differences[None])[0])
+    half = (1.96 + 2.7 / max(len(differences) - 1, 1)) * error
+    return Estimate(value, (value - half, value + half))
 
 
 def _line(
@@ -319,7 +307,8 @@ def _line(
     full_refit = next((of.means[-1:] for of in measured if of.method == "refit"), full)
     costs = one.means - min((full, full_refit) if own else (full,), key=np.mean)
     excess, drawn = costs.mean(1), answers.resampled(costs, seed=seed)
-    is_measure = fit.fits or (own and fit.fits is False and trained is not None and trained.converged)
+    is_converged = trained is None or trained.converged
+    is_measure = is_converged and full.shape[1] >= FEWEST_BLOCKS and (own or not fit.misfit)
     small = answers.smallest(ranks, excess, drawn, margin) if is_measure else SmallestRank(None, None, None)
     bent = answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1])
     numbers = one.means.mean(1), over.mean(1), answers.standard_errors(over)
@@ -328,35 +317,32 @@ def _line(
 
 
 def _verdict(curve: RankCurve, fit: TextFit) -> str:
-    said, answer = _said(curve, fit), curve.answer
-    if fit.fits is None or (answer is None and not fit.fits):
+    said, answer, trained = _said(curve, fit), curve.answer, curve.refitting
+    if trained and not trained.converged:
+        return f"{said} No margin is given, as the refit of the full head has not converged."
+    if curve.held_out < FEWEST_BLOCKS * curve.block:
+        return f"{said} No margin is given: expected at least {FEWEST_BLOCKS} blocks of {curve.block} held-out tokens."
+    if answer is None and fit.misfit:
         return f"{said} So no margin is given: what a smaller head costs is open."
-    whose = "the full rank's" if fit.fits else "its own full rank's"
+    whose = "its own full rank's" if fit.misfit else "the full rank's"
     nats = f"{number(curve.margin_nats)} nats a token"
-    within = f"{nats} of {whose}"
     if answer is None or answer[0] == curve.d:
         if all(line.smallest.low in (curve.d, None) for line in curve.lines):
             return f"{said} Every head of a lower rank that was read loses more than {nats} over {whose}."
-        return f"{said} No head of a lower rank that was read is shown to keep the loss within {within}."
+        return f"{said} No head of a lower rank that was read is shown to keep the loss within {nats} of {whose}."
     worth, (rank, method) = "no parameters, as a product A B has more", answer
     if (saved := curve.saved(rank)) > 0:
         worth = f"{percent(saved)} of its parameters"
     of = f"rank {count(rank)} of {count(curve.d)} ({NAMES[method]})"
-    head = "The head may have" if fit.fits else "A head that is refitted for this text may have"
-    return f"{said} {head} {of}: the loss stays within {within}, and it saves {worth}."
+    head = "A head that is refitted for this text" if fit.misfit else "The head"
+    return f"{said} {head} may have {of}: the loss stays within {nats} of {whose}, and it saves {worth}."
 
 
 def _said(curve: RankCurve, fit: TextFit) -> str:
     """How well the model fits the text."""
-    refit = "no refit" if fit.refit is None else f"its head refitted {number(fit.refit)}"
-    beside = f"{number(curve.full_loss)} nats a token (unigram {number(fit.unigram)}, {refit})"
-    if fit.fits and curve.refitting is None:
-        return f"The model's loss on this text lies below that of token frequencies: {beside}."
-    if fit.fits is not None:
-        return f"The model {'fits' if fit.fits else 'does not fit'} this text: {beside}."
-    trained = curve.refitting
-    why = "the refit of the full head has not converged" if trained and not trained.converged else "no test decides it"
-    return f"Whether the model fits this text is open, as {why}: {beside}."
+    refit = "" if fit.refit is None else f", its head refitted {number(fit.refit)}"
+    beside = f"{number(curve.full_loss)} nats a token (unigram {number(fit.unigram)}{refit})"
+    return f"The model {'does not fit this text' if fit.misfit else 'was read on this text'}: {beside}."
 
 
 def _notes(states: States, refits: bool, lines: tuple[RankLine, ...], margin: float) -> tuple[str, ...]:

@@ -108,15 +108,13 @@ class Remedy:
 
 @part
 class TextFit:
-    """How well the model fits the text, on held-out tokens: margins and small heads mean something where it does."""
+    """How well the model fits the text, on held-out tokens. No misfit was found is not a fit."""
 
-    fits: bool | None  # `null` where that is open; without refits only the unigram was compared
+    misfit: bool  # token frequencies are better than the full head, or a head that was read by more than the margin
     unigram: float  # loss of the token frequencies of the other blocks, each count plus one half
-    refit: (
-        float | None
-    )  # loss of the best head that was refitted; `null` without refits, or where they did not converge
+    refit: float | None  # loss of the refit of full rank; `null` without refits, or where it did not converge
     over_unigram: Estimate  # the unigram's loss less the full head's
-    gain: Estimate  # the full head's loss less that of the best other head; no value where none was read
+    gain: Estimate  # the full head's loss less that of the best cut or refit of full rank; 0 where none is better
 
 
 @part
