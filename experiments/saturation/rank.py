@@ -6,7 +6,8 @@
     python experiments/saturation/rank.py figures
     python experiments/saturation/rank.py tables
 
-`misfit` is stories260K on a text that it does not know. Each of the first four writes results/rank_NAME.json, and the last results/rank.md from these. The data lies in ../shared/data.
+Each of the first four writes results/rank_NAME.json, and the last results/rank.md from these; `misfit` is stories260K on a text that it does not
+know. The data lies in ../shared/data.
 """
 
 import argparse
