@@ -39,6 +39,8 @@ class Planted:
     topics: float = 0.0
     fall: float = 0.0
     """By how much the rows of the head get shorter, e-folds from the first to the last."""
+    zipf: float = 0.0
+    """The bias of the logits falls as the logarithm of the row's number, times this."""
     off: float = 0.0
     """Of the true head's rows, normal noise that the model's head lacks: what a refit may gain."""
 
@@ -55,9 +57,10 @@ class Planted:
         x[:, 1] = self.width * x[:, 1] + self.constant
         windows = torch.arange(n) // WINDOW
         x += self.topics * torch.randn(int(windows[-1]) + 1, D, generator=drawn)[windows]
-        logits = x @ (head + self.off * self.lacking()).T
+        bias = -self.zipf * torch.log(torch.arange(1.0, V + 1))
+        logits = x @ (head + self.off * self.lacking()).T + bias
         labels = torch.multinomial(torch.softmax(logits, 1), 1, generator=drawn)[:, 0]
-        return States(x, labels, head, None, None, 1.0, "planted", windows)
+        return States(x, labels, head, bias if self.zipf else None, None, 1.0, "planted", windows)
 
 
 def excised(planted: Planted, seed: int, n: int = TOKENS) -> Any:
@@ -136,7 +139,7 @@ def of_gradient(planted: Planted, seed: int) -> set[str]:
 
 def excess(planted: Planted) -> float:
     """The least that a cut to rank 12 costs, in nats."""
-    return min(line.excess[0] for line in rank_curve(planted.states(0, MANY), ranks=[RANK], refits=False).lines)
+    return min(line.excess[0] for line in rank_curve(planted.states(0, 8 * MANY), ranks=[RANK], refits=False).lines)
 
 
 def of_rank(times: float) -> Callable[[Planted, int], set[str]]:
@@ -170,7 +173,7 @@ def bias(share: float) -> Callable[[], Planted]:
 
 
 def times(chance: float) -> Callable[[], Planted]:
-    return lambda: bisected(times_chance, "fall", chance, 0.01, 20)
+    return lambda: bisected(times_chance, "fall", chance, 0.01, 20, zipf=1.5)
 
 
 def off(nats: float) -> Callable[[], Planted]:
@@ -216,10 +219,10 @@ CELLS: dict[str, Cell] = {
     "gradient 2.1": ("2.1 times chance", times(2.1), of_gradient, {MORE: True, COUNTED: False}),
     "gradient 2.2": ("2.2 times chance", times(2.2), of_gradient, {MORE: True, COUNTED: False}),
     "rank edge": ("rank 12 costs the margin", Planted, of_rank(1.0), {SMALL: False, EVERY: False}),
-    "rank 1.25": ("it costs 1 / 1.25 of it", Planted, of_rank(1.25), {SMALL: True, EVERY: False}),
-    "rank 1.5": ("it costs 1 / 1.5 of it", Planted, of_rank(1.5), {SMALL: True, EVERY: False}),
-    "rank 0.8": ("it costs 1.25 times the margin", Planted, of_rank(0.8), {SMALL: False, EVERY: True}),
-    "rank 0.67": ("it costs 1.5 times the margin", Planted, of_rank(2 / 3), {SMALL: False, EVERY: True}),
+    "rank 1.5": ("it costs 1 / 1.5 of the margin", Planted, of_rank(1.5), {SMALL: True, EVERY: False}),
+    "rank 2": ("it costs half of the margin", Planted, of_rank(2.0), {SMALL: True, EVERY: False}),
+    "rank 0.5": ("it costs twice the margin", Planted, of_rank(0.5), {SMALL: False, EVERY: True}),
+    "rank 0.33": ("it costs 3 times the margin", Planted, of_rank(1 / 3), {SMALL: False, EVERY: True}),
     "fit": ("the true head; margin .03 nats", Planted, of_fit, {NOT: False}),
     "fit 1": ("a true head is .03 nats better", off(MARGIN), of_fit, {NOT: False}),
     "fit 10": ("it is .3 nats better", off(10 * MARGIN), of_fit, {NOT: True}),

@@ -23,19 +23,25 @@ def standard_errors(means: Array) -> Array:
 
 
 def resampled(means: Array, *, seed: int = 0) -> Array:
-    """Means over blocks drawn with replacement, the same blocks for all ranks: (draws, R)."""
-    blocks = means.shape[1]
-    return np.asarray(draws(blocks, seed, 2000) / blocks @ means.T)
+    """Means over blocks drawn with replacement, the same blocks for all ranks: (draws, R).
+
+    They are spread as much further from the mean of all as Student's t of so many blocks is wider than a normal.
+    """
+    blocks, middle = means.shape[1], means.mean(1)
+    few = max(blocks - 1, 1)
+    wider = (1 + 1.4 / few) * math.sqrt(blocks / few)
+    return np.asarray(middle + wider * (draws(blocks, seed, 2000) / blocks @ means.T - middle))
 
 
-def smallest(ranks: tuple[int, ...], excess: Array, drawn: Array, margin: float) -> SmallestRank:
-    """By the `excess` (R,) over the full head's loss and its resamples (draws, R)."""
+def smallest(ranks: tuple[int, ...], excess: Array, drawn: Array, margin: float, heads: int = 1) -> SmallestRank:
+    """By the `excess` (R,) over the full head's loss and its resamples (draws, R); `heads` share the level, as the best
+    of so many is what an answer takes."""
 
     def first(curves: Array) -> Array:
         above = curves > margin
         return np.where(above.any(-1), above.shape[-1] - np.argmax(above[..., ::-1], -1), 0)
 
-    ends = np.quantile(first(drawn), _ENDS, method="inverted_cdf").astype(int)
+    ends = np.quantile(first(drawn), (_ALPHA / heads, 1 - _ALPHA / heads), method="inverted_cdf").astype(int)
     return SmallestRank(*((*ranks, None)[place] for place in (int(first(excess)), *ends)))
 
 

@@ -309,7 +309,9 @@ def _line(
     excess, drawn = costs.mean(1), answers.resampled(costs, seed=seed)
     is_converged = trained is None or trained.converged
     is_measure = is_converged and full.shape[1] >= FEWEST_BLOCKS and (own or not fit.misfit)
-    small = answers.smallest(ranks, excess, drawn, margin) if is_measure else SmallestRank(None, None, None)
+    small = (
+        answers.smallest(ranks, excess, drawn, margin, len(measured)) if is_measure else SmallestRank(None, None, None)
+    )
     bent = answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1])
     numbers = one.means.mean(1), over.mean(1), answers.standard_errors(over)
     found, above, errors = (tuple(of.tolist()) for of in numbers)

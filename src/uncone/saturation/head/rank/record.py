@@ -29,7 +29,7 @@ class SmallestRank:
     """The margin is over the full head's loss; of a refit over that of its own full rank, where that is lower."""
 
     rank: int | None  # from which on no loss is above the margin; `null`: not even the full rank
-    low: int | None  # lower end of its 95% interval
+    low: int | None  # lower end of its 95% interval, which all heads share
     high: int | None  # upper end
 
 
