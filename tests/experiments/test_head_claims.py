@@ -35,3 +35,16 @@ def test_the_kept_cells_raise_few_false_alarms(saturation: Load) -> None:
             said, texts = kept[name]["said"][sentence], kept[name]["texts"]
             if not is_true:
                 assert claims.upper(said, texts) <= 0.06, (name, sentence)
+
+
+def test_the_frequent_ids_are_numbered_again_and_their_logits_stay(saturation: Load) -> None:
+    torch = pytest.importorskip("torch")
+    claims, kept = saturation("head_claims"), saturation("smollm2")
+    given = claims.Planted(zipf=1.0).states(0, 500)
+    found = kept.frequent(given, 20)
+    counts = torch.bincount(given.labels, minlength=claims.V)
+    ids = sorted(torch.sort(counts, descending=True, stable=True)[1][:20].tolist())
+    here = torch.tensor([int(label) in ids for label in given.labels])
+    assert [ids[label] for label in found.labels.tolist()] == given.labels[here].tolist()
+    torch.testing.assert_close(found.logits(found.states), given.logits(given.states[here])[:, ids])
+    assert found.windows.tolist() == given.windows[here].tolist()

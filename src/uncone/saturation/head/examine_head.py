@@ -34,7 +34,7 @@ def examine_head(
     """Say how small the head of a language model may be, and what of gradient and states its rank lets through.
 
     Four questions on one run of the model: the loss against the rank of the head (truncated, truncated for this text,
-    and refitted on frozen states), the share of the gradient by the logits that the head passes back, the loss and
+    and refitted on frozen states) once its fit to the text is read, the share of the gradient by the logits that the head passes back, the loss and
     alignment without the dominant directions of the last states, and of how many dimensions the text's contexts are.
     Needs the extras [torch] and [hf]; the last question needs scipy (extra [cluster]) and is left out without it.
 

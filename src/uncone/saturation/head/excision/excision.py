@@ -168,7 +168,7 @@ def _judged(
         own, null = changes["centred", row.k], changes["random", row.k]
         over = _ratios(drawn @ own)[:, 0] - _ratios(drawn @ null).mean(1)
         spread = float(_ratios(null.sum(0)).std(ddof=1)) * math.sqrt(1 + 1 / _DRAWS)
-        value = float(_ratios(own.sum(0))[0] - _ratios(null.sum(0)).mean())
+        value = float(_ratios(own.sum(0))[0] - _ratios(null.sum(0)).mean()) - SPARED * loss
         if np.quantile(over, level) > SPARED * loss and value > _four_degrees(level) * spread:
             rise, by_chance = (number(one.change.value or 0) for one in (row, of["random", row.k]))
             without = f"without {counted(row.k, 'centred direction')} the loss rises by {rise} {nats}"
