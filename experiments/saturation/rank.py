@@ -1,11 +1,13 @@
 """What the rank of the head costs: stories260K, the model of examples/train_with_gate.py, and the paper's own curves.
 
     python experiments/saturation/rank.py stories
+    python experiments/saturation/rank.py misfit
     python experiments/saturation/rank.py gpt2
     python experiments/saturation/rank.py figures
     python experiments/saturation/rank.py tables
 
-Each of the first three writes results/rank_NAME.json, and the last results/rank.md from these. The data lies in ../shared/data.
+Each of the first four writes results/rank_NAME.json, and the last results/rank.md from these; `misfit` is stories260K on a text that it does not
+know. The data lies in ../shared/data.
 """
 
 import argparse
@@ -29,7 +31,7 @@ from uncone.saturation.head.rank.record import NAMES, RankCurve
 
 ROOT = Path(__file__).parents[2]
 DATA, RESULTS = ROOT / "../shared/data", Path(__file__).parent / "results"
-RANKS = {"stories": (2, 4, 8, 16, 24, 32, 48), "gpt2": (2, 4, 8, 16, 24, 32, 48)}
+RANKS = dict.fromkeys(("stories", "misfit", "gpt2"), (2, 4, 8, 16, 24, 32, 48))
 TOKENS, REMEDY_STEPS = 60_000, {"stories": 300, "gpt2": 60}
 ERRORS = (0.0005, 0.002)
 """Nats: how far a digitised loss may be off."""
@@ -55,6 +57,14 @@ def stories() -> States:
             )
             texts += tokenizer.batch_decode(ids, skip_special_tokens=True)
         return states_of(place, texts)
+
+
+def misfit() -> States:
+    """stories260K on WikiText-2, of which it knows less than its token frequencies."""
+    import bottleneck
+
+    model, texts = bottleneck.SUBJECTS["stories260K, WikiText-2"](bottleneck.ROOT / "build")
+    return states_of(model, texts, most=bottleneck.TOKENS)
 
 
 def gpt2() -> States:
@@ -144,7 +154,7 @@ def _curve_table(name: str, curve: RankCurve) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("stories", "gpt2", "figures", "tables"))
+    parser.add_argument("what", choices=(*RANKS, "figures", "tables"))
     what = parser.parse_args().what
     RESULTS.mkdir(exist_ok=True)
     if what == "tables":
@@ -154,9 +164,11 @@ def main() -> None:
     if what == "figures":
         keep(file, figures())
         return
-    states = {"stories": stories, "gpt2": gpt2}[what]()
+    states = {"stories": stories, "misfit": misfit, "gpt2": gpt2}[what]()
     curve = rank_curve(states, ranks=RANKS[what], progress=lambda *told: print(*told, flush=True))
     keep(file, dataclasses.asdict(curve))
+    if what not in REMEDY_STEPS:
+        return
     read = _read(states)
     remedy = compare(read.text, read.head, read.fit, read.blocks, steps=REMEDY_STEPS[what])
     keep(file, dataclasses.asdict(dataclasses.replace(curve, remedy=remedy)))

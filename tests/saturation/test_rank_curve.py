@@ -15,6 +15,7 @@ from uncone.errors import InputError
 from uncone.model.last_states import States
 from uncone.records.blocks import Figure, Folded, Table
 from uncone.records.rebuild import build_record
+from uncone.saturation.head.rank import rank_curve as rank_curve_file
 from uncone.saturation.head.rank.mixture import compare, widths
 from uncone.saturation.head.rank.rank_curve import rank_curve
 from uncone.saturation.head.rank.record import RankCurve
@@ -50,7 +51,59 @@ def test_a_head_that_gains_by_a_refit_is_not_called_small_for_it() -> None:
     refit = _line(curve, "refit")
     assert max(refit.excess) < 0  # all gain
     assert refit.smallest.rank == 8
+    assert curve.fit is not None
+    assert curve.fit.misfit
+    assert curve.verdict.startswith("The model does not fit this text")
+    assert [line.smallest.rank for line in curve.lines[:2]] == [None, None]  # the full head is no measure here
+    assert "refitted for this text may have rank 8 of 24" in curve.verdict
     assert any("the model was not made for it" in note for note in curve.notes)
+
+
+def test_the_fit_to_the_text_is_that_of_a_loop(planted: RankCurve) -> None:
+    s, fit, block = made(6000, 60, 24, rank=8, size=4.0), planted.fit, planted.block
+    held = np.arange(6000) // block % 4 == 3
+    labels = s.labels.numpy()
+    share = (np.bincount(labels[~held], minlength=60) + 0.5) / ((~held).sum() + 30)
+    assert fit is not None
+    assert not fit.misfit
+    assert fit.unigram == pytest.approx(float(-np.log(share[labels[held]]).mean()))
+    assert fit.over_unigram.value == pytest.approx(fit.unigram - planted.full_loss)
+    assert fit.refit == pytest.approx(planted.lines[2].losses[-1])
+    best = min(*planted.lines[0].excess, *planted.lines[1].excess, planted.lines[2].excess[-1])
+    assert fit.gain.value == pytest.approx(-best)
+    assert planted.verdict.startswith("The model was read on this text: ")
+
+
+def test_a_short_text_gives_no_margin() -> None:
+    curve = rank_curve(made(400, 30, 8), ranks=[2, 4], refits=False)
+    assert curve.answer is None
+    assert "at least 10 blocks of 16 held-out tokens" in curve.verdict
+
+
+def test_a_refit_that_has_not_converged_gives_no_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_curve_file, "_ROUNDS", 2)
+    s = made(6000, 60, 24, rank=8, size=4.0)
+    wrong = replace(s, head=s.head.flip(0))
+    curve = rank_curve(wrong, ranks=[4, 8], evaluations=1, margin_nats=1e-6)
+    assert curve.refitting is not None
+    assert curve.refitting.converged is False
+    assert all(line.smallest.rank is None for line in curve.lines)
+    assert "No margin is given" in curve.verdict
+    right = rank_curve(s, ranks=[4, 8], evaluations=1, teacher=0.0, margin_nats=1e-6)
+    assert right.fit is not None
+    assert not right.fit.misfit
+    assert right.fit.refit is None
+    assert "the refit of the full head has not converged" in right.verdict
+
+
+def test_the_refit_of_full_rank_goes_on_until_it_has_converged() -> None:
+    s = made(6000, 60, 24, rank=8, size=4.0)
+    one, other = (rank_curve(replace(s, head=s.head.flip(0)), ranks=[8], evaluations=n) for n in (20, 80))
+    assert one.refitting is not None
+    assert other.refitting is not None
+    assert one.refitting.converged
+    assert one.refitting.spent > 20
+    assert one.lines[2].losses[-1] == pytest.approx(other.lines[2].losses[-1], abs=0.3 * one.margin_nats)
 
 
 def test_refits_are_better_than_truncations_and_truncations_stay_within_their_bounds(planted: RankCurve) -> None:
@@ -110,7 +163,7 @@ def test_every_column_is_what_its_heading_says(n: int) -> None:
 
 def test_a_head_that_uses_every_direction_needs_them_all() -> None:
     curve = rank_curve(made(3000, 60, 16, size=4.0), refits=False)
-    assert curve.verdict.startswith("The head needs its full rank")
+    assert "Every head of a lower rank that was read loses more than" in curve.verdict
     assert [line.smallest.rank for line in curve.lines] == [16, 16]
     assert not any(line.kink.found for line in curve.lines)
 

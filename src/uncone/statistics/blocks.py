@@ -1,3 +1,5 @@
+from functools import lru_cache
+
 import numpy as np
 
 from uncone.statistics.arrays import Array
@@ -22,9 +24,12 @@ def ratio_interval(sums: Array, over: int, under: int, value: float, seed: int) 
     return min(low, value), max(high, value)
 
 
+@lru_cache(4)
 def draws(n: int, seed: int = 0, many: int = DRAWS) -> Array:
-    """How often each of n blocks is drawn, float64 (many, n)."""
-    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=many).astype(np.float64)
+    """How often each of n blocks is drawn, float64 (many, n), read-only: many intervals take the same draws."""
+    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=many).astype(np.float64)
+    drawn.flags.writeable = False
+    return drawn
 
 
 def block_sums(values: Array, blocks: Array) -> Array:

@@ -16,7 +16,7 @@ MOST_TOKENS = 200_000
 _CAUSES = {
     "harmless drift": "are harmless drift",
     "information": "carry information",
-    "none": "are neither shown to hide nor to carry anything",
+    "none": "are not shown to hide or to carry anything",
 }
 
 
@@ -34,7 +34,7 @@ def examine_head(
     """Say how small the head of a language model may be, and what of gradient and states its rank lets through.
 
     Four questions on one run of the model: the loss against the rank of the head (truncated, truncated for this text,
-    and refitted on frozen states), the share of the gradient by the logits that the head passes back, the loss and
+    and refitted on frozen states) once its fit to the text is read, the share of the gradient by the logits that the head passes back, the loss and
     alignment without the dominant directions of the last states, and of how many dimensions the text's contexts are.
     Needs the extras [torch] and [hf]; the last question needs scipy (extra [cluster]) and is left out without it.
 
@@ -73,9 +73,17 @@ def examine_head(
 
 
 def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> str:
-    least = min((line.smallest.rank for line in rank.lines if line.smallest.rank is not None), default=rank.d)
-    within = f"within {number(rank.margin_nats)} nats of the full rank's loss"
-    size = f"No head of a lower rank than {rank.d}" if least == rank.d else f"A head of rank {least} of {rank.d}"
-    times = gradient.times_chance
-    back = "" if times is None else f", it passes back {number(times)} times the gradient of a random subspace"
-    return f"{size} stays {within}{back}, and the dominant directions of its states {_CAUSES[excision.cause]}."
+    answer, margin, whose = rank.answer, f"{number(rank.margin_nats)} nats", "the full rank's loss"
+    if rank.fit and rank.fit.misfit:
+        whose = "its own full rank's loss, refitted to a text that the model does not fit"
+    size = f"No head of a lower rank than {rank.d} is shown to stay within {margin} of {whose}"
+    if answer is not None and answer[0] < rank.d:
+        size = f"A head of rank {answer[0]} of {rank.d} stays within {margin} of {whose}"
+    elif answer is None:
+        size = f"The text does not show how small the head of {rank.d} columns may be"
+    squares, norms = gradient.times_chance, gradient.times_chance_of_norms
+    back = ""
+    if squares is not None and norms is not None:
+        by = f"{number(squares)} times the squared norm ({number(norms)} times the norm)"
+        back = f", it passes back {by} of the gradient that a random subspace does"
+    return f"{size}{back}, and the dominant directions of its centred states {_CAUSES[excision.cause]}."

@@ -6,17 +6,18 @@ from uncone.records.layout import numbers, section
 from uncone.records.text import count, number, percent, signed
 from uncone.records.tokens import Estimate
 
-Kind = Literal["raw", "centred", "random"]
+Kind = Literal["raw", "bias", "centred", "random"]
 Cause = Literal["harmless drift", "information", "none"]
-_DIRECTIONS: dict[Kind, str] = {"raw": "second moment", "centred": "covariance", "random": "random directions"}
-_STYLES = {"raw": "raw", "centred": "centred", "random": "isotropic"}
+_DIRECTIONS: dict[Kind, str] = {"centred": "covariance", "random": "random directions", "raw": "second moment"}
+_DIRECTIONS |= {"bias": "second moment, its constant kept"}
+_STYLES = {"raw": "raw", "bias": "even", "centred": "centred", "random": "isotropic"}
 
 
 @part
 class Excised:
-    directions: Kind  # `raw`, `centred` or `random`
+    directions: Kind  # `raw`, `bias` (raw ones, their constant kept), `centred` or `random`
     k: int  # how many were taken out
-    energy: float  # share of the states' squared norms in them (about the mean for `centred`)
+    energy: float  # share of the states' squared norms in them (about the mean for `centred` and `random`)
     change: Estimate  # of the loss, in nats a token, with a 95 % interval over windows of text
     alignment: float  # cosine of the second moments of states and head
     chance: float  # of it under a random rotation
@@ -33,6 +34,7 @@ class Excision:
     dimensions: int  # columns of the states
     leading: int  # directions that the overlap compares
     rows: tuple[Excised, ...]
+    bias: Estimate = Estimate(None)  # share of the rise without the first raw direction that its constant explains
 
     def blocks(self) -> Blocks:
         columns = ("directions", "taken out", "energy", "change of loss", "alignment", "overlap")
@@ -46,10 +48,11 @@ class Excision:
             Figure("Change of loss by directions taken out", (chart,) if drawn else ()),
             Text(
                 f"Loss {number(self.loss)} nats a token on {count(self.tokens)} tokens. Alignment: the cosine of the "
-                "second moments (of the covariances, for centred directions) of states and of the centred head, below "
+                "second moments (of the covariances, for centred and random directions) of states and of the centred head, below "
                 f"it that of a random rotation. Overlap: of the {self.leading} leading directions of both, the mean "
                 "squared cosine of the principal angles, below it that of random ones. Random directions: means of "
-                "several draws, as are their ends.",
+                "several draws, as are their ends. The second moment holds the mean state, which gives every context "
+                "the same logits: with its constant kept, directions are taken out about the mean.",
                 "quiet",
             ),
             level=2,

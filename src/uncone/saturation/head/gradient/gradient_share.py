@@ -48,7 +48,7 @@ def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | N
     rank, n = basis.shape[1], v - is_centred
     groups, definition = _groups(states, kept, whole, seed)
     shape, chances = (v, d, rank, is_centred), (rank / n, chance_of_norms(rank, n))
-    return GradientShare(_verdict(groups[0], rank / n, rank, v), *shape, *chances, groups, definition)
+    return GradientShare(_verdict(groups[0], *chances, rank, v), *shape, *chances, groups, definition)
 
 
 def column_space(head: Tensor, cap: float | None) -> Tensor:
@@ -105,16 +105,23 @@ def _estimate(sums: Array, over: int, under: int, seed: int) -> Estimate:
     return Estimate(value, ratio_interval(sums, over, under, value, seed))
 
 
-def _verdict(share: KeptShare, chance: float, rank: int, v: int) -> str:
-    value = share.sum_squares.value or 0.0
-    low, high = share.sum_squares.interval or (value, value)
-    lost, by_chance = (percent(1 - kept, precise=True) for kept in (value, chance))
-    times = f"keeps {number(value / chance)} times"
-    if low > NEAR * chance:
-        why = f"it {times} what counting dimensions predicts"
-    elif high < chance / NEAR:
-        why = f"it {times} what those would keep, so more is lost than counting dimensions predicts"
+def _verdict(share: KeptShare, squares: float, norms: float, rank: int, v: int) -> str:
+    value, norm = share.sum_squares.value or 0.0, share.mean_norms.value or 0.0
+    times = f"it keeps {number(value / squares)} times their squared norm ({number(norm / norms)} times their norm)"
+    why = f"{times}, which this text cannot tell from {number(NEAR)} times"
+    if share.sum_squares.interval is None:
+        why = f"{times}; there are too few windows of text for an interval"
     else:
-        why = f"nearly all of the loss is counting of dimensions, as it {times} chance"
-    lost = f"The head loses {lost} of the squared norm of the gradient by its logits"
-    return f"{lost}. {rank} random directions of {v} would lose {by_chance}: {why}."
+        low, high = share.sum_squares.interval
+        if low > NEAR * squares:
+            why = f"{times}, which is more than counting dimensions predicts"
+        elif high < squares / NEAR:
+            why = f"{times}, so more is lost than counting dimensions predicts"
+        elif squares / NEAR < low and high < NEAR * squares:
+            why = f"{times}, so nearly all of the loss is counting of dimensions"
+    own, chance = (_lost(*both) for both in ((value, norm), (squares, norms)))
+    return f"The head loses {own} of the gradient by its logits. {rank} random directions of {v} would lose {chance}: {why}."
+
+
+def _lost(squares: float, norms: float) -> str:
+    return f"{percent(1 - squares, precise=True)} of the squared norm ({percent(1 - norms, precise=True)} of the norm)"

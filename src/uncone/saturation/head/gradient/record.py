@@ -34,6 +34,12 @@ class GradientShare:
         value = self.groups[0].sum_squares.value if self.groups else None
         return None if value is None else value / self.chance_squares
 
+    @property
+    def times_chance_of_norms(self) -> float | None:
+        """The ratio of norms, a mean over tokens, over the chance: about the root of `times_chance`."""
+        value = self.groups[0].mean_norms.value if self.groups else None
+        return None if value is None else value / self.chance_norms
+
     def blocks(self) -> Blocks:
         if not self.groups:
             return ()

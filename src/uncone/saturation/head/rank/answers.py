@@ -11,6 +11,7 @@ LEVEL = 0.95
 FEWEST = 6  # ranks: a broken line and a cubic have four constants each
 _NOISE = 1e-9  # nats: an excess below it is rounding
 _ALPHA = (1 - LEVEL) / 2
+_ENDS = (_ALPHA, 1 - _ALPHA)
 _SHARP = 2.0  # log-log: a fall to nothing is a kink if steeper by so much than twice the slope before
 _SCATTER = 0.02  # of log excess: no law is expected to be closer
 _POWERS = np.linspace(0.05, 2.5, 25)
@@ -22,19 +23,25 @@ def standard_errors(means: Array) -> Array:
 
 
 def resampled(means: Array, *, seed: int = 0) -> Array:
-    """Means over blocks drawn with replacement, the same blocks for all ranks: (draws, R)."""
-    blocks = means.shape[1]
-    return np.asarray(draws(blocks, seed, 2000) / blocks @ means.T)
+    """Means over blocks drawn with replacement, the same blocks for all ranks: (draws, R).
+
+    They are spread as much further from the mean of all as Student's t of so many blocks is wider than a normal.
+    """
+    blocks, middle = means.shape[1], means.mean(1)
+    few = max(blocks - 1, 1)
+    wider = (1 + 1.4 / few) * math.sqrt(blocks / few)
+    return np.asarray(middle + wider * (draws(blocks, seed, 2000) / blocks @ means.T - middle))
 
 
-def smallest(ranks: tuple[int, ...], excess: Array, drawn: Array, margin: float) -> SmallestRank:
-    """By the `excess` (R,) over the full head's loss and its resamples (draws, R)."""
+def smallest(ranks: tuple[int, ...], excess: Array, drawn: Array, margin: float, heads: int = 1) -> SmallestRank:
+    """By the `excess` (R,) over the full head's loss and its resamples (draws, R); `heads` share the level, as the best
+    of so many is what an answer takes."""
 
     def first(curves: Array) -> Array:
         above = curves > margin
         return np.where(above.any(-1), above.shape[-1] - np.argmax(above[..., ::-1], -1), 0)
 
-    ends = np.quantile(first(drawn), (_ALPHA, 1 - _ALPHA), method="inverted_cdf").astype(int)
+    ends = np.quantile(first(drawn), (_ALPHA / heads, 1 - _ALPHA / heads), method="inverted_cdf").astype(int)
     return SmallestRank(*((*ranks, None)[place] for place in (int(first(excess)), *ends)))
 
 
@@ -76,7 +83,7 @@ def _break(x: Array, full: float, excess: Array, drawn: Array) -> Kink:
     found = bool(wins[0]) and share >= LEVEL
     what = f"{'The slope breaks' if found else 'No kink'}: a break leaves {broken[0]:.2g} of log excess"
     reason = f"{what}, a smooth curve {smooth[0]:.2g}, and a break is clearly better in {share:.0%} of resamples."
-    low, high = np.exp(np.quantile(at[1:], (_ALPHA, 1 - _ALPHA))).tolist()
+    low, high = np.exp(np.quantile(at[1:], _ENDS)).tolist()
     return Kink(found, reason, math.exp(at[0]), low, high, *(float(of[0]) for of in (turn, smooth, broken)))
 
 

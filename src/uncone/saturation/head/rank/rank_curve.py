@@ -10,10 +10,21 @@ from uncone.errors import InputError
 from uncone.memory import check_memory
 from uncone.model.last_states import States
 from uncone.records.text import count, number, percent
+from uncone.records.tokens import Estimate
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.rank import answers
-from uncone.saturation.head.rank.record import NAMES, CutBounds, Method, RankCurve, RankLine, Refitting, Start
+from uncone.saturation.head.rank.record import (
+    NAMES,
+    CutBounds,
+    Method,
+    RankCurve,
+    RankLine,
+    Refitting,
+    SmallestRank,
+    Start,
+    TextFit,
+)
 from uncone.saturation.head.rank.refit import Factors, Objective, cut, full_rank, of_rank, random_head
 from uncone.saturation.head.rank.truncation import (
     Nested,
@@ -26,7 +37,7 @@ from uncone.saturation.head.rank.truncation import (
     plain,
     second_moment,
 )
-from uncone.statistics.blocks import block_means
+from uncone.statistics.blocks import FEWEST_BLOCKS, block_means
 from uncone.tensors import alone
 
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
@@ -38,6 +49,9 @@ _LOGITS, _A_COLUMN = 2**23, 8
 _NOISE_NATS = 0.001
 """The noise of labels costs a refit about (share of labels)^2 V D / (2 N) nats: this sets their share."""
 EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 20, 8, 4, 1e-3
+_ROUNDS, _FEWEST_STEPS, _STILL = 5, 10, 0.1
+"""The refit of full rank has twice the gradients each time, up to 16 times the others', until its held-out loss changes
+by at most this share of the margin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +87,19 @@ def rank_curve(
     Every fourth block of consecutive tokens is held out. Truncations and refits are fitted on the others, and all
     are read on the held-out blocks, beside the full head.
 
+    The full head's loss stands beside that of the text's token frequencies and of the refit of full rank. Where the
+    frequencies are better, or a head that was read gains more than the margin, both with 95 % intervals over blocks,
+    the model does not fit the text: then the full head is no measure, and only refits have a smallest rank, over their
+    own full rank. Where the refit of full rank has not converged, or fewer than 10 blocks are held out, no head has
+    one.
+
     Args:
         ranks, margin_nats, remedies: as of `uncone.examine_head`.
         refits: train heads as well.
         teacher: the share of the refits' target that is the full head's own probability, in [0, 1]; the rest is the
             next token. By default as much is left to labels as their noise allows. 0 is as in the paper.
-        evaluations: gradients that each start of a refit may take.
+        evaluations: gradients that each start of a refit may take; the convex one of full rank takes up to 16 times as
+            many, until it has converged.
 
     Raises:
         InputError: fewer than 128 tokens, states that are not finite, or ranks beyond the head's.
@@ -93,14 +114,16 @@ def rank_curve(
         cut_off, full = _truncated(read, chosen, heads, progress)
         if not refits:
             return cut_off, full, None
-        refitted, trained = _refits(read, chosen, moment, teacher, evaluations, seed, progress, heads)
+        nats = margin_nats or MARGIN * float(full.mean())
+        refitted, trained = _refits(read, chosen, moment, teacher, evaluations, seed, progress, heads, nats)
         return cut_off + refitted, full, trained
 
     with torch.no_grad():
         measured, full, trained = alone(measure)
     loss, remedy = float(full.mean()), None
     margin = MARGIN * loss if margin_nats is None else margin_nats
-    answered = tuple(_line(one, full, chosen, margin, seed) for one in measured)
+    fit = _fit(read, full, measured, trained, margin)
+    answered = tuple(_line(one, full, chosen, margin, seed, fit, measured, trained) for one in measured)
     if remedies:
         from uncone.saturation.head.rank.mixture import compare
 
@@ -109,8 +132,8 @@ def rank_curve(
     sizes = (len(read.head), chosen[-1], len(states.labels), held, block)
     of_full = (loss, float(answers.standard_errors(full)[0]), margin)
     notes = _notes(states, refits, answered, margin)
-    curve = RankCurve("", *sizes, chosen, *of_full, answered, trained, remedy, notes)
-    return replace(curve, verdict=_verdict(curve))
+    curve = RankCurve("", *sizes, chosen, *of_full, answered, trained, remedy, notes, fit)
+    return replace(curve, verdict=_verdict(curve, fit))
 
 
 def _checked_ranks(ranks: Sequence[int] | None, states: States) -> tuple[int, ...]:
@@ -190,6 +213,7 @@ def _refits(
     seed: int,
     progress: Progress | None,
     truncated: dict[Method, Nested],
+    margin: float,
 ) -> tuple[list[_Measured], Refitting]:
     """Refits of each rank, from the highest down, tried from all starts and trained from the best one."""
     (v, d), inside = read.head.shape, torch.nonzero(read.fit)[:, 0]
@@ -201,11 +225,10 @@ def _refits(
     problem = Objective.of(read.text.part(inside[order]), read.head, teacher, moment)
     trial = problem.first(max(1, n // _TRIED))
     weighted = data_aware(read.head, moment, problem.scale[:, 0].square())
-    whole, fit = full_rank(problem, read.head, evaluations, _STATIONARY)
-    _, second = full_rank(problem, torch.zeros_like(read.head), 2 * evaluations, _STATIONARY)
-    trained = Refitting(n, teacher, evaluations, fit.objective, fit.gradient, second.objective - fit.objective)
+    held = read.text.part(torch.nonzero(read.held)[:, 0])
+    whole, trained = _full_refit(problem, read.head, held, Refitting(n, teacher, evaluations, 0.0, 0.0), margin)
     heads, randoms = {d: (whole, torch.eye(d, dtype=torch.float64))}, dict[int, Factors]()
-    of_full = (Start("the full head", fit.objective), Start("zeros", second.objective))
+    of_full = (Start("the full head", trained.objective),)
     starts: dict[int, tuple[Start, ...]] = {d: of_full}
     for place, rank in enumerate(reversed(ranks)):
         if progress is not None:
@@ -225,7 +248,6 @@ def _refits(
             heads[rank], _ = of_rank(problem, best, evaluations)
             starts[rank] = tuple(Start(name, one.objective) for name, (_, one) in tried.items())
         randoms[rank], _ = of_rank(problem, random, evaluations)
-    held = read.text.part(torch.nonzero(read.held)[:, 0])
     refit, random_start = (
         read.means(torch.cat([losses(Nested(*of[rank]), [rank], held) for rank in ranks])) for of in (heads, randoms)
     )
@@ -233,30 +255,96 @@ def _refits(
     return [of_refit, _Measured("random_start", random_start)], trained
 
 
-def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, seed: int) -> RankLine:
+def _full_refit(problem: Objective, head: Tensor, held: Text, of: Refitting, margin: float) -> tuple[Tensor, Refitting]:
+    """In rounds that take as many gradients as all before them, until the held-out loss stays."""
+    point, spent, loss, identity = head, 0, math.inf, torch.eye(head.shape[1], dtype=torch.float64)
+    least = _STATIONARY * (1 - of.teacher)  # only labels move the full head
+    for _ in range(_ROUNDS):
+        point, fit = full_rank(problem, point, spent or max(of.evaluations, _FEWEST_STEPS), least)
+        before, loss = loss, float(losses(Nested(point, identity), [len(identity)], held).mean())
+        spent += fit.evaluations
+        of = replace(of, objective=fit.objective, gradient=fit.gradient, spent=spent, moved=abs(loss - before))
+        if abs(loss - before) <= _STILL * margin or fit.gradient <= least:
+            return point, replace(of, moved=of.moved if math.isfinite(before) else 0.0, converged=True)
+    return point, replace(of, converged=False)
+
+
+def _fit(read: _Read, full: Array, measured: list[_Measured], trained: Refitting | None, margin: float) -> TextFit:
+    v, labels = len(read.head), read.text.labels
+    counts = torch.bincount(labels[read.fit], minlength=v) + 0.5
+    by_frequency = -torch.log(counts / counts.sum()).double()[labels[read.held]]
+    frequent = read.means(by_frequency[None])
+    over = _interval(frequent[0] - full[0])
+    refits = [one.means[-1] for one in measured if one.method == "refit"]
+    others = np.stack([*(row for one in measured if one.whole for row in one.means), *refits])
+    gain = _interval(full[0] - others[int(others.mean(1).argmin())])
+    refit = float(refits[0].mean()) if trained is not None and trained.converged else None
+    (_, above), (least, _) = (one.interval or (-math.inf, math.inf) for one in (over, gain))
+    misfit = full.shape[1] >= FEWEST_BLOCKS and (above < 0 or least > margin)
+    return TextFit(misfit, float(frequent.mean()), refit, over, gain)
+
+
+def _interval(differences: Array) -> Estimate:
+    """Of the mean over blocks, by about Student's t."""
+    value, error = float(differences.mean()), float(answers.standard_errors(differences[None])[0])
+    half = (1.96 + 2.7 / max(len(differences) - 1, 1)) * error
+    return Estimate(value, (value - half, value + half))
+
+
+def _line(
+    one: _Measured,
+    full: Array,
+    ranks: tuple[int, ...],
+    margin: float,
+    seed: int,
+    fit: TextFit,
+    measured: list[_Measured],
+    trained: Refitting | None,
+) -> RankLine:
     """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well: there
-    the cost of its rank is read against its own full rank."""
-    over = one.means - full
-    costs = one.means - min(full, one.means[-1], key=np.mean)
+    the cost of its rank is read against the refit of full rank."""
+    over, own = one.means - full, one.method in ("refit", "random_start")
+    full_refit = next((of.means[-1:] for of in measured if of.method == "refit"), full)
+    costs = one.means - min((full, full_refit) if own else (full,), key=np.mean)
     excess, drawn = costs.mean(1), answers.resampled(costs, seed=seed)
-    small = answers.smallest(ranks, excess, drawn, margin)
+    is_converged = trained is None or trained.converged
+    is_measure = is_converged and full.shape[1] >= FEWEST_BLOCKS and (own or not fit.misfit)
+    small = (
+        answers.smallest(ranks, excess, drawn, margin, len(measured)) if is_measure else SmallestRank(None, None, None)
+    )
     bent = answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1])
     numbers = one.means.mean(1), over.mean(1), answers.standard_errors(over)
     found, above, errors = (tuple(of.tolist()) for of in numbers)
     return RankLine(one.method, found, above, errors, small, bent, one.whole, one.bounds, one.starts)
 
 
-def _verdict(curve: RankCurve) -> str:
-    within = f"within {number(curve.margin_nats)} nats a token of the full rank's"
-    fitting = [(line.smallest.rank, NAMES[line.method]) for line in curve.lines if line.smallest.rank]
-    rank, name = min(fitting, default=(curve.d, ""))
-    if rank == curve.d:
-        return f"The head needs its full rank: none of the lower ranks that were read keeps the loss {within}."
-    worth = "no parameters, as a product A B has more"
+def _verdict(curve: RankCurve, fit: TextFit) -> str:
+    said, answer, trained = _said(curve, fit), curve.answer, curve.refitting
+    if trained and not trained.converged:
+        return f"{said} No margin is given, as the refit of the full head has not converged."
+    if curve.held_out < FEWEST_BLOCKS * curve.block:
+        return f"{said} No margin is given: expected at least {FEWEST_BLOCKS} blocks of {curve.block} held-out tokens."
+    if answer is None and fit.misfit:
+        return f"{said} So no margin is given: what a smaller head costs is open."
+    whose = "its own full rank's" if fit.misfit else "the full rank's"
+    nats = f"{number(curve.margin_nats)} nats a token"
+    if answer is None or answer[0] == curve.d:
+        if all(line.smallest.low in (curve.d, None) for line in curve.lines):
+            return f"{said} Every head of a lower rank that was read loses more than {nats} over {whose}."
+        return f"{said} No head of a lower rank that was read is shown to keep the loss within {nats} of {whose}."
+    worth, (rank, method) = "no parameters, as a product A B has more", answer
     if (saved := curve.saved(rank)) > 0:
         worth = f"{percent(saved)} of its parameters"
-    of = f"rank {count(rank)} of {count(curve.d)} ({name})"
-    return f"The head may have {of}: the loss stays {within}, and it saves {worth}."
+    of = f"rank {count(rank)} of {count(curve.d)} ({NAMES[method]})"
+    head = "A head that is refitted for this text" if fit.misfit else "The head"
+    return f"{said} {head} may have {of}: the loss stays within {nats} of {whose}, and it saves {worth}."
+
+
+def _said(curve: RankCurve, fit: TextFit) -> str:
+    """How well the model fits the text."""
+    refit = "" if fit.refit is None else f", its head refitted {number(fit.refit)}"
+    beside = f"{number(curve.full_loss)} nats a token (unigram {number(fit.unigram)}{refit})"
+    return f"The model {'does not fit this text' if fit.misfit else 'was read on this text'}: {beside}."
 
 
 def _notes(states: States, refits: bool, lines: tuple[RankLine, ...], margin: float) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from uncone.records.brief import part
 from uncone.records.layout import numbers, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.text import count, counted, listing, number, percent, signed
+from uncone.records.tokens import Estimate
 
 Method = Literal["plain", "data_aware", "refit", "random_start"]
 NAMES: dict[Method, str] = {
@@ -28,7 +29,7 @@ class SmallestRank:
     """The margin is over the full head's loss; of a refit over that of its own full rank, where that is lower."""
 
     rank: int | None  # from which on no loss is above the margin; `null`: not even the full rank
-    low: int | None  # lower end of its 95% interval
+    low: int | None  # lower end of its 95% interval, which all heads share
     high: int | None  # upper end
 
 
@@ -85,7 +86,10 @@ class Refitting:
     evaluations: int  # gradients that each start may take
     objective: float  # of the refit of full rank
     gradient: float  # norm of its gradient
-    gap: float  # how much higher a start from zeros ends
+    gap: float | None = None  # how much higher a start from zeros ended, which older versions trained
+    spent: int = 0  # gradients that the refit of full rank took
+    moved: float | None = None  # change of its held-out loss over the last half of these
+    converged: bool | None = None  # that change is at most a tenth of the margin; `null` in older files
 
 
 @part
@@ -100,6 +104,17 @@ class Remedy:
     difference: float  # mixture less wider, mean over seeds
     low: float  # lower end of its 95% interval
     high: float  # upper end
+
+
+@part
+class TextFit:
+    """How well the model fits the text, on held-out tokens. No misfit was found is not a fit."""
+
+    misfit: bool  # token frequencies are better than the full head, or a head that was read by more than the margin
+    unigram: float  # loss of the token frequencies of the other blocks, each count plus one half
+    refit: float | None  # loss of the refit of full rank; `null` without refits, or where it did not converge
+    over_unigram: Estimate  # the unigram's loss less the full head's
+    gain: Estimate  # the full head's loss less that of the best cut or refit of full rank; 0 where none is better
 
 
 @part
@@ -118,6 +133,7 @@ class RankCurve:
     refitting: Refitting | None = None  # how refits were trained
     remedy: Remedy | None = None  # a mixture of softmaxes beside a wider head
     notes: tuple[str, ...] = ()  # what the numbers rest on
+    fit: TextFit | None = None  # of the model and the text; `null` in older files
 
     def __post_init__(self) -> None:
         expect(min(self.v, self.d) > 0 and bool(self.lines and self.ranks), "a head, ranks and a line, got none of one")
@@ -127,6 +143,13 @@ class RankCurve:
             came = f"{listing([*map(str, lengths)])} of {line.method}: the file was cut or edited"
             fits = lengths == [n] * 3 and len(line.bounds) in (0, n) and len(line.whole) >= len(line.bounds)
             expect(fits, f"a loss for each of {n} ranks, got {came}")
+
+    @property
+    def answer(self) -> tuple[int, Method] | None:
+        """The smallest rank at which one of the heads stays within the margin with its whole interval, and that head;
+        None where there is none."""
+        kept = [(line.smallest.high, line.method) for line in self.lines if line.smallest.high is not None]
+        return min(kept, default=None, key=lambda one: one[0])
 
     def saved(self, rank: int) -> float:
         """The share of the head's parameters that a factored head saves; below 0 it has more."""
@@ -141,7 +164,7 @@ class RankCurve:
             Heading("How small the head may be", 2, about=about),
             Text(self.verdict, "lead"),
             self._figure(),
-            self._answers(),
+            self._answers() if any(line.smallest.rank for line in self.lines) else (),
             Text(_ABOUT, "quiet"),
             Folded("Loss of every rank", (self._losses(), *self._wholes()), in_terminal=True),
             section("Kinks", Bullets(kinks)),
@@ -213,8 +236,14 @@ class RankCurve:
             f"Refits are trained on {counted(one.tokens, 'token')}, at most {one.evaluations} gradients a start; their "
             f"target is {percent(one.teacher)} the full head's probabilities and the rest the next token.",
             f"The refit of full rank is convex: its gradient's norm is {number(one.gradient)} at an objective of "
-            f"{number(one.objective)}, and a head of zeros ends {number(one.gap)} higher.",
+            f"{number(one.objective)}{self._ended(one)}.",
         )
+
+    def _ended(self, one: Refitting) -> str:
+        if one.moved is None:
+            return ""
+        spent = f", after {counted(one.spent, 'gradient')}. Its held-out loss changed by {number(one.moved)} nats"
+        return f"{spent} over the last half of these: it {'has' if one.converged else 'has not'} converged"
 
     def _remedies(self) -> Blocks:
         if (one := self.remedy) is None:
