@@ -32,13 +32,13 @@ class GradientShare:
     def times_chance(self) -> float | None:
         """The share of squared norms of the whole batch, over the chance."""
         value = self.groups[0].sum_squares.value if self.groups else None
-        return None if value is None else value / self.chance_squares
+        return None if value is None or self.chance_squares <= 0 else value / self.chance_squares
 
     @property
     def times_chance_of_norms(self) -> float | None:
         """The ratio of norms, a mean over tokens, over the chance: about the root of `times_chance`."""
         value = self.groups[0].mean_norms.value if self.groups else None
-        return None if value is None else value / self.chance_norms
+        return None if value is None or self.chance_norms <= 0 else value / self.chance_norms
 
     def blocks(self) -> Blocks:
         if not self.groups:
@@ -50,7 +50,7 @@ class GradientShare:
         rows, drawn = list[Row](), list[tuple[str, float, float, float]]()
         for group in self.groups:
             value, ends, by = group.sum_squares.value, group.sum_squares.interval, self.chance_squares
-            times = None if value is None or not by else value / by
+            times = None if value is None or by <= 0 else value / by
             if times is not None and ends is not None:
                 drawn.append((group.name, times, ends[0] / by, ends[1] / by))
             squares, *others = map(_cell, (group.sum_squares, group.mean_squares, group.sum_norms, group.mean_norms))
