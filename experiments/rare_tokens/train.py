@@ -292,7 +292,10 @@ def main(arguments: list[str] | None = None) -> None:
     config = read_config(path)
     cell = Cell(config["name"], asked.arm, asked.rate, asked.seed, asked.tied, asked.batch)
     text = Text(asked.data, asked.work, config["text"]["vocabulary"], config["text"]["tokenizer_shards"])
-    result = train(cell, config, text, asked.work)
+    keep(cell, train(cell, config, text, asked.work))
+
+
+def keep(cell: Cell, result: dict[str, Any]) -> None:
     if int(os.environ.get("RANK", "0")) == 0:
         write_text(cell.result, json.dumps(result, indent=1) + "\n")
 

@@ -5,7 +5,6 @@
 A kill loses at most `SAVE_EVERY` steps of rare_tokens/train.py. Under `torchrun` the batch is shared by the ranks.
 """
 
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from arms import SLOW, Arm, adamw
 from bitext import Bitext, batch_of
 
 import uncone
-from uncone.atomic import write_text
 from uncone.errors import InputError
 from uncone.evaluation.language_model.scores import score
 from uncone.model.last_states import States
@@ -180,9 +178,7 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     config, text = opened(asked)
     cell = Cell(config["name"], asked.arm, asked.rate, asked.seed, batch=config["training"]["batch"])
-    result = train(cell, config, text, asked.work)
-    if int(os.environ.get("RANK", "0")) == 0:
-        write_text(cell.result, json.dumps(result, indent=1) + "\n")
+    one_cell.keep(cell, train(cell, config, text, asked.work))
 
 
 if __name__ == "__main__":

@@ -138,10 +138,8 @@ class UnderTrained:
         weak = [one for one in self.kinds if one.found is None and one.known_found is not None]
         told = [f"Evidence: {', '.join(speak)}"] * (len(speak) > 1)
         if weak and len(weak) < len(self.kinds):
-            found, names = (
-                ", ".join(count(one.known_found or 0) for one in weak),
-                listing([_KINDS[w.name] for w in weak]),
-            )
+            found = ", ".join(count(one.known_found or 0) for one in weak)
+            names = listing([_KINDS[one.name] for one in weak])
             do = plural(len(weak), "has no power here: it finds", "have no power here: they find")
             told.append(f"{names.capitalize()} {do} {found} of {count(weak[0].of or 0)} unused rows")
         return ". ".join(told)
