@@ -9,6 +9,7 @@ A cell whose rate is "best" waits for its arm's cells of seed 0. Several of thes
 import argparse
 import fcntl
 import json
+import math
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from train import HERE, Cell, parser, read_config
 from uncone.errors import InputError
 
 Find = Callable[[dict[str, Any]], Iterator[Cell]]
+LOOK_EVERY = 60.0  # seconds: to see what is missing, all results are read
 
 
 def cells(config: dict[str, Any], make: type[Cell] = Cell, arms: dict[str, Arm] = ARMS) -> Iterator[Cell]:
@@ -67,16 +69,22 @@ def fill(asked: Any, path: Path, find: Find, script: Path) -> None:
     asked.work.mkdir(parents=True, exist_ok=True)
     (asked.work / "fill.pid").write_text(str(os.getpid()))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped: the same command goes on"))
+    looked = -math.inf
     try:
         while time.monotonic() < end:
             for cell, (process, lock) in list(running.items()):
                 if process.poll() is not None:
+                    looked = -math.inf
                     lock.close()
                     del running[cell]
                     failed |= {cell} if process.returncode else set()
                     print(
                         f"{time.strftime('%H:%M')} {cell.name} {'failed' if process.returncode else 'done'}", flush=True
                     )
+            if time.monotonic() - looked < LOOK_EVERY:
+                time.sleep(1)
+                continue
+            looked = time.monotonic()
             waiting = [one for one in find(read_config(path)) if not one.result.exists() and one not in failed]
             for cell in waiting:
                 if len(running) >= asked.jobs:
