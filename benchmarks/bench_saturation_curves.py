@@ -9,10 +9,10 @@ import time
 
 import numpy as np
 from measured import HERE, _circumstances
+from sklearn.isotonic import isotonic_regression
 
 from uncone.atomic import write_text
 from uncone.saturation.curves.decline import Curve, judge
-from uncone.saturation.curves.peak import isotonic
 
 GRIDS = {
     "16, Pythia": np.array([1, 3, *range(13, 144, 10)], float),
@@ -37,7 +37,7 @@ def counted(curves: list[Curve]) -> list[float]:
     """The chance of each peak by draws."""
     random, most, found = np.random.default_rng(0), int(10 * FAMILY / ALPHA), []
     for curve in curves:
-        mean, reach = isotonic(curve.values[None])[0], curve.values.max() - curve.values[-1]
+        mean, reach = isotonic_regression(curve.values), curve.values.max() - curve.values[-1]
         hits = draws = 0
         while hits < 10 and draws < most:
             drawn = mean + random.standard_normal((100, len(mean)))

@@ -66,13 +66,13 @@ def test_the_checksum_is_that_of_the_standard() -> None:
 def test_scalars_of_tensorboard_are_curves(tmp_path: Path, form: str) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "events.out.tfevents.1.host.0").write_bytes(events(form))
-    again = _event("eval/loss", 30000, 3.31) + _record(bytes(2**17))
+    again = _event("eval/loss", 30000, 3.301) + _record(bytes(2**17))
     (tmp_path / "run" / "events.out.tfevents.2.host.0").write_bytes(again)
     record = uncone.judge_curves(tmp_path)
     (curve,) = record.curves
     assert (curve.model, curve.task, curve.metric, curve.checkpoints) == ("run", "eval", "loss", 30)
     assert curve.declined
-    assert curve.final == pytest.approx(3.31)
+    assert curve.final == pytest.approx(3.301)
     assert "1 value of one step came again" in record.notes[0]
 
 

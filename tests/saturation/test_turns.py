@@ -23,7 +23,7 @@ def _wander(n: int, correlation: float, generator: np.random.Generator) -> Array
 
 def _find(x: Array, y: Array, *, draws: int = 300, seed: int = 0, peak: bool = False) -> turns.Turn:
     generator = np.random.default_rng(seed)
-    found = find_turn(x, y, generator.standard_normal((2, draws, len(x))), generator, peak=peak)
+    found = find_turn(x, y, generator.standard_normal((draws, len(x))), generator, peak=peak)
     assert found is not None
     return found
 
@@ -42,7 +42,7 @@ def _square(part: list[float], sign: int) -> float:
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(-5, 5).map(float), min_size=3, max_size=10))
-def test_the_parts_are_the_best_of_all_cuts_and_the_gain_is_over_the_best_rise_and_fall(y: list[float]) -> None:
+def test_the_parts_are_the_best_of_all_cuts(y: list[float]) -> None:
     values, n = np.array(y), len(y)
     parts = turns._Parts(np.array([y, [3 * value + 1 for value in y]]))
     ends = {n, *(n * part // 8 for part in range(3, 8))}
@@ -51,19 +51,16 @@ def test_the_parts_are_the_best_of_all_cuts_and_the_gain_is_over_the_best_rise_a
     assert parts.left == pytest.approx([least, 9 * least], abs=1e-6)
     assert [parts.left[0], float(np.square(values - parts.fit(values)).sum())] == pytest.approx([least] * 2, abs=1e-9)
     np.testing.assert_allclose(rising(values), _slowly_rising(y), atol=1e-9)
-    unturned = min(_square(y[:k], 1) + _square(y[k:], -1) for k in range(n + 1))
-    assert float(np.square(values - parts.straight_fit(values)).sum()) == pytest.approx(unturned, abs=1e-9)
-    noise = (1.4826 * np.median(np.abs(np.diff(values, 2)))) ** 2 / 6
-    if least > 1e-6:
-        left = parts.left[0] + turns._ROUGH * n * noise
-        assert parts.gain[0] == pytest.approx((unturned - parts.left[0]) / left, rel=1e-6)
 
 
 def test_a_turn_stays_where_it_was_when_the_series_recovers() -> None:
-    y = np.interp(X, [0, 10, 16, 29], [10.0, 0.0, 6.0, 2.0]) + 0.3 * np.random.default_rng(0).standard_normal(30)
-    found = _find(X, y)
+    """Of 30 checkpoints the six that rise are too few to be sure."""
+    for n in (30, 90):
+        x = np.linspace(0, 29, n)
+        y = np.interp(x, [0, 10, 16, 29], [10.0, 0.0, 6.0, 2.0]) + 0.3 * np.random.default_rng(0).standard_normal(n)
+        found = _find(x, y)
+        assert found.low <= 10 <= found.high
     assert found.p < turns.LEVEL
-    assert found.low <= 10 <= found.high
 
 
 def test_the_noise_has_the_restricted_likelihood_of_its_contrasts() -> None:
@@ -91,10 +88,10 @@ def test_a_planted_turn_is_found_in_its_interval(correlation: float) -> None:
     assert found.low <= 12 <= found.high
     assert found.high - found.low < 8
     turned_over = _find(X, -y, peak=True)
-    assert (turned_over.at, turned_over.p) == (found.at, found.p)
+    assert (turned_over.at, turned_over.p) == pytest.approx((found.at, found.p), rel=1e-6)
     scaled = _find(1000 * X, 5 * y + 7)
     assert scaled.at == pytest.approx(1000 * found.at)
-    assert scaled.p == found.p
+    assert scaled.p == pytest.approx(found.p, rel=1e-6)
 
 
 @pytest.mark.parametrize("series", ["falls", "rises", "constant", "plateau", "smooth", "peak"])
@@ -124,7 +121,7 @@ def test_a_start_that_goes_the_other_way_is_left_out() -> None:
 def test_few_checkpoints_have_no_turn() -> None:
     generator = np.random.default_rng(0)
     x = X[: turns.FEWEST - 1]
-    assert find_turn(x, np.abs(x - 3), generator.standard_normal((2, 10, len(x))), generator) is None
+    assert find_turn(x, np.abs(x - 3), generator.standard_normal((10, len(x))), generator) is None
 
 
 def test_the_order_of_two_turns() -> None:

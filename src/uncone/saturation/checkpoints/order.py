@@ -4,17 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from uncone.records.text import counted
+from uncone.records.text import counted, number
 from uncone.rows import Array
 from uncone.saturation.checkpoints.record import NAMED, Checkpoint, Order, SeriesTurn
-from uncone.saturation.checkpoints.turns import DRAWS, FEWEST, LEVEL, SURE, Turn, find_turn, probability_before
+from uncone.saturation.checkpoints.turns import DRAWS, LEVEL, SURE, Turn, find_turn, probability_before
+from uncone.saturation.curves.late_fall import FEWEST
 from uncone.statistics.holm import holm
 
 Points = Sequence[tuple[float, float]]
 GEOMETRY = ("head_entropy_centered", "head_entropy", "logit_entropy", "states_anisotropy")
 """The first of these series that is known stands for the geometry."""
 LOSSES = ("loss", "text_loss")
-_MOST = 200  # points of a series: longer ones become means of neighbours
+_MOST = 128  # points of a series: longer ones become means of neighbours
 
 
 def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, Points]:
@@ -41,15 +42,15 @@ def find_turns(
     thinned = {name: _thinned(points) for name, points in series.items()}
     loss = next((name for name in LOSSES if name in thinned), None)
     steps = np.unique(np.concatenate([np.empty(0), *(x for x, _ in thinned.values())]))
-    shared = np.random.default_rng(seed).standard_normal((2, draws, len(steps)))
+    shared = np.random.default_rng(seed).standard_normal((draws, len(steps)))
     found: dict[str, Turn] = {}
     for name, (x, y) in thinned.items():
         own = np.random.default_rng([seed, 1])  # the same for all, so that equal series get equal answers
-        normal = own.standard_normal((2, draws, len(x)))
+        normal = own.standard_normal((draws, len(x)))
         if loss is not None:
             # at checkpoints that the loss has too, it shares the noise as far as both move together
             together = _correlation((x, y), thinned[loss]) if name != loss else 1.0
-            normal = together * shared[:, :, np.searchsorted(steps, x)] + math.sqrt(1 - together**2) * normal
+            normal = together * shared[:, np.searchsorted(steps, x)] + math.sqrt(1 - together**2) * normal
         turn = find_turn(x, y, normal, own, peak=NAMED[name].peak)
         if turn is not None:
             found[name] = turn
@@ -61,7 +62,7 @@ def find_turns(
     for name, (x, _) in thinned.items():
         row = SeriesTurn(name, len(x), None)
         if turn := found.get(name):
-            of = (turn.at, turn.low, turn.high, p[name], turn.correlation, int(x[turn.start]))
+            of = (turn.at, turn.low, turn.high, p[name], turn.correlation, turn.visible, int(x[turn.start]))
             row = SeriesTurn(name, len(x), p[name] <= LEVEL, *of)
         if row.turned and name not in LOSSES and loss and p.get(loss, 1.0) <= LEVEL:
             before = probability_before(found[name], found[loss])
@@ -115,7 +116,10 @@ def sentence(turns: Sequence[SeriesTurn], n: int) -> str:
 def _shown(turn: SeriesTurn) -> str:
     title = NAMED[turn.name].title
     name = f"the {title[0].lower()}{title[1:]}"
-    return f"{name} turned at {_span(*turn.ends)}" if turn.ends else f"{name} shows no sure turn"
+    if turn.ends:
+        return f"{name} turned at {_span(*turn.ends)}"
+    seen = f" (a change of {number(turn.visible)} over the last third is seen in 80%)" if turn.visible else ""
+    return f"{name} shows no sure turn{seen}"
 
 
 def _span(at: float, low: float, high: float) -> str:
@@ -130,7 +134,7 @@ def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int
         return ""
     x, y = _thinned(series[name])
     own = np.random.default_rng([seed, 2])
-    valley = find_turn(x, y, own.standard_normal((2, len(found[name].draws), len(x))), own)
+    valley = find_turn(x, y, own.standard_normal((len(found[name].draws), len(x))), own)
     turns = {"expansion": found[name]} | ({} if valley is None else {"collapse": valley})
     chances = zip(turns, holm([turn.p for turn in turns.values()]), strict=True)
     ends = sorted((turns[phase].at, phase) for phase, p in chances if p <= LEVEL)

@@ -75,12 +75,13 @@ class SeriesTurn:
 
     name: str  # of the series
     n: int  # points
-    turned: bool | None  # null where there are fewer than 8 points
+    turned: bool | None  # null where there are fewer than 10 points from a fifth of the steps on
     at: float | None = None  # the step where it turned, or would have
     low: float | None = None  # lower end of its 95 % interval
     high: float | None = None  # upper end
     p: float | None = None  # how often a series that never turns would look so, corrected by Holm
     correlation: float | None = None  # of the noise of neighbouring points
+    visible: float | None = None  # the change over the last third that is found in 80% of such series, in white noise
     start: int | None = None  # the first step that was used: before it the series went the other way
     before_loss: float | None = None  # how likely it turned before the loss
     order: Order = ""  # `before`, `after`, `not apart`, or empty where one of both shows no turn
@@ -230,6 +231,6 @@ def _turn_row(turn: SeriesTurn) -> Row:
     if turn.turned is None:
         return title, f"too few: {counted(turn.n, 'checkpoint')}", "", "-", "-", ""
     if turn.ends is None:
-        return title, "shows no sure turn", "", p, "-", ""
+        return title, "shows no sure turn", f"seen from {optional(turn.visible)}", p, "-", ""
     at, low, high = (number(round(end)) for end in turn.ends)
     return title, at, f"{low} to {high}", p, optional(turn.before_loss), turn.order

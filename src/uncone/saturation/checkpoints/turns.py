@@ -1,10 +1,8 @@
 """When does a series over checkpoints turn, and which of two turned first?
 
-A series that turns falls, then rises, and may recover at its end: it is fitted by isotonic parts. It turned only where
-they fit it better than a rise and a fall, either of which may lack, by more than a series without a turn would give by
-chance. The gain is over what is left of the fit, since parts take wander for a shape in simulated series too, with a
-little of the noise between neighbours, since parts that go through every point would make all gains alike. Noise may be
-autocorrelated.
+A series that turns falls, then rises, and may recover at its end. It turned only where both are beyond chance: a fall at
+its beginning, and a rise at its end, or at that of a part of it. Where it turned comes from isotonic parts,
+and how surely from draws about them. Noise may be autocorrelated.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,18 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.rows import Array
+from uncone.saturation.curves.late_fall import FEWEST, design, jitter_of, shortcoming
 from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.isotonic import rising
 
-FEWEST = 8  # checkpoints that a turn is sought in
 DRAWS = 1000
-LEVEL = 0.02  # the most p of a turn, after Holm over its family of series
+LEVEL = 0.05  # the most p of a turn, after Holm over its family of series
 SURE = 0.95  # of an order that is named; and the share of draws in an interval
 _WARM_UP, _GAIN = 3, 20.0
 """A start that goes the other way is left out of the first third, where that saves so many variances."""
 _AT_ONCE = 2**20  # numbers of the series that are fitted at once
 _TRIED, _HIGHEST = 24, 0.98
-_ROUGH = 0.02  # of the variance of second differences: what a fit leaves at least for each point
+_ENDS = (
+    (1.0, 0.9),
+    (0.75, 0.05),
+    (0.5625, 0.05),
+)  # of a series, since it may recover; and each end's share of the level
 
 _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
@@ -37,6 +39,7 @@ class Turn:
     high: float
     p: float  # how often a series that never turns would look so
     correlation: float
+    visible: float  # the rise over the last third that is found in 80% of such series, in white noise
     start: int  # the first place that was used: before it the series went the other way
     draws: Array  # bootstrapped times
 
@@ -70,28 +73,37 @@ class _Noise:
 def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator, *, peak: bool = False) -> Turn | None:
     """The turn of a series `y` over ascending steps `x`, a valley unless `peak`; None of fewer than `FEWEST` points.
 
-    `normal` are standard normal numbers (2, B, n), for draws without a turn and with it: series that share them have
-    noise that goes together.
+    `normal` are standard normal numbers (B, n): series that share them have noise that goes together.
     """
     y = -y if peak else y
     start = _warm_up(y)
-    x, y, normal = x[start:], y[start:], normal[:, :, start:]
-    if len(y) < FEWEST:
+    x, y, normal = x[start:], y[start:], normal[:, start:]
+    if shortcoming(x):
         return None
     observed = _Parts(y[None])
-    fit, straight, place = observed.fit(y), observed.straight_fit(y), observed.place
+    fit, place = observed.fit(y), observed.place
     wander = _noise_of(y, fit)
-    noise = _rough(y) if wander is None else _corrected(wander, fit, normal[1])
-    places = _Parts(fit + noise.draw(normal[1], generator)).place
-    wander = _noise_of(y, straight) if wander is None else noise
-    chance = None if wander is None else _Parts(straight + wander.draw(normal[0], generator)).gain
-    p = 1.0 if chance is None else (1 + int((chance >= observed.gain[0]).sum())) / (1 + len(chance))
+    noise = _rough(y) if wander is None else _corrected(wander, fit, normal)
+    places = _Parts(fit + noise.draw(normal, generator)).place
     # a turn may lie anywhere up to the middle to the next checkpoint
     draws = np.interp(places + generator.uniform(-0.5, 0.5, len(places)), np.arange(len(x)), x)
     at, tail = float(np.interp(place, np.arange(len(x)), x)[0]), (1 - SURE) / 2
     low, high = np.quantile(draws, (tail, 1 - tail))
     correlation = 0.0 if wander is None else float(wander.weights @ wander.correlations)
-    return Turn(at, min(float(low), at), max(float(high), at), p, correlation, start, draws)
+    visible = design(x).visible * float(jitter_of(y[None], x)[0])
+    return Turn(at, min(float(low), at), max(float(high), at), _chance(x, y), correlation, visible, start, draws)
+
+
+def _chance(x: Array, y: Array) -> float:
+    """The larger of the chances of such a fall at the beginning and of such a rise at the end, without any."""
+    y, rises = y[None] - y.mean(), list[float]()
+    for part, share in _ENDS:
+        end = round(part * len(x))
+        if not shortcoming(x[:end]):
+            of = design(x[:end])
+            rises.append(float(of.alone(of.read(-y[:, :end]))[0]) / share)
+    of = design(x)
+    return min(1.0, max(min(rises), float(of.rising_first(-y, of.read(-y))[0])))
 
 
 def probability_before(first: Turn, second: Turn) -> float:
@@ -103,26 +115,20 @@ def probability_before(first: Turn, second: Turn) -> float:
 class _Parts:
     """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
 
-    `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left` and a little
-    noise, and `place` the middle of the lowest block.
+    `left` is the sum of squares that stays, and `place` the middle of the lowest block.
     """
 
     def __init__(self, y: Array) -> None:
         y = y - y.mean(axis=1, keepdims=True)
         b, n = y.shape
         ends = [end for end in dict.fromkeys((n, *(n * part // 8 for part in range(3, 8)))) if end > 2]
-        fits = _all_falling([y, -y, -y[:, ::-1], *(y[:, :end][:, ::-1] for end in ends)])
-        falling, rises = next(fits), next(fits)[0]
+        fits = _all_falling([y, -y[:, ::-1], *(y[:, :end][:, ::-1] for end in ends)])
+        falling = next(fits)
         recovery = np.column_stack([np.zeros(b), next(fits)[0]])[:, ::-1]  # of the ends from each place on, that fall
-        # without a turn k points rise and the rest falls
-        straight = np.column_stack([np.zeros(b), rises]) + recovery
-        self.straight, unturned = straight.argmin(axis=1), straight.min(axis=1)
         self.left = np.full(b, np.inf)
         self.place, self.split, self.end = np.empty(b), np.empty(b, np.int64), np.empty(b, np.int64)
         for end, risen in zip(ends, fits, strict=True):
             self._take(end, falling, risen, recovery[:, end])
-        least = _ROUGH * n * _roughness(y) + 1e-9 * unturned + 1e-300  # rounding
-        self.gain = (unturned - self.left) / (self.left + least)
 
     def _take(self, end: int, falling: _Ends, rising: _Ends, recovery: Array) -> None:
         """The parts whose recovery begins at `end`, on the rows where they are better than those before."""
@@ -143,11 +149,6 @@ class _Parts:
         """The fit of a row, which is y."""
         k, end = int(self.split[row]) + 1, int(self.end[row])
         return np.concatenate([-rising(-y[:k]), rising(y[k:end]), -rising(-y[end:])])
-
-    def straight_fit(self, y: Array) -> Array:
-        """The fit without a turn of the first row, which is y."""
-        k = int(self.straight[0])
-        return np.concatenate([rising(y[:k]), -rising(-y[k:])])
 
 
 def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
@@ -258,4 +259,5 @@ def _warm_up(y: Array) -> int:
     rest = y[best:]
     noise = _noise_of(rest, _Parts(rest[None]).fit(rest))
     least = 0.0 if noise is None else _GAIN * (noise.weights @ noise.squares) / noise.degrees
+    least = max(least, 1e-9 * left[0])  # rounding
     return best if left[best] < left[0] - least else 0

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError, nearest
-from uncone.records.text import counted, listing, plural
+from uncone.records.text import counted, listing
 from uncone.rows import Array
 from uncone.saturation.curves.decline import START, Curve
 from uncone.saturation.curves.direction import is_lower_better, is_quality
@@ -105,7 +105,7 @@ def curves_of(
         guessed = names[0] if less is None else ""
         curves.append(replace(curve, model=model, **of, lower=bool(less), guessed=guessed, settings=beside))
     left_out = _left_out(table, list(left), curves, chosen)
-    return curves, tuple(apart), (*table.notes, *left_out, *_notes(curves))
+    return curves, tuple(apart), (*table.notes, *left_out)
 
 
 def _left_out(table: Table, names: Sequence[str], curves: Sequence[Curve], chosen: Sequence[str]) -> list[str]:
@@ -191,12 +191,3 @@ def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
     order = order[~same]
     error = errors[0][0][order] if errors and np.isfinite(errors[0][0][order]).any() else None
     return Curve("", "", "", steps[order], values[order], error, notes=tuple(notes))
-
-
-def _notes(curves: Sequence[Curve]) -> list[str]:
-    without = sum(curve.errors is None and not curve.fault for curve in curves)
-    if not without:
-        return []
-    whose = f"{counted(without, 'curve')} {plural(without, 'has', 'have')} no"
-    whose = "No curve has" if without == len(curves) else whose
-    return [f"{whose} standard errors: the jitter between checkpoints alone is their noise, which finds less."]

@@ -1,13 +1,11 @@
-"""Does a curve over checkpoints decline late? Two windows against its jitter, and its peak against chance.
+"""Does a curve over checkpoints decline late? Each is judged alone and in its family.
 
-Families of curves are corrected after Holm, and share what is known of their jitter: its correlation, and its size over
-the standard errors.
+Families of curves are corrected after Holm, and share what is known of the correlation of their jitter.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,24 +13,21 @@ import numpy as np
 from uncone.records.text import count, counted, listing, plural
 from uncone.roles import Progress
 from uncone.rows import Array
-from uncone.saturation.curves import contrast
-from uncone.saturation.curves.peak import Noise, p_of_peak
+from uncone.saturation.curves.bends import bends
+from uncone.saturation.curves.late_fall import BODY, Design, Readings, design, posteriors, shortcoming
 from uncone.saturation.curves.record import MOST_DRAWN, CurveFamily, CurveVerdict
 from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.holm import holm
-from uncone.statistics.tails import NORMAL
 
 START = 0.005  # of the training: before, a model knows nothing
-STURDY = 0.025  # the level of the contrast, one-sided
 MOST_CHECKPOINTS = 128  # a longer curve is averaged to so many
 
 _MOST_NAMED = 4
+_ODD_END = 1.5
 _ODD, _FEW_ITEMS = 20.0, 30
 """Standard errors of another unit: so many times the jitter, or as of a test of fewer items."""
 
 Family = tuple[str, str, str, str]
-Ratios = Mapping[Family, tuple[Array, int]]
-"""Deviation of a family's values over their errors, (K,), and its degrees of freedom."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,46 +61,44 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Curves over the same checkpoints, with or without errors: oriented, about 0, their largest value of size 1."""
+    """Curves over the same checkpoints: oriented, about 0, their largest value of size 1."""
 
     at: list[int]
     y: Array  # (m, n)
-    errors: Array | None
-    of: contrast.Design
-    found: contrast.Contrasts
+    of: Design
+    read: Readings
     unit: Array  # (m,): what 1 is in the curve's own unit
 
 
 def judge(
-    curves: Sequence[Curve], *, alpha: float = 0.05, seed: int = 0, progress: Progress | None = None
+    curves: Sequence[Curve], *, alpha: float = 0.05, progress: Progress | None = None
 ) -> tuple[tuple[CurveVerdict, ...], tuple[CurveFamily, ...]]:
     prepared = [_prepared(curve) for curve in curves]
     verdicts = [_undecided(curve) for curve in prepared]
     groups = _groups(prepared)
-    likely, ratios = _shared(prepared, groups)
-    done, lock = len(curves) - sum(len(group.at) for group in groups), Lock()
-
-    def tick(more: int) -> None:
-        nonlocal done
-        with lock:  # several threads judge curves
-            done += more
-            if progress is not None:
-                progress("curves", done, len(curves))
-
+    weights, share = _shared(prepared, groups)
+    judged = _members(prepared, [i for group in groups for i in group.at])
+    sizes = {i: len(at) for at in judged.values() for i in at}
+    done = len(curves) - len(sizes)
     for group in groups:
-        of, weights = [prepared[i] for i in group.at], likely[group.at]
-        p_contrast = contrast.p_of(group.found, group.errors, group.of, weights).tolist()
-        chance = partial(p_of_peak, seed=seed, tick=tick)
-        p_peak = _peaks(group, [curve.family for curve in of], weights, ratios, chance).tolist()
-        bends = _bends(of[0].steps, group, weights)
+        alone = group.of.alone(group.read)
+        family = np.array([sizes[i] for i in group.at])
+        together = np.empty(len(alone))
+        for size in np.unique(family).tolist():
+            together[family == size] = group.of.together(group.read, weights[group.at], size)[family == size]
+        chances = share[group.at] * together + (1 - share[group.at]) * alone
+        bent = _bends(prepared[group.at[0]].steps, group)
         for row, i in enumerate(group.at):
-            verdicts[i] = _evidence(of[row], group, row, p_contrast[row], p_peak[row], bends[row])
+            verdicts[i] = _evidence(prepared[i], group, row, float(alone[row]), float(chances[row]), bent[row])
+        done += len(group.at)
+        if progress is not None:
+            progress("curves", done, len(curves))
     verdicts = _decided(verdicts, alpha)
-    fell = [i for i, verdict in enumerate(verdicts) if verdict.declined]
-    for i in sorted(fell, key=lambda i: verdicts[i].p_holm or 0.0)[:MOST_DRAWN]:
+    fell = [i for i, verdict in enumerate(verdicts) if verdict.declined or verdict.declined_alone]
+    for i in sorted(fell, key=lambda i: (not verdicts[i].declined, verdicts[i].p_alone or 0.0))[:MOST_DRAWN]:
         steps, values = (tuple(of.tolist()) for of in (prepared[i].steps, prepared[i].as_given))
         verdicts[i] = replace(verdicts[i], steps=steps, values=values)
-    return tuple(verdicts), tuple(_families(prepared, verdicts, likely, ratios))
+    return tuple(verdicts), tuple(_families(prepared, verdicts, weights))
 
 
 def _prepared(curve: Curve) -> Curve:
@@ -134,7 +127,23 @@ def _as_judged(curve: Curve) -> Curve:
         errors = None if curve.errors is None else curve.errors / curve.values
         curve = replace(curve, values=np.log(curve.values), errors=errors)
     curve = _averaged(curve) if len(curve.steps) > MOST_CHECKPOINTS else curve
-    return replace(curve, fault=contrast.shortcoming(curve.steps))
+    curve = _without_odd_end(curve)
+    return replace(curve, fault=shortcoming(curve.steps))
+
+
+def _without_odd_end(curve: Curve) -> Curve:
+    """Without a last value that is much worse than the one before: one checkpoint shows no decline."""
+    late = curve.values[curve.steps >= BODY * curve.steps[-1]] * (-1 if curve.lower else 1)
+    if len(late) < 4 or late[-2] - late[-1] <= _ODD_END * np.abs(np.diff(late[:-1])).max():
+        return curve
+    worse = f"the last value is more than {_ODD_END:g} times as far from the one before as any two others"
+    errors = None if curve.errors is None else curve.errors[:-1]
+    return curve.noted(
+        f"{worse}: one checkpoint shows no decline, and it was left out",
+        steps=curve.steps[:-1],
+        values=curve.values[:-1],
+        errors=errors,
+    )
 
 
 def _fault(curve: Curve) -> str:
@@ -162,84 +171,54 @@ def _averaged(curve: Curve) -> Curve:
 
 
 def _groups(curves: Sequence[Curve]) -> list[_Group]:
-    alike = dict[tuple[bytes, bool], list[int]]()
+    alike = dict[bytes, list[int]]()
     for i, curve in enumerate(curves):
         if not curve.fault:
-            alike.setdefault((curve.steps.tobytes(), curve.errors is None), []).append(i)
+            alike.setdefault(curve.steps.tobytes(), []).append(i)
     groups = []
     for at in alike.values():
         y = np.stack([-curves[i].values if curves[i].lower else curves[i].values for i in at])
         y = y - np.median(y, axis=1, keepdims=True)
         unit = np.abs(y).max(1, keepdims=True)
         unit[unit == 0] = 1.0
-        errors = [errors for i in at if (errors := curves[i].errors) is not None]
-        scaled = np.stack(errors) / unit if errors else None
-        of = contrast.design(curves[at[0]].steps)
-        y = y / unit
-        groups.append(_Group(at, y, scaled, of, contrast.contrasts(y, scaled, of), unit[:, 0]))
+        y, of = y / unit, design(curves[at[0]].steps)
+        groups.append(_Group(at, y, of, of.read(y), unit[:, 0]))
     return groups
 
 
-def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, Ratios]:
-    """How likely each correlation is for each curve; of each family its deviation over its errors: the median over its
-    curves, at least 1, since a few curves of much jitter do not speak for all."""
-    likelihood = np.zeros((len(curves), len(CORRELATIONS)))
-    members, over = dict[Family, list[int]](), dict[Family, list[tuple[Array, int]]]()
+def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, Array]:
+    """How likely each correlation is for each curve, by those of its family; how likely it has theirs."""
+    likelihood, share = np.zeros((len(curves), len(CORRELATIONS))), np.zeros(len(curves))
     for group in groups:
-        likelihood[group.at] = group.found.likelihood
-        for row, i in enumerate(group.at):
-            members.setdefault(curves[i].family, []).append(i)
-            if group.errors is not None:
-                ratio = np.sqrt(group.found.variances[row]) / group.errors[row][group.of.body].mean()
-                over.setdefault(curves[i].family, []).append((ratio, group.of.degrees))
-    likely = np.zeros_like(likelihood)
-    for at in members.values():
-        likely[at] = contrast.posteriors(likelihood[at])
-    ratios = dict[Family, tuple[Array, int]]()
-    for family, each in over.items():
-        ratio, degrees = zip(*each, strict=True)
-        ratios[family] = np.maximum(np.median(ratio, axis=0), 1.0), sum(degrees)
-    return likely, ratios
+        likelihood[group.at] = group.read.likelihood
+    weights = np.zeros_like(likelihood)
+    for at in _members(curves, [i for group in groups for i in group.at]).values():
+        weights[at], share[at] = posteriors(likelihood[at])
+    return weights, share
 
 
-def _peaks(
-    group: _Group, families: Sequence[Family], weights: Array, ratios: Ratios, chance: Callable[..., Array]
-) -> Array:
-    """The chance of each peak, by the standard errors times the family's ratio, or by the curve's own jitter."""
-    if group.errors is None:
-        noise = Noise(np.ones_like(group.y), np.sqrt(group.found.variances), group.of.degrees)
-        return chance(group.y, noise, group.of, weights)
-    p, scale = np.empty(len(families)), np.stack([ratios[family][0] for family in families])
-    degrees = np.array([min(ratios[family][1], NORMAL) for family in families])
-    for one in np.unique(degrees).tolist():
-        rows = degrees == one
-        p[rows] = chance(group.y[rows], Noise(group.errors[rows], scale[rows], one), group.of, weights[rows])
-    return p
-
-
-def _bends(steps: Array, group: _Group, weights: Array) -> Array:
-    nearest = np.abs(CORRELATIONS - (weights @ CORRELATIONS)[:, None]).argmin(1)
-    bends = np.empty((len(group.at), 3))
+def _bends(steps: Array, group: _Group) -> Array:
+    weights = np.exp(group.read.likelihood - group.read.likelihood.max(1, keepdims=True))  # equally likely beforehand
+    nearest = np.abs(CORRELATIONS - (weights @ CORRELATIONS / weights.sum(1))[:, None]).argmin(1)
+    bent = np.empty((len(group.at), 3))
     for k in np.unique(nearest):
         rows = nearest == k
-        bends[rows] = steps[contrast.change_points(group.y[rows], steps, group.of.correlation[k])]
-    return bends
+        bent[rows] = steps[bends(group.y[rows], steps, CORRELATIONS[k]).astype(int)]
+    return bent
 
 
-def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: float, bend: Array) -> CurveVerdict:
-    y, unit, found = group.y[row], float(group.unit[row]), group.found
+def _evidence(curve: Curve, group: _Group, row: int, alone: float, chance: float, bend: Array) -> CurveVerdict:
+    y, unit = group.y[row], float(group.unit[row])
     peak, (step, low, high) = int(y.argmax()), bend.tolist()
-    late, error, jitter = (float(of[row]) * unit for of in (found.value, found.error, found.jitter))
-    late, decline = -late if curve.lower else late, float(y[peak] - y[-1]) * unit
+    jitter, decline = float(group.read.jitter[row]) * unit, float(y[peak] - y[-1]) * unit
     both = None if curve.errors is None else float(np.hypot(curve.errors[peak], curve.errors[-1]))
     best, final = ((float(curve.as_given[at]), float(curve.steps[at])) for at in (peak, -1))
-    noise = "jitter" if curve.errors is None else "standard errors"
     notes = (*curve.notes, *_odd_errors(curve, jitter))
-    of = replace(_undecided(curve), declined=False, reason="", p_contrast=p_contrast, p_peak=p_peak, notes=notes)
+    of = replace(_undecided(curve), declined=False, reason="", p_alone=alone, p_family=chance, notes=notes)
     of = replace(of, peak=best[0], peak_step=best[1], final=final[0], final_step=final[1])
     of = replace(of, decline=decline, decline_error=both, decline_z=decline / both if both else None)
-    of = replace(of, contrast=late, contrast_error=error, contrast_z=late / error if error > 0 else None)
-    return replace(of, jitter=jitter, noise=noise, change_step=step, change_low=low, change_high=high)
+    of = replace(of, jitter=jitter, visible=group.of.visible * jitter)
+    return replace(of, change_step=step, change_low=low, change_high=high)
 
 
 def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
@@ -266,54 +245,53 @@ def _undecided(curve: Curve) -> CurveVerdict:
 
 def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdict]:
     decided = list(verdicts)
-    for at in _members(verdicts).values():
-        judged = [i for i in at if verdicts[i].p_peak is not None]
-        for i, corrected in zip(judged, holm([verdicts[i].p_peak or 0.0 for i in judged]), strict=True):
-            sturdy = (verdicts[i].p_contrast or 0.0) <= STURDY
-            decided[i] = replace(verdicts[i], p_holm=corrected, declined=sturdy and corrected <= alpha)
+    for at in _members(verdicts, [i for i, one in enumerate(verdicts) if one.p_family is not None]).values():
+        for i, corrected in zip(at, holm([verdicts[i].p_family or 0.0 for i in at]), strict=True):
+            alone = (verdicts[i].p_alone or 0.0) <= alpha
+            decided[i] = replace(verdicts[i], p_holm=corrected, declined=corrected <= alpha, declined_alone=alone)
     return decided
 
 
-def _members(curves: Iterable[Curve | CurveVerdict]) -> dict[Family, list[int]]:
+def _members(curves: Sequence[Curve | CurveVerdict], of: Iterable[int]) -> dict[Family, list[int]]:
     members = dict[Family, list[int]]()
-    for i, curve in enumerate(curves):
-        members.setdefault(curve.family, []).append(i)
+    for i in of:
+        members.setdefault(curves[i].family, []).append(i)
     return members
 
 
-def _families(
-    curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], likely: Array, ratios: Ratios
-) -> Iterable[CurveFamily]:
-    for family, at in _members(curves).items():
-        judged = likely[at][likely[at].any(1)]  # an undecided curve has no correlation
+def _families(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], weights: Array) -> Iterable[CurveFamily]:
+    for family, at in _members(curves, range(len(curves))).items():
+        judged = weights[at][weights[at].any(1)]  # an undecided curve has no correlation
         said = [verdicts[i].declined for i in at]
-        counts = len(at), said.count(True), said.count(None)
-        correlation = ratio = None
-        if len(judged):
-            weights = judged.mean(0)
-            correlation = float(weights @ CORRELATIONS)
-            # the weights sum to 1 but for rounding
-            ratio = 1 + float(weights @ (ratios[family][0] - 1)) if family in ratios else None
-        yield CurveFamily(*family, curves[at[0]].lower, *counts, correlation, ratio)
+        correlation = float((judged @ CORRELATIONS).mean()) if len(judged) else None
+        yield CurveFamily(*family, curves[at[0]].lower, len(at), said.count(True), said.count(None), correlation)
 
 
 def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) -> str:
-    fell = [curve.model for curve in curves if curve.declined]
+    titles = {(one.task, one.metric, one.suite, one.shots): one.title for one in families}
+    is_one = len(families) == 1
+    where = f"of {families[0].title}" if is_one else f"in {counted(len(families), 'family', 'families')}"
+
+    def named(chosen: Sequence[CurveVerdict]) -> str:
+        counts = Counter(titles[curve.family] for curve in chosen)
+        names = [c.model for c in chosen] if is_one else [f"{n} of {title}" for title, n in counts.most_common()]
+        more = f" and {count(len(names) - _MOST_NAMED)} more" if len(names) > _MOST_NAMED else ""
+        return f"{', '.join(names[:_MOST_NAMED])}{more}"
+
     undecided, of = sum(family.undecided for family in families), counted(len(curves), "curve")
     open_ones = f"{count(undecided)} {plural(undecided, 'is', 'are')} undecided."
     if undecided == len(curves):
         return f"No curve could be judged: {open_ones}"
-    if len(families) == 1:
-        where, names = f"of {families[0].title}", fell
-    else:
-        where = f"in {counted(len(families), 'family', 'families')}"
-        falling = sorted((one for one in families if one.declined), key=lambda one: -one.declined)
-        names = [f"{one.declined} of {one.title}" for one in falling]
+    fell = [curve for curve in curves if curve.declined]
+    alone = [curve for curve in curves if curve.declined_alone and not curve.declined]
     told = f"No late decline is shown {where}, in {of}"
-    if names:
-        more = f" and {count(len(names) - _MOST_NAMED)} more" if len(names) > _MOST_NAMED else ""
-        told = f"{count(len(fell))} of {of} {where} declined late: {', '.join(names[:_MOST_NAMED])}{more}"
-    return f"{told}; {open_ones}" if undecided else f"{told}."
+    if fell:
+        told = f"{count(len(fell))} of {of} {where} declined late: {named(fell)}"
+    told = f"{told}; {open_ones}" if undecided else f"{told}."
+    if alone:
+        many = f"{count(len(alone))}{' more' if fell else ''} {plural(len(alone), 'does', 'do')}"
+        told += f" Judged alone, {many}: {named(alone)}."
+    return told
 
 
 def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -> str:

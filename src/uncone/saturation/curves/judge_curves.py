@@ -1,6 +1,5 @@
 from collections.abc import Mapping, Sequence
 
-from uncone.arguments import check_seed
 from uncone.errors import InputError
 from uncone.roles import Progress, Source
 from uncone.saturation.curves.columns import curves_of
@@ -18,16 +17,14 @@ def judge_curves(
     higher: Sequence[str] | None = None,
     metric: Sequence[str] | None = None,
     alpha: float = 0.05,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> CurveVerdicts:
     """Say of each curve over the checkpoints of a training whether it declines late, with the evidence.
 
-    A curve declined where two tests agree: the mean over the last 23 % of the training lies below the mean over 22 to
-    52 %, beyond the jitter between checkpoints, which may be autocorrelated (one-sided, 0.025); and the final value
-    lies further below the peak than that of a curve that never declines (the isotonic fit, with noise of the standard
-    errors, or of the jitter where there are none), corrected within the family after Holm. A family is one task,
-    metric, suite and number of shots.
+    A curve declined where it ends in a fall beyond the jitter between checkpoints, which may be autocorrelated: the
+    least chance over several last stretches of it, brought to its level by curves that never decline. Each curve is
+    judged alone, and in its family, whose others tell of the correlation of its jitter, corrected after Holm. A family
+    is one task, metric, suite and number of shots.
 
     Args:
         source: a table with a row for each checkpoint (CSV, TSV, JSON lines, Parquet, or a pandas DataFrame), a folder
@@ -42,7 +39,6 @@ def judge_curves(
             lm-evaluation-harness; of event files and a `trainer_state.json` those whose names are known measures of
             quality, or that `lower` or `higher` names. A note lists what was left out.
         alpha: the level within each family.
-        seed: of the draws.
         progress: called with (the step, done, in all).
 
     Raises:
@@ -51,12 +47,11 @@ def judge_curves(
     """
     if not 0 < alpha < 1:
         raise InputError(f"expected alpha between 0 and 1, got {alpha}: 0.05 is usual")
-    check_seed(seed)
     table = open_table(source)
     name = table.short_name
     curves, apart, notes = curves_of(table, columns, lower or (), higher or (), metric or ())
     del table  # what it takes is free for the curves
-    verdicts, families = judge(curves, alpha=alpha, seed=seed, progress=progress)
-    verdict, made = verdict_of(families, verdicts), {"seed": seed, "versions": versions("numpy")}
+    verdicts, families = judge(curves, alpha=alpha, progress=progress)
+    verdict, made = verdict_of(families, verdicts), {"versions": versions("numpy")}
     verdict += direction_taken(curves, verdicts)
     return CurveVerdicts(verdict, name, alpha, verdicts, families, apart, notes, made)

@@ -27,7 +27,7 @@ from uncone.records.text import count, counted, number, optional
 MOST_DRAWN = 12  # declined curves that keep their points, to be drawn
 _MOST_ROWS, _FEW = 300, 24
 """Curves of a table; and curves or families without a decline that a terminal shows."""
-_COLUMNS = ("peak", "final", "decline", "late - middle", "P", "bends at")
+_COLUMNS = ("peak", "final", "decline", "seen from", "P alone", "bends at")
 
 
 @part
@@ -40,7 +40,7 @@ class CurveVerdict:
     shots: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)  # batch size and weight decay, where the source has them
     lower: bool = False  # less is better
-    logarithm: bool = False  # ln(value) was judged: `decline`, `contrast`, their errors and `jitter` are of it
+    logarithm: bool = False  # ln(value) was judged: `decline`, its error, `jitter` and `visible` are of it
     reason: str = ""  # why it is undecided
     checkpoints: int = 0  # how many were judged
     peak: float | None = None  # the best value
@@ -50,14 +50,12 @@ class CurveVerdict:
     decline: float | None = None  # by how much the last value is worse than the best
     decline_error: float | None = None  # from the standard errors of the two
     decline_z: float | None = None  # their ratio
-    contrast: float | None = None  # the late mean less the middle mean
-    contrast_error: float | None = None  # its standard error: jitter, or the mean standard error where that is larger
-    contrast_z: float | None = None  # their ratio
-    p_contrast: float | None = None  # chance of a contrast as bad without a decline, over all correlations
-    p_peak: float | None = None  # chance that a curve that never declines ends so far below its peak
-    p_holm: float | None = None  # the same after Holm
+    declined_alone: bool | None = None  # by its own jitter, and not corrected for the others
+    p_alone: float | None = None  # chance of such a late fall without a decline, by its own jitter
+    p_family: float | None = None  # the same where the others of its family tell how its jitter is correlated
+    p_holm: float | None = None  # the latter after Holm
     jitter: float | None = None  # deviation between checkpoints, from second differences
-    noise: str = ""  # `standard errors` or `jitter`: what `p_peak` rests on
+    visible: float | None = None  # the fall over the last third that is found in 80% of such curves, in white jitter
     change_step: float | None = None  # where the curve bends
     change_low: float | None = None  # lower end of its 95% interval
     change_high: float | None = None  # upper end
@@ -85,8 +83,6 @@ class CurveFamily:
     declined: int  # how many declined
     undecided: int  # how many could not be judged
     correlation: float | None = None  # of the jitter of neighbouring checkpoints, from all its curves
-    # the deviation about the trend over the standard errors: the median over its curves, at least 1
-    error_ratio: float | None = None
 
     @property
     def title(self) -> str:
@@ -101,11 +97,10 @@ class CurveVerdicts(Record):
     """The result of `judge_curves`."""
 
     READING: ClassVar[str] = (
-        "P: of the late mean less the middle mean; below it, of the peak, after Holm. "
-        "A curve declined where two tests agree. The late mean (last 23% of the training) lies below the middle mean "
-        "(22% to 52%), one-sided, beyond the jitter between checkpoints. And the final value lies further below the "
-        "peak than a curve that never declines would end by chance, corrected for picking the peak and within the "
-        "family (Holm). Each curve is one run: other seeds are other runs."
+        "P: of such a fall at the end of a curve that never falls, by its own jitter, which may be autocorrelated. Below "
+        "it, in its family: the jitter of the others tells of its correlation, and Holm corrects for their number. A "
+        "curve declined where the latter is small. Seen from: the fall over the last third that is found in 80% of such "
+        "curves, judged alone; of a smaller one nothing is said. Each curve is one run: other seeds are other runs."
     )
 
     verdict: str  # one sentence
@@ -163,8 +158,8 @@ class CurveVerdicts(Record):
             yield Figure(titles.get(family, ""), charts, caption)
 
     def _by_curve(self) -> Iterator[Block]:
-        told = [curve for curve in self.curves if curve.declined is not False]
-        others = [curve for curve in self.curves if curve.declined is False]
+        told = [curve for curve in self.curves if curve.declined is not False or curve.declined_alone]
+        others = [curve for curve in self.curves if curve.declined is False and not curve.declined_alone]
         if told:
             yield self._table(told[:_MOST_ROWS], grouped=False)
         if others:
@@ -194,13 +189,12 @@ def _family(one: CurveVerdict | CurveFamily) -> tuple[str, str, str, str]:
 
 
 def _families(chosen: list[CurveFamily]) -> Table:
-    columns = ("family", "better", "curves", "declined", "undecided", "jitter correlation", "deviation / se")
+    columns = ("family", "better", "curves", "declined", "undecided", "jitter correlation")
     rows = list[Row]()
     for one in chosen[:_MOST_ROWS]:
         declined = Cell(count(one.declined), tone="worse" if one.declined else "")
-        ratios = map(optional, (one.correlation, one.error_ratio))
         counts = count(one.curves), declined, count(one.undecided)
-        rows.append((one.title, "lower" if one.lower else "higher", *counts, *ratios))
+        rows.append((one.title, "lower" if one.lower else "higher", *counts, optional(one.correlation)))
     return Table(columns, tuple(rows), columns[2:])
 
 
@@ -210,15 +204,21 @@ def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> Row:
         return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)
     bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
     return (
-        Cell(curve.model, "declined", "worse") if curve.declined else Cell(curve.model, "not shown"),
+        _named(curve),
         *beside,
         Cell(optional(curve.peak), f"at {_step(curve.peak_step)}"),
         optional(curve.final),
         Cell(optional(curve.decline), _z(curve.decline_z)),
-        Cell(optional(curve.contrast), _z(curve.contrast_z)),
-        Cell(_chance(curve.p_contrast), f"peak {_chance(curve.p_holm)}"),
-        bend if curve.declined else "-",
+        optional(curve.visible),
+        Cell(_chance(curve.p_alone), f"family {_chance(curve.p_holm)}"),
+        bend if curve.declined or curve.declined_alone else "-",
     )
+
+
+def _named(curve: CurveVerdict) -> Cell:
+    if curve.declined:
+        return Cell(curve.model, "declined", "worse")
+    return Cell(curve.model, "declined, judged alone" if curve.declined_alone else "not shown")
 
 
 def _chart(curve: CurveVerdict) -> Chart:
