@@ -23,6 +23,8 @@ NULLS = ("shuffled", "next shuffled")
 SEEN = 5  # occurrences from which on a context's distribution says something
 HALF = 0.5
 _BLOCKS, _ROWS_AT_ONCE = 40, 8192
+_SURE = (0.005, 0.995)
+"""Of the difference from a null: two numbers of dimensions are compared, and draws of few blocks are too narrow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,10 +217,10 @@ def _differences(errors: dict[tuple[Kind, str], Spectrum]) -> Iterator[ContextDi
             halves = half_dimension(text), half_dimension(null)
             # chosen by the null alone: the largest difference would be chosen by chance
             for d in sorted({min(halves[1] or k, k), k}):
-                # blocks of a shuffled stream are not those of the text
-                other = _drawn(null_left[:, [0, d]], seed=int(source == "shuffled"))[:, 1]
+                # draws of their own: followers that are shuffled are another draw, whose chance common blocks would hide
+                other = _drawn(null_left[:, [0, d]], seed=1)[:, 1]
                 drawn = _drawn(left[:, [0, d]])[:, 1] - other
-                value, (low, high) = float(text[d] - null[d]), np.quantile(drawn, [0.025, 0.975]).tolist()
+                value, (low, high) = float(text[d] - null[d]), np.quantile(drawn, _SURE).tolist()
                 difference = Estimate(value, (min(low, value), max(high, value)))
                 yield ContextDifference(kind, source, d, float(text[d]), float(null[d]), difference, *halves)
 

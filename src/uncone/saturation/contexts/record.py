@@ -37,7 +37,7 @@ class ContextDifference:
     dimension: int  # where the null is at one half, and the last one
     text: float  # W-error of the text
     null: float  # W-error of the null
-    difference: Estimate  # text less null, with a 95 % interval over blocks of the stream
+    difference: Estimate  # text less null, with a 99% interval over blocks of the stream
     half: int | None  # dimension of one half of the text
     half_null: int | None  # the null's
 
@@ -76,7 +76,7 @@ class ContextRank(Record):
             section(
                 "Difference from shuffled tokens",
                 Table(wide, tuple(map(self._difference, self.differences)), wide[2:]),
-                Text("The last line of a cell reaches over the 95% interval over blocks of the stream.", "quiet"),
+                Text("The last line of a cell reaches over the interval over blocks of the stream: 95%, and 99% of a difference.", "quiet"),
             ),
             Figure("W-error by dimensions", charts, legend=tuple((style, name) for name, style in _STYLES.items())),
             section("Matrices", numbers(columns, map(self._row, self.curves))),
