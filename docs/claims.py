@@ -87,6 +87,30 @@ def of_zipf() -> list[Claim]:
     ]
 
 
+def of_contexts() -> list[Claim]:
+    cells, command = kept("saturation/results/context_claims.json"), "saturation/context_claims.py"
+    none, *some = cells
+    return [
+        Claim(
+            "Language takes more (or fewer) dimensions than frequencies alone",
+            "interval of the W-error less that of the same tokens shuffled, over blocks, at one or two numbers of dimensions",
+            "1 % each",
+            worst([none], lambda one: one["language"]),
+            sized({f"{one['share']:.0%} of 20,000 tokens follow the one before": one["language"] for one in some}),
+            command,
+        ),
+        Claim(
+            "Contexts seen 5 times or more take fewer (or more) dimensions than with their followers shuffled",
+            "the same interval against shuffled followers",
+            "1 % each",
+            worst([none], lambda one: one["often"]),
+            sized({f"{one['share']:.0%} of 20,000 tokens follow the one before": one["often"] for one in some}),
+            command,
+        ),
+        Claim("No difference is shown at 500 dimensions", "these intervals hold 0", "", "claims nothing", "", command),
+    ]
+
+
 def of_law() -> list[Claim]:
     cells, command = kept("saturation/results/law_gaps.json"), "saturation/law_gaps.py"
     none = [one for one in cells if one["off"] == "none off"]
@@ -126,6 +150,105 @@ def of_law() -> list[Claim]:
             f"the interval misses the planted value in {worst(missed, lambda one: one['missed'])}",
             "",
             "saturation/coverage.py",
+        ),
+    ]
+
+
+def of_curves() -> list[Claim]:
+    alarms, found = kept("saturation/results/false_alarms.json"), kept("saturation/results/power.json")
+    command = "saturation/false_alarms.py"
+    held_to = [one | {"sims": one["n"]} for one in alarms.values() if one["correlation"] <= 0.8]
+    bends = [
+        one | {"sims": one["n"], "missed": 1 - one["held"]} for name, one in found.items() if name.startswith("bend")
+    ]
+
+    def power(of: str, grid: str) -> str:
+        fall = {"of": of, "fall": "over the last third", "correlation": 0.0, "grid": grid}
+        some = {one["jitters"]: one["rate"] for one in found.values() if fall.items() <= one.items()}
+        return sized({f"{grid}, {size} deviations": some[size] for size in (4, 6)})
+
+    (small,) = (
+        one
+        for one in found.values()
+        if one.get("of") == "70M" and (one["fall"], one["correlation"]) == ("1 of four", 0.0)
+    )
+    turns, rises = kept("saturation/results/turns.json"), kept("saturation/results/late_rises.json")
+    none = [one for name, one in turns.items() if "valley" not in name]
+    wrong_phase = [one for one in kept("saturation/results/phases.json").values() if "right" not in one]
+    orders = kept("saturation/results/orders.json")
+    by_size = [f"30 checkpoints, least at {least} of the training, rise of 8, 0.0" for least in (0.35, 0.5, 0.65)]
+    return [
+        Claim(
+            "1 of 16 curves declined late",
+            "the least chance of a fall at the end of the last 10, 12 ... checkpoints, AR(1); correlations shared in the family, Holm",
+            "5 %",
+            worst((one for one in held_to if "alone" in one), lambda one: one["rate"]),
+            f"{power('family', '30 even')}; 70M beside three small models: {small['rate']:.0%}",
+            command,
+        ),
+        Claim(
+            "Judged alone, 1 does",
+            "the same by the curve's own jitter, uncorrected",
+            "5 % a curve",
+            worst((one for one in held_to if "alone" not in one), lambda one: one["rate"]),
+            f"{power('single', 'Pythia, 16')}, {power('single', '30 even')}; 70M: {small['alone']['rate']:.0%}",
+            command,
+        ),
+        Claim(
+            "No late decline is shown",
+            "neither; the fall that is seen in 80 % stands beside it",
+            "",
+            "claims nothing",
+            "",
+            command,
+        ),
+        Claim(
+            "Bends at 53,000 (43,000 to 73,000)",
+            "F test of every bend and of two falls",
+            "5 %",
+            f"the interval misses it in {worst(bends, lambda one: one['missed'])}",
+            "",
+            command,
+        ),
+        Claim(
+            "The loss turned at step 12,000",
+            "a fall at the beginning and a rise at the end, both beyond chance, Holm over its family of series",
+            "5 %",
+            worst(none, lambda one: one["turned"]),
+            sized({name.rpartition(",")[0]: rises[name]["turned"] for name in by_size}),
+            "saturation/turns.py",
+        ),
+        Claim(
+            "The loss shows no sure turn",
+            "not both; the change that is seen in 80 % stands beside it",
+            "",
+            "claims nothing",
+            "",
+            "saturation/turns.py",
+        ),
+        Claim(
+            "Geometry turned before (or after) the loss",
+            "95 % of the draws of both times",
+            "5 % each way",
+            worst((one for name, one in orders.items() if name.startswith("at the same")), lambda one: one["ordered"]),
+            sized(
+                {name.rpartition(",")[0]: one["ordered"] for name, one in orders.items() if name.endswith("later, 0.0")}
+            ),
+            "saturation/turns.py",
+        ),
+        Claim(
+            "Collapse, then expansion, then compression of RankMe",
+            "a valley and a peak, each as a turn, Holm over both",
+            "5 %",
+            worst(wrong_phase, lambda one: one["claimed"]),
+            sized(
+                {
+                    name.rpartition(",")[0]: one["right"]
+                    for name, one in kept("saturation/results/phases.json").items()
+                    if "right" in one and name.endswith("0.0")
+                }
+            ),
+            "saturation/turns.py",
         ),
     ]
 
@@ -212,7 +335,7 @@ def of_reasons() -> list[Claim]:
 
 
 PAGES: dict[str, tuple[Callable[[], list[Claim]], ...]] = {
-    "saturation.md": (of_law,),
+    "saturation.md": (of_curves, of_law, of_contexts),
     "explain.md": (of_zipf, of_reasons),
 }
 
