@@ -179,7 +179,9 @@ def main(arguments: list[str] | None = None) -> None:
     asked = made.parse_args(arguments)
     for part in ("wordsim", "lambada"):
         if not (SHARED / part).is_dir():
-            raise InputError(f"expected word pairs and passages in {SHARED}, got no folder {part!r}: they are measured too")
+            raise InputError(
+                f"expected word pairs and passages in {SHARED}, got no folder {part!r}: they are measured too"
+            )
     path = asked.config if asked.config.exists() else path_of(asked.config.stem)
     config = read_config(path)
     text = Text(asked.data, asked.work, config["text"]["vocabulary"], config["text"]["tokenizer_shards"])

@@ -76,7 +76,10 @@ class ContextRank(Record):
             section(
                 "Difference from shuffled tokens",
                 Table(wide, tuple(map(self._difference, self.differences)), wide[2:]),
-                Text("The last line of a cell reaches over the interval over blocks of the stream: 95%, and 99% of a difference.", "quiet"),
+                Text(
+                    "The last line of a cell reaches over the interval over blocks of the stream: 95%, and 99% of a difference.",
+                    "quiet",
+                ),
             ),
             Figure("W-error by dimensions", charts, legend=tuple((style, name) for name, style in _STYLES.items())),
             section("Matrices", numbers(columns, map(self._row, self.curves))),
