@@ -203,7 +203,7 @@ def of_curves() -> list[Claim]:
             command,
         ),
         Claim(
-            "Bends at 53,000 (43,000 to 73,000)",
+            "Bends at 53,000 (43,000 to 123,000)",
             "F test of every bend and of two falls",
             "5 %",
             f"the interval misses it in {worst(bends, lambda one: one['missed'])}",
