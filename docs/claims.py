@@ -90,22 +90,21 @@ def of_zipf() -> list[Claim]:
 def of_contexts() -> list[Claim]:
     cells, command = kept("saturation/results/context_claims.json"), "saturation/context_claims.py"
     none, *some = cells
+
+    def row(sentence: str, test: str, key: str) -> Claim:
+        right = sized({f"{one['share']:.0%} of 20,000 tokens follow the one before": one[key] for one in some})
+        return Claim(sentence, test, "1 % each", worst([none], lambda one: one[key]), right, command)
+
     return [
-        Claim(
+        row(
             "Language takes more (or fewer) dimensions than frequencies alone",
             "interval of the W-error less that of the same tokens shuffled, over blocks, at one or two numbers of dimensions",
-            "1 % each",
-            worst([none], lambda one: one["language"]),
-            sized({f"{one['share']:.0%} of 20,000 tokens follow the one before": one["language"] for one in some}),
-            command,
+            "language",
         ),
-        Claim(
+        row(
             "Contexts seen 5 times or more take fewer (or more) dimensions than with their followers shuffled",
             "the same interval against shuffled followers",
-            "1 % each",
-            worst([none], lambda one: one["often"]),
-            sized({f"{one['share']:.0%} of 20,000 tokens follow the one before": one["often"] for one in some}),
-            command,
+            "often",
         ),
         Claim("No difference is shown at 500 dimensions", "these intervals hold 0", "", "claims nothing", "", command),
     ]

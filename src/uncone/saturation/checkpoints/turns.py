@@ -23,11 +23,8 @@ _WARM_UP, _GAIN = 3, 20.0
 """A start that goes the other way is left out of the first third, where that saves so many variances."""
 _AT_ONCE = 2**20  # numbers of the series that are fitted at once
 _TRIED, _HIGHEST = 24, 0.98
-_ENDS = (
-    (1.0, 0.9),
-    (0.75, 0.05),
-    (0.5625, 0.05),
-)  # of a series, since it may recover; and each end's share of the level
+_RECOVERED, _SHARE = (0.75, 0.5625), 0.05
+"""Where a series that recovers may end too, and the share of the level that each such end has."""
 
 _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
@@ -96,14 +93,14 @@ def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator,
 
 def _chance(x: Array, y: Array) -> float:
     """The larger of the chances of such a fall at the beginning and of such a rise at the end, without any."""
-    y, rises = y[None] - y.mean(), list[float]()
-    for part, share in _ENDS:
-        end = round(part * len(x))
+    y, of = y[None] - y.mean(), design(x)
+    read = of.read(-y)
+    rises = [float(of.alone(read)[0]) / (1 - _SHARE * len(_RECOVERED))]
+    for end in (round(part * len(x)) for part in _RECOVERED):
         if not shortcoming(x[:end]):
-            of = design(x[:end])
-            rises.append(float(of.alone(of.read(-y[:, :end]))[0]) / share)
-    of = design(x)
-    return min(1.0, max(min(rises), float(of.rising_first(-y, of.read(-y))[0])))
+            shorter = design(x[:end])
+            rises.append(float(shorter.alone(shorter.read(-y[:, :end]))[0]) / _SHARE)
+    return min(1.0, max(min(rises), float(of.rising_first(-y, read)[0])))
 
 
 def probability_before(first: Turn, second: Turn) -> float:
