@@ -223,6 +223,7 @@ def test_every_public_name_exists() -> None:
 
 CLOCKS = {
     "cli/answer.py": "how long ago a run wrote its last record",
+    "rows/remote/source.py": "waits before a request is made again",
     "model/token_counts.py": "how often a state is saved",
     "transforms/apply.py": "told as a cost",
     "repairs/vectors.py": "told as a cost",

@@ -26,16 +26,27 @@ _CGROUPS = (
 )
 
 
+def has_room(size: int) -> bool:
+    """Whether `size` bytes are at most half of what UNCONE_MEMORY_GB allows or, unset, is free."""
+    allowed = _allowed()
+    return allowed is None or 2 * size <= allowed
+
+
+def _allowed() -> int | None:
+    told = os.environ.get(MEMORY_GB, "")
+    try:
+        return int(float(told) * 1e9) if told else free_bytes()
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set one such as 16") from error
+
+
 def check_memory(size: int, what: str, way_out: str) -> None:
     """Refuse work of more than 512 MiB that takes more than UNCONE_MEMORY_GB allows or, unset, is free."""
     if size <= 512 * 2**20:
         return
-    told = os.environ.get(MEMORY_GB, "")
-    try:
-        allowed = int(float(told) * 1e9) if told else free_bytes()
-    except (ValueError, OverflowError) as error:
-        raise InputError(f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set one such as 16") from error
+    allowed = _allowed()
     if allowed is not None and size > allowed:
+        told = os.environ.get(MEMORY_GB, "")
         of_all = f"{size / 1e9:.1f} GB of the {allowed / 1e9:.1f} GB that are {'allowed' if told else 'free'}"
         more = f"To allow more, set {MEMORY_GB}={math.ceil(size / 1e9)}"
         raise InputError(f"expected work that fits into memory, got {what}, which take {of_all}: {way_out}. {more}")

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 Path_ = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]  # told (the step, done, in all)
+DOWNLOADING = "downloading"  # steps that count bytes end with it
 Ticks = Callable[[int], None] | None  # told how many rows are done
+Told = Callable[[int, int], None] | None  # told how much is done, and of how much
 
 
 class Role(Enum):

@@ -13,7 +13,7 @@ from uncone.calibration.scores.counting import Floats, Ints, Rows32
 from uncone.errors import InputError
 from uncone.measure.odd_rows import hash_factors, hash_rows
 from uncone.memory import uninitialised
-from uncone.model.open import open_rows
+from uncone.model.open import open_at_hand
 from uncone.moments import Moments, cuts, row_norms
 from uncone.records.parts import Fitted
 from uncone.regular import number_in, table_lines
@@ -72,7 +72,7 @@ class Side:
 
 
 def open_side(spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progress: Progress | None) -> Side:
-    rows = DigestedRows(open_rows(spec, skip_nonfinite=skip_nonfinite))
+    rows = DigestedRows(open_at_hand(spec, what, skip_nonfinite=skip_nonfinite, progress=progress))
     n, d = rows.shape
     tick = None if progress is None else lambda done: progress(f"summing {what}", done, n)
     of_metric: Any = {"second": False, "unit_second": True}

@@ -10,7 +10,7 @@ from typing import Any
 from uncone.cli.failures import UntoldError, nobody_reads
 from uncone.errors import InputError
 from uncone.records.record import Record
-from uncone.roles import Progress
+from uncone.roles import DOWNLOADING, Progress
 
 PROGRESS_AFTER_S = 2.0
 _REDRAWN_AFTER_S, _IDLE = 1.0, 4  # seconds between reads, and how many times as long as a read
@@ -36,9 +36,29 @@ def progress_bar() -> Iterator[Progress | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            of_bytes = task.description.endswith(DOWNLOADING)
+            return Text(f"{task.speed / 1e6:,.1f} MB/s" if of_bytes and task.speed else "")
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        Rate(),
+        TimeRemainingColumn(),
+    )
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     tasks = dict[str, Any]()
 

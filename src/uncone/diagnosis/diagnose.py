@@ -22,6 +22,7 @@ def diagnose(
     counts: Counts = None,
     neighbours: bool = False,
     skip_nonfinite: bool = False,
+    allow_full: bool = False,
     tokens: int = MOST_TOKENS,
     reach: bool = False,
     resume: Write = None,
@@ -43,6 +44,7 @@ def diagnose(
         neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
             `uniformity_exact`), and of vectors name hubs and near-duplicates: about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
+        allow_full: of a server that serves no parts of a file take the whole, into memory.
         tokens: of the text, at most, that the model is run over; all are counted.
         reach: also search which tokens the head can never predict, and which sets of tokens can be set freely: minutes
             on two cores.
@@ -69,7 +71,7 @@ def diagnose(
         raise InputError("expected counts with --text, got ranks: leave --counts out to count the tokens of the text")
     if progress:
         progress("opening", 0, 0)
-    opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
+    opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, allow_full=allow_full, progress=progress)
     reading, of_training = None, counts is not None
     if text is not None:
         reading = begin(opened.spec, text, counts=counts, tokens=tokens, reach=reach, progress=progress)

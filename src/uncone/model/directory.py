@@ -21,7 +21,7 @@ from uncone.model.files import read_json
 from uncone.model.model_class import refuse_adapter, refuse_quantised
 from uncone.model.open import open_whole
 from uncone.roles import Path_
-from uncone.rows.bytes import LocalFile
+from uncone.rows.bytes import File
 from uncone.rows.checkpoint import StoredTensor
 from uncone.rows.safetensors import CODES, FLOATS, Entry, header_bytes, read_header
 from uncone.tensors import DTYPES
@@ -179,11 +179,11 @@ def rows_at_once(d: int) -> int:
     return max(1, 2**20 // d)
 
 
-def as_stored(source: LocalFile, entry: Entry, name: str) -> NewTensor:
+def as_stored(source: File, entry: Entry, name: str) -> NewTensor:
     return NewTensor(_code(name, entry, source), entry.shape, lambda: stored_blocks(source, name, entry))
 
 
-def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.Tensor]:
+def stored_blocks(source: File, name: str, entry: Entry) -> Iterator[torch.Tensor]:
     if isinstance(entry, StoredTensor):
         yield from entry.pieces(source)
         return
@@ -215,7 +215,7 @@ def shard_name(name: str) -> str:
     return f"model{numbered[1] or ''}.safetensors" if numbered else str(Path(name).with_suffix(".safetensors"))
 
 
-def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path) -> int:
+def write_shard(source: File, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path) -> int:
     """Write a file of weights in which `tensors` replace others or follow them; return its bytes."""
     metadata, names = {"format": "pt"}, list(entries)
     if path.suffix == source.path.suffix:
@@ -253,7 +253,7 @@ def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
     assert written == size, f"{name}: {written} bytes for {size}"
 
 
-def _code(name: str, entry: Entry, source: LocalFile) -> str:
+def _code(name: str, entry: Entry, source: File) -> str:
     code = entry.dtype if entry.dtype in FLOATS else CODES.get(entry.dtype)
     if code is None:
         raise InputError(

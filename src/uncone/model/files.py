@@ -16,15 +16,16 @@ from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, tokenizer_clas
 from uncone.regular import open_regular
 from uncone.roles import Path_
 from uncone.rows import Rows, Tokens
-from uncone.rows.bytes import LocalFile
+from uncone.rows.bytes import File, LocalFile
 from uncone.rows.names import listing, named
 from uncone.rows.open import checkpoint_entries
 from uncone.rows.safetensors import Entry, read_header
 
 LARGEST_JSON = 64 * 2**20
 ADAPTER = "adapter_config.json"  # of PEFT
-_SINGLE, _INDEX = "model.safetensors", ".index.json"
-_WEIGHTS = (_SINGLE, "pytorch_model.bin")  # in the order of the search; each may have an index of shards
+SINGLE, _INDEX = "model.safetensors", ".index.json"
+INDEX = SINGLE + _INDEX
+_WEIGHTS = (SINGLE, "pytorch_model.bin")  # in the order of the search; each may have an index of shards
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
 _OTHERS = (
     (
@@ -38,14 +39,24 @@ _OTHERS = (
 """Other files of weights, and what to do with one."""
 
 
+Tensors = dict[str, tuple[File, Entry]]
+
+
 @dataclass(frozen=True)
 class ModelFiles:
     """A checkpoint whose headers are read and whose tensors are not."""
 
     path: Path
     config: Mapping[str, Any]
-    tensors: Mapping[str, tuple[LocalFile, Entry]]
+    tensors: Mapping[str, tuple[File, Entry]]
     """By the name in the file: where the bytes are, and the checked entry."""
+    url: str = ""  # where `path` is elsewhere
+    token_labels: Callable[[int], "TokenLabels"] | None = None  # where they are not in `path`
+
+    @property
+    def where(self) -> str:
+        """For messages and names."""
+        return self.url or str(self.path)
 
     @property
     def entries(self) -> dict[str, Entry]:
@@ -67,7 +78,7 @@ def logit_cap(settings: Mapping[str, Any]) -> float | None:
 def open_model_files(path: Path_) -> ModelFiles:
     directory = Path(path)
     if not directory.is_dir():
-        raise InputError(f"expected a directory with config.json and {_SINGLE}, got {directory}: give one that exists")
+        raise InputError(f"expected a directory with config.json and {SINGLE}, got {directory}: give one that exists")
     if is_adapter(directory):
         got = f"{directory}, an adapter of PEFT ({ADAPTER}) without its base"
         raise InputError(f"expected a model directory, got {got}: merge it (merge_and_unload, then save_pretrained)")
@@ -75,7 +86,7 @@ def open_model_files(path: Path_) -> ModelFiles:
     if not config.is_file():
         _refuse_run(directory, "a model directory with config.json")
         raise InputError(
-            f"expected a model directory with config.json and {_SINGLE} (or modules.json, or one GGUF file), got "
+            f"expected a model directory with config.json and {SINGLE} (or modules.json, or one GGUF file), got "
             f"{directory} without config.json: give what save_pretrained wrote, or a tensor as FILE.safetensors#NAME"
         )
     return ModelFiles(directory, read_json(config, dict), open_weights(directory))
@@ -99,31 +110,32 @@ def is_adapter(directory: Path) -> bool:
     return (directory / ADAPTER).is_file() and not any(name.exists() for name in whole)
 
 
-def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
+def open_weights(directory: Path) -> Tensors:
     """Where each tensor is; of a .bin torch unpickles only tensors and plain values."""
     for single in _WEIGHTS:
         if (directory / single).is_file():
             return open_single(directory / single)
         if (index := directory / f"{single}{_INDEX}").is_file():
-            return _open_sharded(index, Path(single).suffix)
-    expected = f"expected {_SINGLE}, {_WEIGHTS[1]} or an index of shards in {directory}"
+            return open_sharded(read_json(index, dict), index, partial(_open_shard, index), Path(single).suffix)
+    expected = f"expected {SINGLE}, {_WEIGHTS[1]} or an index of shards in {directory}"
     for patterns, advice in _OTHERS:
         names = sorted({file.name for pattern in patterns for file in directory.glob(pattern)})
         if names:
             raise InputError(f"{expected}, got {listing(names)}: {advice.format(directory / names[0])}")
-    _refuse_run(directory, f"{_SINGLE} or an index of shards")
+    _refuse_run(directory, f"{SINGLE} or an index of shards")
     raise InputError(f"{expected}, got none: download them too, or save the model there with save_pretrained")
 
 
 def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Rows:
     """The rows of one tensor; with token strings as labels if they are the vocabulary."""
-    source, entry = named(files.tensors, tensor, files.path)
-    rows = entry.rows(source, f"{files.path}#{tensor}")
+    source, entry = named(files.tensors, tensor, files.where)
+    rows = entry.rows(source, f"{files.where}#{tensor}")
     n, size = rows.shape[0], files.vocab_size
     # Tables are padded, by a thousand rows or so, and vocabularies grow.
     if with_tokens and (size is None or 0.9 * size <= n <= 1.1 * size + 1024):
         # Of n: rows would keep themselves, and their file, open.
-        rows.load_labels = lambda: token_labels(files.path, n).labels
+        labels = files.token_labels or partial(token_labels, files.path)
+        rows.load_labels = lambda: labels(n).labels
     return rows
 
 
@@ -137,6 +149,10 @@ def read_json(path: Path, kind: type) -> Any:
         text = handle.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
         raise InputError(f"expected at most {LARGEST_JSON} bytes in {path}, got more: copy it again")
+    return parsed_json(text, path, kind)
+
+
+def parsed_json(text: bytes, path: object, kind: type) -> Any:
     try:
         value = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
@@ -157,14 +173,22 @@ def special_tokens(directory: Path, role: str) -> list[str]:
     return [name for name in names if isinstance(name, str)]
 
 
-def open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
+def open_single(path: Path) -> Tensors:
     source = LocalFile(path)
     entries = read_header(source)[0] if path.suffix == ".safetensors" else checkpoint_entries(source)
     return {name: (source, entry) for name, entry in entries.items()}
 
 
-def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]]:
-    placed = read_json(index, dict).get("weight_map")
+def _open_shard(index: Path, shard: str) -> Tensors:
+    if not index.with_name(shard).is_file():
+        raise InputError(f"{index} lists the shard {shard}, which is missing: download the rest")
+    return open_single(index.with_name(shard))
+
+
+def open_sharded(
+    content: Mapping[str, Any], index: object, open_shard: Callable[[str], Tensors], ending: str
+) -> Tensors:
+    placed = content.get("weight_map")
     if not (isinstance(placed, dict) and placed and all(isinstance(shard, str) for shard in placed.values())):
         raise InputError(
             f"expected a weight_map from tensors to files in {index}, got {str(placed)[:80]}: copy it again"
@@ -174,9 +198,7 @@ def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]
         # A name must not lead out of the directory.
         if not (_SHARD.fullmatch(shard) and shard.endswith(ending)):
             raise InputError(f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust it")
-        if not index.with_name(shard).is_file():
-            raise InputError(f"{index} lists the shard {shard}, which is missing: download the rest")
-        shards[shard] = open_single(index.with_name(shard))
+        shards[shard] = open_shard(shard)
     for tensor, shard in placed.items():
         if tensor not in shards[shard]:
             raise InputError(f"{index} places tensor {tensor!r} in {shard}, which lacks it: copy both again")

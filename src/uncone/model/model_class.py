@@ -41,7 +41,7 @@ def build(files: ModelFiles) -> Any:
     check_sizes(files.config)
     need("opening a model by its class")
     model_class = _class_of(files)
-    what = f"build {model_class.__name__} from {files.path / 'config.json'}"
+    what = f"build {model_class.__name__} from config.json of {files.where}"
     with asked(what), torch.device("meta"), bounded_construction():
         return model_class(_config_for(model_class, files.config))
 
@@ -58,7 +58,7 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
     stored = sum(math.prod(entry.shape) for entry in files.entries.values())
     if described > 2 * stored + 2**20:  # small parts may be missing
         raise InputError(
-            f"expected weights for the model that config.json of {files.path} tells of, {described} numbers, "
+            f"expected weights for the model that config.json of {files.where} tells of, {described} numbers, "
             f"got {stored}: they belong to different models, or a part is missing; download it again"
         )
     model_class = _class_of(files)
@@ -76,7 +76,7 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
     lacking = sorted({*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))})
     if lacking:
         raise InputError(
-            f"expected all weights of {model_class.__name__} in {files.path}, got none that fit "
+            f"expected all weights of {model_class.__name__} in {files.where}, got none that fit "
             f"for {listing(lacking)}: they would be random; download the rest, or name the saved class in config.json"
         )
     return model.eval()

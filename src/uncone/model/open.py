@@ -4,24 +4,26 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from uncone.atomic import check_apart, is_new_result, lies_in
 from uncone.errors import InputError, UnconeError
 from uncone.model.adapter import open_adapter
-from uncone.model.files import ModelFiles, is_adapter, logit_cap, open_model_files, rows_of, text_parts
+from uncone.model.files import ModelFiles, is_adapter, open_model_files
 from uncone.model.gguf import find_gguf, is_model_file, open_gguf
 from uncone.model.hugging_face import cached_snapshot, open_tokenizer
-from uncone.model.places import LanguageModel, find_places
+from uncone.model.places import LanguageModel, language_model
 from uncone.model.sentence_transformers import is_sentence_transformers, open_sentence_transformers, read_modules
 from uncone.regular import misspelt, open_regular
-from uncone.roles import Path_, Progress
+from uncone.roles import DOWNLOADING, Path_, Progress
 from uncone.rows import Rows, as_samples, without_nonfinite
 from uncone.rows.floats import DTYPES
-from uncone.rows.open import KINDS, is_there, open_file, split_part
+from uncone.rows.open import KINDS, format_of, is_there, open_elsewhere, open_file, split_part
 from uncone.rows.parquet import is_parquet_folder
+from uncone.rows.remote.address import Address, address_of, is_remote
+from uncone.rows.remote.open import open_remote
 
 Spec = Path_
 
@@ -34,6 +36,11 @@ class Opened(os.PathLike[str]):
     path: Path  # it exists; of a model's name the cached snapshot
     part: str | None  # behind the '#'
     name: str  # for reports: never a whole path of this machine
+
+    @property
+    def in_commands(self) -> str:
+        """What a command calls it."""
+        return self.spec
 
     @property
     def full_name(self) -> str:
@@ -68,6 +75,38 @@ class Opened(os.PathLike[str]):
         return open_tokenizer(self.path / read_modules(self.path)[0]["path"]) or open_tokenizer(self.path)
 
 
+@dataclass(eq=False)
+class OpenedRemote(Opened):
+    """What a URL names; nothing is asked for before it is used."""
+
+    address: Address
+    allow_full: bool = False  # of a server that serves no parts
+
+    @property
+    def in_commands(self) -> str:
+        return self.full_name  # the URL may hold a password
+
+    @cached_property
+    def is_model(self) -> bool:
+        return format_of(self.name) is None
+
+    @cached_property
+    def model(self) -> LanguageModel:
+        from uncone.model.remote import remote_model
+
+        return remote_model(self.address, partial(open_remote, allow_full=self.allow_full))
+
+    @cached_property
+    def rows(self) -> Rows:
+        if self.is_model:
+            return _open_matrix(self)[1]
+        return open_elsewhere(open_remote(self.address, allow_full=self.allow_full), self.part)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        raise InputError(f"expected a model on this machine to read a text with, got {self.name}: download it first")
+
+
 @dataclass(frozen=True)
 class Subjects:
     """The matrices a diagnosis is about, (name, rows) each, and notes on the others."""
@@ -80,8 +119,8 @@ class Subjects:
     editable: bool = False  # a directory of transformers, whose rows `repair_tokens` can set
 
 
-def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
-    """Open a matrix to be read block by block; nothing is loaded and nothing touches the network.
+def open_rows(spec: Any, *, skip_nonfinite: bool = False, allow_full: bool = False) -> Rows:
+    """Open a matrix to be read block by block; nothing is loaded, and only a URL touches the network.
 
     Args:
         spec: one of - a tensor, NumPy array, list or DataFrame (N, D); a DataFrame or Series (pandas, polars)
@@ -93,8 +132,11 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
             with `#tensor` where there are several; - `MODEL#input` or `MODEL#head`: the token table or output
             head of a model, or `MODEL#tensor` for any other of its tensors. A model is a directory of
             transformers or Sentence Transformers, the name of a cached one (NAME or NAME@REVISION), or a GGUF
-            file.
+            file. - a URL of a `.safetensors`, `.npy` or `.parquet` file, or of a folder of transformers with
+            `#head`, `#input` or `#tensor`: `hf://ORG/MODEL`, `https://`, or `s3://` and other stores of fsspec. Of it
+            ranges of bytes are read: headers, and the rows as often as they are wanted. Nothing is kept on disk.
         skip_nonfinite: leave out rows with NaN or inf (`left_out` of the result names them); costs one pass.
+        allow_full: of a server that serves no parts of a file take the whole, into memory.
 
     Returns:
         `Rows` with `shape`, `dtype`, `name`, `labels` (token strings or words, where there are) and
@@ -109,13 +151,16 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
         >>> uncone.open_rows(numpy.ones((3, 2), dtype="float32")).shape
         (3, 2)
     """
-    rows = open_spec(spec).rows if isinstance(spec, str | os.PathLike) else as_samples(spec)
+    rows = _allowing(spec, allow_full).rows if isinstance(spec, str | os.PathLike) else as_samples(spec)
     return without_nonfinite(rows) if skip_nonfinite else rows
 
 
-def open_subjects(spec: Any, *, skip_nonfinite: bool = False, progress: Progress | None = None) -> Subjects:
-    """A model's table and head, or the matrix that `spec` names."""
-    opened = _open_subjects(spec)
+def open_subjects(
+    spec: Any, *, skip_nonfinite: bool = False, allow_full: bool = False, progress: Progress | None = None
+) -> Subjects:
+    """A model's table and head, or the matrix that `spec` names, to be read several times."""
+    opened = _open_subjects(_allowing(spec, allow_full) if isinstance(spec, str | os.PathLike) else spec)
+    opened = replace(opened, rows=tuple((name, at_hand(name, rows, progress)) for name, rows in opened.rows))
     if not skip_nonfinite:
         return opened
 
@@ -126,6 +171,23 @@ def open_subjects(spec: Any, *, skip_nonfinite: bool = False, progress: Progress
         return without_nonfinite(rows, lambda done: progress(what, done, n))
 
     return replace(opened, rows=tuple((name, kept(name, rows)) for name, rows in opened.rows))
+
+
+def open_at_hand(spec: Any, name: str, *, skip_nonfinite: bool, progress: Progress | None) -> Rows:
+    """`open_rows`, for rows to be read several times."""
+    rows = at_hand(name, open_rows(spec), progress)
+    return without_nonfinite(rows) if skip_nonfinite else rows
+
+
+def at_hand(name: str, rows: Rows, progress: Progress | None) -> Rows:
+    return rows.at_hand(progress and partial(progress, f"{name}: {DOWNLOADING}"))
+
+
+def _allowing(spec: Spec, allow_full: bool) -> Opened:
+    opened = open_spec(spec)
+    if allow_full and isinstance(opened, OpenedRemote):
+        return replace(opened, allow_full=True)
+    return opened
 
 
 def split(spec: Spec) -> tuple[Path, str | None]:
@@ -147,12 +209,17 @@ def open_spec(spec: Spec) -> Opened:
     if len(text) > 4000 or "\0" in text:
         raise InputError(f"expected {KINDS}, got a text of {len(text)} characters: give a path or a name")
     name, part = split_part(text, names=True)
+    if is_remote(name) and not is_there(name):
+        address = address_of(name)
+        if part == "":
+            raise InputError(f"expected a tensor's name after '#', got {address.name}#: name it, or leave out the '#'")
+        return OpenedRemote(text, Path(address.name), part, address.name, address)
     is_path = is_there(name)
     path = Path(name) if is_path else cached_snapshot(name)
     if path is None:
         raise InputError(
             f"no file or folder {name!r}, and no model of that name in the Hugging Face cache: {misspelt(name)}"
-            f"expected {KINDS}; uncone downloads nothing"
+            f"expected {KINDS}; of a name uncone downloads nothing, but reads hf://{name[:200]}"
         )
     if part == "":
         raise InputError(f"expected a tensor's name after '#', got {text!r}: name it, or leave out the '#'")
@@ -231,9 +298,7 @@ def open_language_model(path: Path) -> LanguageModel:
         return open_sentence_transformers(path)
     if not (path / "config.json").is_file() and (file := find_gguf(path)) is not None:
         return open_gguf(file)
-    files = open_model_files(path)
-    cap = next((cap for cap in map(logit_cap, text_parts(files.config)) if cap is not None), None)
-    return LanguageModel(cache(partial(find_places, files)), partial(rows_of, files), cap, files)
+    return language_model(open_model_files(path))
 
 
 def check_targets_apart(

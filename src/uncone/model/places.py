@@ -4,12 +4,13 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from uncone.errors import InputError, UnsupportedModel
-from uncone.model.files import ModelFiles, rows_of, text_parts
+from uncone.model.files import ModelFiles, logit_cap, rows_of, text_parts
 from uncone.model.hugging_face import asked, need
 from uncone.rows import Rows
 from uncone.rows.names import listing
@@ -25,6 +26,7 @@ _SEQ2SEQ = set(_TEXT_TO_TEXT.split())  # model types whose ForConditionalGenerat
 _OTHERS = """albert bert big_bird biogpt bloom camembert cohere cohere2 convbert ctrl deberta deberta-v2
 distilbert electra falcon flaubert gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mobilebert modernbert
 mpnet mpt openai-gpt opt roberta starcoder2 xglm xlm xlm-roberta"""
+_COMPARED_FIRST = 16
 TIED_BY_DEFAULT = _SEQ2SEQ | set(_OTHERS.split())
 """Model types whose config class ties by default: older versions wrote the flag only to say no."""
 
@@ -57,6 +59,11 @@ class LanguageModel:
     """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
     cap: float | None = None  # logits z become cap tanh(z / cap)
     files: ModelFiles | None = None  # None of GGUF
+
+
+def language_model(files: ModelFiles) -> LanguageModel:
+    cap = next((cap for cap in map(logit_cap, text_parts(files.config)) if cap is not None), None)
+    return LanguageModel(cache(partial(find_places, files)), partial(rows_of, files), cap, files)
 
 
 def find_places(files: ModelFiles) -> Places:
@@ -109,7 +116,7 @@ def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
     choice = candidates or sorted(known, key=lambda name: (-known[name].shape[0], name))
     way_out = "and no tensor of the model is a matrix of floats: dequantise or convert it first"
     if choice:
-        way_out = f"or name the tensor yourself, as {files.path}#{choice[0]}: there are {listing(choice)}"
+        way_out = f"or name the tensor yourself, as {files.where}#{choice[0]}: there are {listing(choice)}"
     raise UnsupportedModel(f"{reason}; {way_out}") from reason
 
 
@@ -120,8 +127,10 @@ def _settled(files: ModelFiles, table: str, head: str, why: str) -> Places:
 
 def same_rows(files: ModelFiles, first: str, second: str) -> bool:
     a, b = rows_of(files, first), rows_of(files, second)
-    pairs = zip(a.blocks(), b.blocks(), strict=True)
-    return a.shape == b.shape and a.dtype == b.dtype and all(np.array_equal(x, y) for x, y in pairs)
+    first_rows = min(_COMPARED_FIRST, a.shape[0])  # a whole block may have to come from far away
+    if a.shape != b.shape or a.dtype != b.dtype or not np.array_equal(a.read(0, first_rows), b.read(0, first_rows)):
+        return False
+    return all(np.array_equal(x, y) for x, y in zip(a.blocks(), b.blocks(), strict=True))
 
 
 def vocabulary_matrices(files: ModelFiles) -> list[str]:
@@ -175,7 +184,7 @@ def locate(files: ModelFiles) -> Places:
         table_key = _key_of(model, table, keys, files)
         if table_key is None:
             table_of = f"the token table of {kind} ({listing(_names(model, table))})"
-            raise UnsupportedModel(f"no tensor in {files.path} is loaded unchanged as {table_of}")
+            raise UnsupportedModel(f"no tensor in {files.where} is loaded unchanged as {table_of}")
         head_key = None if head is None else _key_of(model, head, keys, files)
     if head_key is not None:
         return _settled(files, table_key, head_key, f"told by the class {kind} of transformers")
@@ -201,8 +210,8 @@ def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles)
     key = next((keys[name] for name in _names(model, module) if name in keys), None)
     if key is not None and files.entries[key].shape != tuple(module.weight.shape):
         raise InputError(
-            f"config.json of {files.path} makes {key!r} {list(module.weight.shape)}, the file has "
-            f"{list(files.entries[key].shape)}: to measure it anyway, open {files.path}#{key}"
+            f"config.json of {files.where} makes {key!r} {list(module.weight.shape)}, the file has "
+            f"{list(files.entries[key].shape)}: to measure it anyway, open {files.where}#{key}"
         )
     return key
 

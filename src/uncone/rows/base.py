@@ -11,7 +11,7 @@ import numpy as np
 
 from uncone.errors import InputError
 from uncone.memory import Buffer
-from uncone.roles import Ticks
+from uncone.roles import Ticks, Told
 from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
 Labels = Sequence[str | None] | None  # what each row stands for, as token strings; None where not known
@@ -60,6 +60,11 @@ class Rows:
     def ids(self) -> Array | None:
         """The row numbers in the source, int64 (N,); None means 0, 1, ..., N - 1."""
         return None
+
+    def at_hand(self, progress: Told = None) -> "Rows":
+        """Rows to be read several times: what is elsewhere comes once, and is kept in memory if there is room. `progress`
+        is told the bytes that came, of how many."""
+        return self
 
     @property
     def widened(self) -> np.dtype[Any]:

@@ -1,4 +1,4 @@
-"""A file on this machine: its bytes, and rows that stand in order, or can only be read forwards."""
+"""The bytes of a file, and rows that stand in order, or can only be read forwards."""
 
 import copy
 import io
@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from uncone.errors import InputError
-from uncone.memory import Buffer
+from uncone.memory import Buffer, has_room, uninitialised
 from uncone.regular import open_regular
-from uncone.roles import Path_
+from uncone.roles import Path_, Told
 from uncone.rows.base import GRID, Rows
 from uncone.rows.floats import DTYPES, Array, widen
 from uncone.threads import waited
@@ -26,17 +26,23 @@ T = TypeVar("T")
 ZIP, PICKLE = b"PK\x03\x04", b"\x80"  # how files of `torch.save` begin, now and before PyTorch 1.6
 MOST_INFLATED = 1032  # bytes for one byte of a deflated stream
 _NOTHING: Array = np.empty(0)
+_PIECE_BYTES = 2**24  # of what is kept in memory
 
 
-class LocalFile:
-    """Random access to a file, closed with the object. Nothing is mapped: only the buffer takes memory."""
+class File:
+    """Random access to bytes. `path` stands for it where it is on this machine, and else only in messages."""
 
-    def __init__(self, path: Path_) -> None:
-        self.path, self.name = Path(path), str(path)
-        file = open_regular(path)
-        weakref.finalize(self, file.close)
-        self._descriptor = file.fileno()
-        self.size = os.fstat(self._descriptor).st_size
+    path: Path
+    name: str
+    size: int
+    is_remote = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill `buffer`; InputError where there are fewer bytes."""
+        raise NotImplementedError
 
     def head(self, most: int) -> bytes:
         return self.read(0, min(self.size, most))
@@ -46,8 +52,21 @@ class LocalFile:
         self.read_into(offset, memoryview(content))
         return bytes(content)
 
+    def check_whole(self) -> None:
+        """InputError where it was cut since it was opened."""
+
+
+class LocalFile(File):
+    """A file of this machine, closed with the object. Nothing is mapped: only the buffer takes memory."""
+
+    def __init__(self, path: Path_) -> None:
+        self.path, self.name = Path(path), str(path)
+        file = open_regular(path)
+        weakref.finalize(self, file.close)
+        self._descriptor = file.fileno()
+        self.size = os.fstat(self._descriptor).st_size
+
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill `buffer`; InputError where there are fewer bytes."""
         view, done = buffer.cast("B"), 0
         while done < len(view):
             count = os.preadv(self._descriptor, [view[done:]], offset + done)
@@ -60,7 +79,23 @@ class LocalFile:
             raise was_cut(f"{self.size} bytes of {self.name}", size)
 
 
-def member_start(source: LocalFile, member: zipfile.ZipInfo) -> int:
+class MemoryFile(File):
+    """The bytes [start, start + len(content)) of a file, kept; nothing else of it is asked for."""
+
+    def __init__(self, name: str, start: int, content: Array) -> None:
+        self.name, self.path, self._start, self._content = name, Path(name), start, content
+        self.size = start + len(content)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        view, at = buffer.cast("B"), offset - self._start
+        view[:] = self._content[at : at + len(view)].data
+
+
+def as_file(path: "Path_ | File") -> File:
+    return path if isinstance(path, File) else LocalFile(path)
+
+
+def member_start(source: File, member: zipfile.ZipInfo) -> int:
     """Where the bytes of a member begin: its own header may be longer than the directory says."""
     lengths: tuple[int, int] = struct.unpack("<26xHH", source.read(member.header_offset, 30))
     return member.header_offset + 30 + sum(lengths)
@@ -73,7 +108,7 @@ def was_cut(expected: str, got: object) -> InputError:
 class SequentialFile(io.RawIOBase):
     """`source` from `offset` on as a file object; positions count from byte 0 of the source."""
 
-    def __init__(self, source: LocalFile, offset: int = 0) -> None:
+    def __init__(self, source: File, offset: int = 0) -> None:
         self._source, self._at = source, offset
 
     def readable(self) -> bool:
@@ -100,14 +135,28 @@ class FlatRows(Rows):
     """A row-major (N, D) matrix at `offset` of `source`; `swapped`: in the other byte order."""
 
     def __init__(
-        self, source: LocalFile, offset: int, shape: tuple[int, ...], dtype: str, name: str, swapped: bool = False
+        self, source: File, offset: int, shape: tuple[int, ...], dtype: str, name: str, swapped: bool = False
     ) -> None:
         self._source, self._offset, self._swapped = source, offset, swapped
         self._describe(shape, dtype, name)
 
+    def at_hand(self, progress: Told = None) -> Rows:
+        size = self.shape[0] * self.shape[1] * DTYPES[self.dtype].itemsize
+        if not self._source.is_remote or not has_room(size):
+            return self
+        content, rows = uninitialised((size,), np.uint8), copy.copy(self)
+        for at in range(0, size, _PIECE_BYTES):
+            piece = content[at : at + _PIECE_BYTES]
+            self._source.read_into(self._offset + at, piece.data)
+            if progress is not None:
+                progress(at + len(piece), size)
+        rows._source = MemoryFile(self._source.name, self._offset, content)
+        return rows
+
     def fill(self, start: int, out: Array) -> None:
         stored, row_bytes = DTYPES[self.dtype], self.shape[1] * DTYPES[self.dtype].itemsize
-        at_once = max(1, len(out) if stored == out.dtype else 2**20 // self.shape[1])  # few beside a block
+        whole = stored == out.dtype or self._source.is_remote  # in one request
+        at_once = max(1, len(out) if whole else 2**20 // self.shape[1])  # few beside a block
         for first in range(0, len(out), at_once):
             part = out[first : first + at_once]
             raw = part if stored == out.dtype else np.empty(part.shape, stored)

@@ -22,7 +22,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.rows.base import ArrayRows, Rows
-from uncone.rows.bytes import PICKLE, ZIP, LocalFile, SequentialFile, member_start
+from uncone.rows.bytes import PICKLE, ZIP, File, LocalFile, SequentialFile, member_start
 from uncone.rows.floats import Array, widen
 from uncone.rows.safetensors import FLOATS, PIECE_BYTES, Entry
 
@@ -43,7 +43,7 @@ class StoredTensor(Entry):
 
     tensor: torch.Tensor
 
-    def rows(self, source: LocalFile, where: str) -> Rows:
+    def rows(self, source: File, where: str) -> Rows:
         if self.dtype not in FLOATS or len(self.shape) != 2:
             return super().rows(source, where)
         axes = sorted((stride, n) for stride, n in zip(self.tensor.stride(), self.shape, strict=True) if n > 1)
@@ -52,13 +52,13 @@ class StoredTensor(Entry):
             raise InputError(f"expected rows apart in {where}, got overlapping ones: save x.contiguous()")
         return _MappedRows(self.tensor, source, name=where)
 
-    def pieces(self, source: LocalFile) -> Iterator[torch.Tensor]:
+    def pieces(self, source: File) -> Iterator[torch.Tensor]:
         x = self.tensor if self.tensor.ndim else self.tensor.reshape(1)
         for piece in torch.split(x, max(1, PIECE_BYTES // max(1, math.prod(x.shape[1:]) * x.element_size()))):
             source.check_whole()
             yield piece.contiguous()
 
-    def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
+    def stored_bytes(self, source: File) -> Iterator[bytes | memoryview]:
         return (piece.reshape(-1).view(torch.uint8).numpy().data for piece in self.pieces(source) if piece.numel())
 
     def identity(self) -> tuple[Any, ...]:
@@ -92,7 +92,7 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
 class _MappedRows(ArrayRows):
     """Blocks are no views of a mapped tensor, to be read after a cut."""
 
-    def __init__(self, x: torch.Tensor, source: LocalFile, *, name: str) -> None:
+    def __init__(self, x: torch.Tensor, source: File, *, name: str) -> None:
         super().__init__(x, name=name)
         self._source = source
 

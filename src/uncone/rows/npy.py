@@ -19,7 +19,17 @@ import numpy as np
 from uncone.errors import InputError
 from uncone.roles import Path_
 from uncone.rows.base import Labels, Rows, Source, Target, Writer, check_shape
-from uncone.rows.bytes import MOST_INFLATED, FlatRows, LocalFile, SequentialFile, StreamedRows, member_start, was_cut
+from uncone.rows.bytes import (
+    MOST_INFLATED,
+    File,
+    FlatRows,
+    LocalFile,
+    SequentialFile,
+    StreamedRows,
+    as_file,
+    member_start,
+    was_cut,
+)
 from uncone.rows.floats import FLOATING, Array
 from uncone.rows.names import named, only
 
@@ -48,9 +58,9 @@ class ArrayHeader:
         return self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize  # of a matrix
 
 
-def open_npy(path: Path_) -> Rows:
+def open_npy(path: Path_ | File) -> Rows:
     """Open a `.npy` file of one matrix of floats; InputError for any other."""
-    source = LocalFile(path)
+    source = as_file(path)
     header = _matrix_header(source.head(LONGEST_HEADER), source.name, source.size)
     if header.column_major:
         return ColumnRows(source, 0, header, source.name)
@@ -88,7 +98,7 @@ def array_header(head: bytes, name: str) -> ArrayHeader:
 class ColumnRows(Rows):
     """The column-major matrix at byte `start` of `source`, a few columns at a time."""
 
-    def __init__(self, source: LocalFile, start: int, header: ArrayHeader, name: str) -> None:
+    def __init__(self, source: File, start: int, header: ArrayHeader, name: str) -> None:
         self._source, self._offset, self._stored = source, start + header.offset, header.dtype
         self._describe(header.shape, header.kind, name)
 

@@ -8,7 +8,7 @@ from typing import Any
 from uncone.errors import InputError, needed
 from uncone.roles import Path_
 from uncone.rows.base import Rows, Source, Target, Writer
-from uncone.rows.bytes import PICKLE, ZIP, FlatRows, LocalFile
+from uncone.rows.bytes import PICKLE, ZIP, File, FlatRows, LocalFile
 from uncone.rows.floats import DTYPES
 from uncone.rows.names import named, only
 from uncone.rows.npy import ColumnRows, InflatedRows, NpyWriter, NpzWriter, open_npy, open_npz
@@ -53,6 +53,21 @@ def format_of(path: Path_) -> str | None:
     return next((form for suffix, form in _FORMATS.items() if os.fspath(path).endswith(suffix)), None)
 
 
+def open_elsewhere(file: File, part: str | None) -> Rows:
+    """A file of a format of which parts can be read."""
+    form = format_of(file.name)
+    if form == "npy" and part is None:
+        return open_npy(file)
+    if form == "parquet":
+        return open_parquet(file, part)
+    if form == "safetensors":
+        return _open_tensors(file, read_header(file)[0], part)
+    expected = "a .safetensors, .npy or .parquet file, or a model's folder, to read from elsewhere"
+    raise InputError(
+        f"expected {expected}, got {file.name}{f'#{part}' if part else ''}: copy the file, and open the copy"
+    )
+
+
 def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
     """A file whose name says no format is of the format `form`."""
     form = "parquet" if is_parquet_folder(path) else form or format_of(path)
@@ -77,13 +92,17 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
     if form in WORDS:
         return Word2VecRows(path) if form == "word2vec" else WordVectorRows(path, zipped=form == "gzip")
     source = LocalFile(path)
-    entries: Mapping[str, Entry] = checkpoint_entries(source) if form == "checkpoint" else read_header(source)[0]
+    return _open_tensors(source, checkpoint_entries(source) if form == "checkpoint" else read_header(source)[0], part)
+
+
+def _open_tensors(source: File, entries: Mapping[str, Entry], part: str | None) -> Rows:
+    path = source.name
     if part is None:
         known = without_ties(entries)
         states = [name for name, entry in known.items() if len(entry.shape) > 2 and entry.dtype in FLOATS]
         # More axes are refused with their shape.
         part = only(list(matrices(known)) or states[:1], path, among=f"{len(entries)} tensors")
-    return named(entries, part, path).rows(source, f"{path}#{part}" if part else str(path))
+    return named(entries, part, path).rows(source, f"{path}#{part}" if part else path)
 
 
 def checkpoint_entries(source: LocalFile) -> Any:

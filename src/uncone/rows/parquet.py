@@ -15,27 +15,30 @@ import numpy as np
 
 from uncone.errors import InputError, first_line, needed
 from uncone.rows.base import GRID, Labels, Rows, check_shape
-from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
+from uncone.rows.bytes import File, SequentialFile, StreamedRows, as_file
 from uncone.rows.floats import Array
 from uncone.rows.names import KEY_COLUMNS, LABEL_COLUMNS, LONGEST_LABEL, listing, named, only
 
 _DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _DEEPEST = 64
 _BUFFER_BYTES = 2**20
+_REMOTE_BYTES = 2**23  # of a request
 
 
-def open_parquet(path: Path, column: str | None) -> Rows:
+def open_parquet(path: Path | File, column: str | None) -> Rows:
     """A column of lists of floats of one length, of a file or a folder of part files, sorted by path.
 
     They may be in folders named `key=value`; names that begin with `_` or `.` are passed over.
     """
-    files = sorted(_walk(path), key=lambda file: file.parts) if path.is_dir() else [path]
+    files: list[Any] = [path]
+    if isinstance(path, Path) and path.is_dir():
+        files = sorted(_walk(path), key=lambda file: file.parts)
     if not files:
         raise InputError(f"expected .parquet files in {path}, got none: give a folder of part files")
     parts = [open_part(file) for file in files]
     if column is None:
         names = [field.name for field in parts[0].schema if _kind(field.type) is not None]
-        column = only(names, path, among=listing(parts[0].schema.names), kind="column of lists")
+        column = only(names, str(path), among=listing(parts[0].schema.names), kind="column of lists")
     return ParquetRows(parts, column, f"{path}#{column}")
 
 
@@ -65,7 +68,7 @@ class ParquetRows(StreamedRows):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return tuple(part.path for part in self._parts)
+        return tuple(part.path for part in self._parts if isinstance(part.path, Path))
 
     def begin(self, row: int) -> int:
         k = bisect.bisect_right(self._firsts, row) - 1
@@ -122,7 +125,7 @@ def _told(kind: _Kind) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    path: Path
+    path: Path | File
     schema: Any
     rows: int
     groups: list[int]  # the first row of each row group that has any
@@ -172,7 +175,7 @@ class Part:
                     yield getattr(array, "storage", array)
 
 
-def open_part(path: Path) -> Part:
+def open_part(path: Path | File) -> Part:
     """The footer may not contradict itself."""
     with guarded(path):
         file = _parquet_file(path)
@@ -187,7 +190,7 @@ def open_part(path: Path) -> Part:
 
 
 @contextmanager
-def guarded(path: Path) -> Iterator[None]:
+def guarded(path: Path | File) -> Iterator[None]:
     """pyarrow raises anything over damaged files: here it is one of our errors."""
     try:
         yield
@@ -202,12 +205,13 @@ def pyarrow_parquet(what: str) -> Any:
     return needed("pyarrow.parquet", f"expected pyarrow for {what}, got none: pip install 'uncone[parquet]'")
 
 
-def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:
-    source = LocalFile(path)  # its errors, before pyarrow's
+def _parquet_file(path: Path | File, dictionaries: list[str] | None = None) -> Any:
+    source = as_file(path)  # its errors, before pyarrow's
     pq = pyarrow_parquet(f"reading {path}")
     # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it first reads
     # a column chunk, which bounds the page; of Python's files it takes what is there.
-    file, size = (SequentialFile(source), 0) if source.size <= 2**24 else (path, _BUFFER_BYTES)
+    file: Any = SequentialFile(source) if source.is_remote or source.size <= 2**24 else path
+    size = 0 if source.size <= 2**24 else _REMOTE_BYTES if source.is_remote else _BUFFER_BYTES
     return pq.ParquetFile(file, buffer_size=size, pre_buffer=False, read_dictionary=dictionaries)
 
 

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from uncone.errors import InputError
 from uncone.roles import Path_
 from uncone.rows.base import Rows, Source, Target, Writer, check_shape, raw_bytes
-from uncone.rows.bytes import FlatRows, LocalFile
+from uncone.rows.bytes import File, FlatRows, LocalFile
 from uncone.rows.floats import FLOATING, Array, is_tensor, of_tensor
 from uncone.sealed import checksum
 
@@ -24,6 +24,7 @@ FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 _WHOLE = {"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"}
 CODES = {name: code for code, name in FLOATS.items()} | _WHOLE  # what safetensors calls the dtypes
 _DTYPES = {code: np.dtype(name) for name, code in CODES.items() if name != "bfloat16"}
+_SIZES = {code: dtype.itemsize for code, dtype in _DTYPES.items()} | {"BF16": 2}
 _METADATA, _SUM = "__metadata__", "sha256"
 PIECE_BYTES = 2**22
 
@@ -37,7 +38,7 @@ class Entry:
     start: int
     stop: int
 
-    def rows(self, source: LocalFile, where: str) -> Rows:
+    def rows(self, source: File, where: str) -> Rows:
         if self.dtype not in FLOATS:
             raise InputError(f"expected {FLOATING}, got {self.dtype} from {where}: dequantise or convert it")
         check_shape(self.shape, where)
@@ -47,17 +48,23 @@ class Entry:
         """What is equal for two names of the same numbers."""
         return self.start, self.dtype, self.shape
 
-    def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
+    def stored_bytes(self, source: File) -> Iterator[bytes | memoryview]:
         for at in range(self.start, self.stop, PIECE_BYTES):
             yield source.read(at, min(PIECE_BYTES, self.stop - at))
 
 
-def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
+def read_header(source: File) -> tuple[dict[str, Entry], dict[str, str]]:
+    """The library checks a file of this machine; of others it would want all bytes."""
     try:
-        with safe_open(source.path, framework="np"):
-            length = int.from_bytes(source.read(0, 8), "little")
-        header = json.loads(source.read(8, length))
-    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+        if source.is_remote:
+            length, header = _checked_header(source)
+        else:
+            with safe_open(source.path, framework="np"):
+                length = int.from_bytes(source.read(0, 8), "little")
+            header = json.loads(source.read(8, length))
+    except (SafetensorError, OSError, ValueError, RecursionError, LookupError, TypeError) as error:
+        if isinstance(error, InputError) and source.is_remote:  # the connection, or who may read
+            raise
         raise InputError(
             f"expected a safetensors file, got {source.name}, which the library refuses ({error!s:.200}): "
             "it was cut or damaged, or is of another kind; copy or convert it again"
@@ -68,6 +75,28 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
         for name, value in header.items()
     }
     return entries, metadata
+
+
+def _checked_header(source: File) -> tuple[int, dict[str, Any]]:
+    """As the library checks one: the tensors' bytes follow each other without a gap, from the header to the file's end.
+    Raises ValueError."""
+    length = int.from_bytes(source.read(0, 8), "little") if source.size >= 8 else 0
+    if not 2 <= length <= min(_LONGEST_HEADER, source.size - 8):
+        raise ValueError("its header has an impossible length")
+    header = json.loads(source.read(8, length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    at, tensors = 0, {name: value for name, value in header.items() if name != _METADATA}
+    for value in sorted(tensors.values(), key=lambda value: tuple(value["data_offsets"])):
+        shape, (start, stop), size = value["shape"], value["data_offsets"], _SIZES.get(value["dtype"])
+        if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
+            raise ValueError("shapes and offsets are no whole numbers")
+        if start != at or stop < start or (size is not None and stop - start != math.prod(shape) * size):
+            raise ValueError("its tensors do not fill it")
+        at = stop
+    if 8 + length + at != source.size:
+        raise ValueError(f"its header tells of {8 + length + at} bytes, and it has {source.size}")
+    return length, header
 
 
 def read_tensors(
