@@ -174,7 +174,7 @@ def test_a_server_without_ranges_is_refused_unless_it_is_allowed() -> None:
             InputError, match=r"got one that serves the whole, a file of 0\.5 MB: allow that with --allow"
         ):
             read(server)
-        server.sent = 0
+    with serving(FILES, ranges=False) as server:
         assert np.array_equal(read(server, allow_full=True), X.astype(np.float32))
         assert server.sent == len(FILES["x.safetensors"])
         found = uncone.diagnose(f"{server.url}/x.safetensors#a", allow_full=True)
