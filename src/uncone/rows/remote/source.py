@@ -27,8 +27,6 @@ class Dropped(Exception):  # noqa: N818 - no error yet
 class RemoteFile(File):
     """`received` counts the bytes of bodies that came, also those that had to come twice."""
 
-    is_remote = True
-
     def __init__(self, name: str) -> None:
         self.name, self.path, self.received, self.first = name, Path(name), 0, b""
         self.begin()
