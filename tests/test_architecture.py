@@ -43,14 +43,39 @@ BELOW: dict[str, set[str]] = {
     **{room: set() for room in ASKED},
     "cli": {"report", "model", "records", "atomic"},
 }
-GROUND = {"statistics", "atomic", "sealed", "tensors", "transforms", "measure", "model", "moments", "rows", "records", "engines"}
+GROUND = {
+    "statistics",
+    "atomic",
+    "sealed",
+    "tensors",
+    "transforms",
+    "measure",
+    "model",
+    "moments",
+    "rows",
+    "records",
+    "engines",
+}
 """What every question may know, beside `ANY`."""
 PUBLIC = {f"uncone.{file}" for file in (*OBJECTS.values(), *(of[0] for of in QUESTIONS.values()))}
 ANY = {"errors", "arguments", "version", "lazy", "memory", "regular", "threads", "questions", "roles"}
 """What every room may know."""
 UPWARD = {"records/record.py": {"uncone.report.html", "uncone.report.plot"}}
 """The one place that knows a room above: a record asks for its notebook view and its plot when they are wanted."""
-OPTIONAL = {"matplotlib", "pandas", "transformers", "tokenizers", "gguf", "pyarrow", "ray", "lance", "httpx", "httpx2", "fsspec", "sentence_transformers"}
+OPTIONAL = {
+    "matplotlib",
+    "pandas",
+    "transformers",
+    "tokenizers",
+    "gguf",
+    "pyarrow",
+    "ray",
+    "lance",
+    "httpx",
+    "httpx2",
+    "fsspec",
+    "sentence_transformers",
+}
 OPTIONAL |= {"numba", "rich", "faiss", "ir_measures", "sklearn", "scipy"}
 CORE = set(BELOW) - {"tensors", "training", "edits", "evaluation", "repairs"}
 """The rooms that run where torch is not installed."""

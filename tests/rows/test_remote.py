@@ -169,11 +169,11 @@ def test_a_refusal_says_what_to_do(status: int, told: str) -> None:
 
 
 def test_a_server_without_ranges_is_refused_unless_it_is_allowed() -> None:
-    with serving(FILES, ranges=False) as server:
-        with pytest.raises(
-            InputError, match=r"got one that serves the whole, a file of 0\.5 MB: allow that with --allow"
-        ):
-            read(server)
+    with (
+        serving(FILES, ranges=False) as server,
+        pytest.raises(InputError, match=r"got one that serves the whole, a file of 0\.5 MB: allow that with --allow"),
+    ):
+        read(server)
     with serving(FILES, ranges=False) as server:
         assert np.array_equal(read(server, allow_full=True), X.astype(np.float32))
         assert server.sent == len(FILES["x.safetensors"])

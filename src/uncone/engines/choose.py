@@ -18,9 +18,8 @@ def working(workers: int | None, engine: EngineName | None, address: str | None)
     try:
         yield made
     finally:
-        close = getattr(made, "close", None)
-        if close is not None:
-            close()
+        if made is not None:
+            made.close()
 
 
 def engine_of(workers: int | None, engine: EngineName | None, address: str | None) -> Engine | None:

@@ -9,13 +9,13 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from uncone.errors import UnconeError
-from uncone.rows.parts import Fold, Task
+from uncone.rows.parts import Engine, Fold, Task
 
 T = TypeVar("T")
 TRIES = 3
 
 
-class Processes:
+class Processes(Engine):
     """With `workers` processes, by default one a core, that share the cores evenly."""
 
     def __init__(self, workers: int | None = None) -> None:

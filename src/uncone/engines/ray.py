@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from uncone.errors import InputError, UnconeError, first_line, needed
-from uncone.rows.parts import RUN, Task
+from uncone.rows.parts import RUN, Engine, Task
 
 T = TypeVar("T")
 RETRIES = 3
 
 
-class Ray:
+class Ray(Engine):
     """At `address`, or on this machine; `workers` bounds how many units are on their way, by default one a core."""
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
@@ -91,16 +91,16 @@ class Ray:
         errors = self._ray.exceptions
         try:
             self._ray.get(added)
-        except errors.RayTaskError as error:
-            cause = getattr(error, "cause", None)
-            raise (
-                cause if isinstance(cause, UnconeError) else UnconeError(f"{task.name}: {first_line(cause or error)}")
-            ) from error
         except errors.RayActorError:
             raise
         except errors.RayError as error:
+            cause = getattr(error, "cause", None) or error
+            if isinstance(cause, UnconeError):
+                raise cause from error
+            if not isinstance(cause, errors.RayError):
+                raise UnconeError(f"{task.name}: {first_line(cause)}") from error
             rest = f"; on their way were {', '.join(others[:4])}" if others else ""
-            got = f"its end {RETRIES + 1} times ({type(error).__name__}): was it killed for its memory?{rest}"
+            got = f"its end {RETRIES + 1} times ({type(cause).__name__}): was it killed for its memory?{rest}"
             raise UnconeError(f"expected a worker of Ray to read {task.name}, got {got}") from error
 
     def close(self) -> None:

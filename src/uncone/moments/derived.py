@@ -57,8 +57,7 @@ class Moments(Sums):
         if rows.parts:
             of = {"unit_second": unit_second, "second": second, "unit_first": unit_first, "drawn": drawn}
             work: Any = partial(_of_part, cls, of, checked_weights(weights, rows.shape[0]), shift)
-            total: Self = rows.over_parts(work, cls.absorb, progress)
-            return total
+            return rows.over_parts(work, cls.absorb, progress)  # type: ignore[no-any-return]
         kinds: dict[str, Any] = {"second": second, "unit_first": unit_first, "unit_second": unit_second}
         kinds["drawn"] = drawn and weights is None
         moments = cls(rows.shape[1], shift=shift if second else None, **kinds)

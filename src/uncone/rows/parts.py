@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -37,10 +37,15 @@ class Part:
     dtype: str
 
 
-class Engine(Protocol):
+class Engine:
+    """What works on parts of rows."""
+
     def fold(self, tasks: "Sequence[Task[T]]", merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
         """The results of tasks, merged as `Fold` does it; `done` is told how many rows are."""
-        ...
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End what was begun."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,10 @@ class Task(Generic[T]):
     first: int  # the number of the first row
 
     def __call__(self) -> T:
-        rows = self.parts[0].open() if len(self.parts) == 1 else JoinedRows(self.parts, self.name)
+        if len(self.parts) == 1:
+            return self.work(self.parts[0].open(), self.first)
+        rows = JoinedRows(self.parts, self.name)
+        rows.parts = ()  # one unit of work
         return self.work(rows, self.first)
 
     @property
@@ -87,7 +95,7 @@ class Fold(Generic[T]):
         return total
 
 
-class InThisProcess:
+class InThisProcess(Engine):
     def fold(self, tasks: Sequence[Task[T]], merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
         fold, rows = Fold(merge), 0
         for task in tasks:
@@ -132,7 +140,7 @@ class JoinedRows(Rows):
             if (part.shape[1], part.dtype) != (first.shape[1], first.dtype):
                 one, other = (f"{of.shape[1]} columns of {of.dtype} in {of.name}" for of in (first, part))
                 raise InputError(f"expected shards alike in {name}, got {one} and {other}: write them alike")
-        self.parts = tuple(part for part in parts if part.shape[0]) or (first,)
+        self.parts = self._all = tuple(part for part in parts if part.shape[0]) or (first,)
         self._firsts = list(itertools.accumulate((part.shape[0] for part in self.parts), initial=0))
         self._describe((self._firsts[-1], first.shape[1]), first.dtype, name)
         self._opened: tuple[int, Rows] | None = None  # one at a time: there may be more than files may be open
@@ -146,12 +154,14 @@ class JoinedRows(Rows):
             start, out = start + count, out[count:]
 
     def take(self, indices: Array) -> Array:
+        if not self.parts:
+            return super().take(indices)
         return self.over_parts(partial(_taken, np.asarray(as_array(indices))), _below)
 
     def _part(self, k: int) -> Rows:
         if self._opened is None or self._opened[0] != k:
             self._opened = None
-            self._opened = k, self.parts[k].open()
+            self._opened = k, self._all[k].open()
         return self._opened[1]
 
     def load_labels(self) -> Labels:
@@ -164,7 +174,7 @@ class JoinedRows(Rows):
         if self.shape[0] > _MOST_LABELS:
             return None
         found = list[str | None]()
-        for part in self.parts:
+        for part in self._all:
             names = of(part.open())
             if names is None:
                 return None
