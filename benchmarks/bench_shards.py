@@ -122,18 +122,29 @@ def speed(n: int, turns: int) -> list[str]:
     return [*lines, f"Ray takes {ratio(names[4], names[3]):.2f} x as long as plain processes, without its start."]
 
 
-def tree_mib(root: int) -> float:
-    """Private and shared memory of all processes below `root`, pages shared by several counted once (PSS)."""
-    total, todo = 0.0, [root]
+def memory_mib(root: int) -> tuple[float, float]:
+    """Of Ray's workers that run our code below `root`, their own memory; and that of all processes, where pages that
+    several share count once (PSS)."""
+    ours, total, todo = 0.0, 0.0, [root]
     while todo:
         pid = todo.pop()
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            named = Path(f"/proc/{pid}/cmdline").read_bytes().startswith((b"ray::_", b"ray::Total"))
             todo += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
         except OSError:
             continue
-        total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1024
-    return total
+        sizes = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in rollup.splitlines()[1:]}
+        total += sizes["Pss"]
+        ours += (sizes["Private_Clean"] + sizes["Private_Dirty"]) * named
+    return ours, total
+
+
+def in_store_mib() -> float:
+    """Of the objects in Ray's store."""
+    from ray._private.internal_api import node_stats
+
+    return float(node_stats().store_stats.object_store_bytes_used) / 2**20
 
 
 def states() -> list[str]:
@@ -144,7 +155,7 @@ def states() -> list[str]:
     found = json.loads(done.stdout.splitlines()[-1])
     state = WIDE * WIDE * 8 / 2**20
     lines = [f"{SHARDS} shards of {WIDE_ROWS:,} x {WIDE:,} on Ray, drawn from seeds; a state has {state:.0f} MiB.", ""]
-    lines += ["| | MiB above the empty cluster | states |", "|---|---|---|"]
+    lines += ["| peak of | MiB | states |", "|---|---|---|"]
     return lines + [f"| {name} | {value:,.0f} | {value / state:.1f} |" for name, value in found.items()]
 
 
@@ -162,18 +173,24 @@ def states_here() -> None:
     ray.get([ready.remote() for _ in range(4)])
     rows = seeded(SHARDS, WIDE_ROWS, WIDE)
     rows.engine = engine_of(1, "ray", None)  # one unit under way, so that what is merged shows
-    empty, samples, ended = tree_mib(os.getpid()), list[float](), threading.Event()
+    samples, ended = list[tuple[float, float]](), threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.05):
-            samples.append(tree_mib(os.getpid()) - empty)
+            samples.append((memory_mib(os.getpid())[0], in_store_mib()))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     uncone.Moments.of(rows, unit_first=False)
     ended.set()
     watcher.join()
-    print(json.dumps({"peak, with one unit at work": max(samples), "median": statistics.median(samples)}))
+    names = (
+        "its workers, of which one sums and one adds, with their libraries",
+        "objects in its store",
+        "both at once",
+    )
+    peaks = [max(one) for one in zip(*samples, strict=True)]
+    print(json.dumps(dict(zip(names, [*peaks, max(map(sum, samples))], strict=True))))
 
 
 def seeded(shards: int, n: int, d: int) -> JoinedRows:
@@ -185,12 +202,12 @@ def seeds() -> list[str]:
 
     ray.init(num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
     rows = seeded(SEEDED // SEEDED_ROWS, SEEDED_ROWS, SEEDED_D)
-    rows.engine, peak, ended = engine_of(2, "ray", None), list[tuple[float, float]](), threading.Event()
+    rows.engine, peak, ended = engine_of(2, "ray", None), list[tuple[float, float, float]](), threading.Event()
     began = time.perf_counter()
 
     def watch() -> None:
         while not ended.wait(1.0):
-            peak.append((time.perf_counter() - began, tree_mib(os.getpid())))
+            peak.append((time.perf_counter() - began, *memory_mib(os.getpid())))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -200,12 +217,16 @@ def seeds() -> list[str]:
     watcher.join()
     ray.shutdown()
     assert found.n == SEEDED
-    thirds = [max(mib for at, mib in peak if lo <= at / took < lo + 1 / 3) for lo in (0, 1 / 3, 2 / 3)]
+    thirds = [
+        [max(of) for of in zip(*(mib for at, *mib in peak if lo <= 3 * at / took < lo + 1), strict=True)]
+        for lo in range(3)
+    ]
+    ours, all_of_it = (", ".join(f"{mib:,.0f}" for mib in of) for of in zip(*thirds, strict=True))
     rank = float(uncone.measure.effective_rank(found))
     return [
         f"{SEEDED:,} x {SEEDED_D} on Ray, two units under way, each of {SEEDED_ROWS:,} rows drawn from its seed: "
         f"{took:.0f} s, {SEEDED / took:,.0f} rows a second with drawing; effective rank {rank:.2f}.",
-        f"Memory of all its processes, at most, in each third of the time: {', '.join(f'{mib:,.0f}' for mib in thirds)} MiB.",
+        f"Memory at most, in each third of the time: {ours} MiB of the workers, {all_of_it} MiB of all processes of Ray and this one.",
     ]
 
 

@@ -1,6 +1,5 @@
 """Parts of rows in several processes of this machine. One that is killed costs its part once more, and nothing else."""
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -10,17 +9,18 @@ from typing import Any, TypeVar
 
 from uncone.errors import UnconeError
 from uncone.rows.parts import Engine, Fold, Task
+from uncone.threads import available
 
 T = TypeVar("T")
 TRIES = 3
 
 
 class Processes(Engine):
-    """With `workers` processes, by default one a core, that share the cores evenly."""
+    """With `workers` processes, by default as many as the BLAS has threads, which they share evenly."""
 
     def __init__(self, workers: int | None = None) -> None:
-        self._cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.workers = workers or self._cores
+        self._threads = available()
+        self.workers = workers or self._threads
         self._pool: ProcessPoolExecutor | None = None
 
     def fold(self, tasks: Sequence[Task[T]], merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
@@ -63,7 +63,7 @@ class Processes(Engine):
 
     def _submit(self, task: Task[T]) -> "Future[T]":
         if self._pool is None:
-            threads = max(1, self._cores // self.workers)
+            threads = max(1, self._threads // self.workers)
             context = get_context("spawn")  # a fork has locks that nobody opens
             self._pool = ProcessPoolExecutor(self.workers, context, _begin, (threads,))
         return self._pool.submit(task)
