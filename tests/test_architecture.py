@@ -252,6 +252,7 @@ CLOCKS = {
     "rows/remote/source.py": "waits before a request is made again",
     "model/token_counts.py": "how often a state is saved",
     "transforms/apply.py": "told as a cost",
+    "transforms/shards.py": "told as a cost",
     "repairs/vectors.py": "told as a cost",
     "repairs/encoder.py": "told as a cost",
     "evaluation/fitting.py": "told as a cost",

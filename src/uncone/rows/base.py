@@ -97,11 +97,7 @@ class Rows:
 
         Both, and what they return, must be fit to be sent to another process.
         """
-        if not self.parts:
-            return work(self, 0)
-        from uncone.rows.parts import worked  # which knows rows
-
-        return worked(self.parts, work, merge, progress, self.engine)
+        return work(self, 0)
 
     def fill(self, start: int, out: Array) -> None:
         """Read the rows from `start` on into `out` (any number, D), which is `widened`."""

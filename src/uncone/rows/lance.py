@@ -14,7 +14,7 @@ from uncone.rows.bytes import StreamedRows
 from uncone.rows.floats import Array
 from uncone.rows.names import listing, only
 from uncone.rows.parquet import DTYPES, kind_of
-from uncone.rows.parts import Part
+from uncone.rows.parts import Part, RowsInParts
 
 
 def open_lance(url: str, column: str | None, name: str, fragments: tuple[int, ...] | None = None) -> Rows:
@@ -35,7 +35,7 @@ def open_lance(url: str, column: str | None, name: str, fragments: tuple[int, ..
     return LanceRows(dataset, url, column, name, fragments)
 
 
-class LanceRows(StreamedRows):
+class LanceRows(RowsInParts, StreamedRows):
     def __init__(self, dataset: Any, url: str, column: str, name: str, fragments: tuple[int, ...] | None) -> None:
         super().__init__()
         kind = kind_of(dataset.schema.field(column).type)

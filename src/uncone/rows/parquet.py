@@ -19,7 +19,8 @@ from uncone.rows.base import GRID, Labels, Rows, check_shape
 from uncone.rows.bytes import File, SequentialFile, StreamedRows, as_file
 from uncone.rows.floats import Array
 from uncone.rows.names import KEY_COLUMNS, LABEL_COLUMNS, LONGEST_LABEL, listing, named, only
-from uncone.rows.parts import Part as rows_part  # noqa: N813
+from uncone.rows.parts import Part as SomeRows
+from uncone.rows.parts import RowsInParts
 
 DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _DEEPEST = 64
@@ -49,7 +50,7 @@ def is_parquet_folder(path: Path) -> bool:
     return is_one and next(_walk(path), None) is not None
 
 
-class ParquetRows(StreamedRows):
+class ParquetRows(RowsInParts, StreamedRows):
     """Reading refuses a list that is null, holds a null or has another length."""
 
     def __init__(self, parts: "list[Part]", column: str, name: str) -> None:
@@ -69,7 +70,7 @@ class ParquetRows(StreamedRows):
         check_shape(self.shape, name)
         if len(self._parts) > 1:
             self.parts = tuple(
-                rows_part(partial(open_parquet, one.path, column), str(one.path), (one.rows, d), self.dtype)
+                SomeRows(partial(open_parquet, one.path, column), str(one.path), (one.rows, d), self.dtype)
                 for one in self._parts
             )
 

@@ -131,7 +131,12 @@ def _below(one: Array, other: Array) -> Array:
     return np.concatenate([one, other])
 
 
-class JoinedRows(Rows):
+class RowsInParts(Rows):
+    def over_parts(self, work: Work[T], merge: Callable[[T, T], T], progress: Ticks = None) -> T:
+        return worked(self.parts, work, merge, progress, self.engine) if self.parts else work(self, 0)
+
+
+class JoinedRows(RowsInParts):
     """The rows of parts, one part below the other. Raises InputError: parts of different widths or types."""
 
     def __init__(self, parts: Sequence[Part], name: str, engine: Engine | None = None) -> None:
