@@ -142,9 +142,14 @@ def memory_mib(root: int) -> tuple[float, float]:
 
 def in_store_mib() -> float:
     """Of the objects in Ray's store."""
+    import ray
     from ray._private.internal_api import node_stats
 
-    return float(node_stats().store_stats.object_store_bytes_used) / 2**20
+    node = ray.nodes()[0]
+    return (
+        float(node_stats(node["NodeManagerAddress"], node["NodeManagerPort"]).store_stats.object_store_bytes_used)
+        / 2**20
+    )
 
 
 def states() -> list[str]:
