@@ -122,15 +122,15 @@ def speed(n: int, turns: int) -> list[str]:
     return [*lines, f"Ray takes {ratio(names[4], names[3]):.2f} x as long as plain processes, without its start."]
 
 
-def memory_mib(root: int) -> tuple[float, float]:
-    """Of Ray's workers that run our code below `root`, their own memory; and that of all processes, where pages that
+def memory_mib(root: int, name: bytes = b"ray::_") -> tuple[float, float]:
+    """Of Ray's workers below `root` whose work begins with `name`, their own memory; and that of all processes, where pages that
     several share count once (PSS)."""
     ours, total, todo = 0.0, 0.0, [root]
     while todo:
         pid = todo.pop()
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            named = Path(f"/proc/{pid}/cmdline").read_bytes().startswith((b"ray::_", b"ray::Total"))
+            named = Path(f"/proc/{pid}/cmdline").read_bytes().startswith(name)
             todo += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
         except OSError:
             continue
@@ -158,8 +158,11 @@ def states() -> list[str]:
         [sys.executable, __file__, "--part", "states-here"], capture_output=True, text=True, check=True
     )
     found = json.loads(done.stdout.splitlines()[-1])
-    state = WIDE * WIDE * 8 / 2**20
-    lines = [f"{SHARDS} shards of {WIDE_ROWS:,} x {WIDE:,} on Ray, drawn from seeds; a state has {state:.0f} MiB.", ""]
+    state = WIDE * (8 * WIDE + 4 * DrawnRows(WIDE).most) / 2**20
+    lines = [
+        f"{SHARDS} shards of {WIDE_ROWS:,} x {WIDE:,} on Ray, drawn from seeds; a state has {state:.0f} MiB with its drawn rows.",
+        "",
+    ]
     lines += ["| peak of | MiB | states |", "|---|---|---|"]
     return lines + [f"| {name} | {value:,.0f} | {value / state:.1f} |" for name, value in found.items()]
 
@@ -178,24 +181,20 @@ def states_here() -> None:
     ray.get([ready.remote() for _ in range(4)])
     rows = seeded(SHARDS, WIDE_ROWS, WIDE)
     rows.engine = engine_of(1, "ray", None)  # one unit under way, so that what is merged shows
-    samples, ended = list[tuple[float, float]](), threading.Event()
+    samples, ended = list[tuple[float, float, float]](), threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.05):
-            samples.append((memory_mib(os.getpid())[0], in_store_mib()))
+            adds, sums = (memory_mib(os.getpid(), name)[0] for name in (b"ray::_Total", b"ray::_w"))
+            samples.append((adds, sums, in_store_mib()))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     uncone.Moments.of(rows, unit_first=False)
     ended.set()
     watcher.join()
-    names = (
-        "its workers, of which one sums and one adds, with their libraries",
-        "objects in its store",
-        "both at once",
-    )
-    peaks = [max(one) for one in zip(*samples, strict=True)]
-    print(json.dumps(dict(zip(names, [*peaks, max(map(sum, samples))], strict=True))))
+    names = ("the process that adds, with its libraries", "that which sums, likewise", "objects in the store")
+    print(json.dumps(dict(zip(names, (max(one) for one in zip(*samples, strict=True)), strict=True))))
 
 
 def seeded(shards: int, n: int, d: int) -> JoinedRows:

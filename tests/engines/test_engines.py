@@ -1,10 +1,14 @@
 """Whatever works on shards, with however many workers and whatever dies on the way: the same bytes."""
 
+import importlib.util
+import json
 import os
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uncone
-from tests.engines.works import die, fail, killed_once, number_of, pairs
-from uncone.engines.choose import engine_of
+from tests.engines.works import asked, die, digest, fail, killed_once, number_of, pair_sum, pairs, tasks
 from uncone.engines.processes import TRIES, Processes
 from uncone.errors import InputError, UnconeError
-from uncone.rows.parts import RUN, Fold, InThisProcess, JoinedRows, Part, Task, worked
+from uncone.rows.parts import RUN, Fold, InThisProcess, JoinedRows, Part, worked
 
 D = 16
 SIZES = [500, 331, 1, 700, 320, 9, 640, 321, 322, 323, 400]
@@ -42,20 +45,16 @@ def whole() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def ray_here() -> object:
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
-    yield ray
-    ray.shutdown()
-
-
-def asked(folder: Path, **options: object) -> tuple[str, str, bytes]:
-    spec = f"{folder}/*.npy"
-    found = uncone.diagnose(spec, **options).to_json()
-    scores = uncone.calibrate(spec, most_pairs=10_000, **options).to_json()
-    rows = uncone.open_rows(spec)
-    rows.engine = engine_of(options.get("workers"), options.get("engine"), None)  # type: ignore[arg-type]
-    return found, scores, uncone.Moments.of(rows, unit_second=True).to_bytes()
+def on_ray(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `on_ray.py` found, in a process of its own: where Ray is imported the command line parses otherwise."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    out = tmp_path_factory.mktemp("ray")
+    run = [sys.executable, "-m", "tests.engines.on_ray", str(folder), str(out / "mark"), str(out / "found.json")]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads((out / "found.json").read_text())
+    return found
 
 
 def test_processes_change_no_byte(folder: Path) -> None:
@@ -66,9 +65,10 @@ def test_processes_change_no_byte(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ray_changes_no_byte(folder: Path, ray_here: object) -> None:
-    assert asked(folder, engine="ray") == asked(folder)
-    assert asked(folder, engine="ray", workers=1) == asked(folder)
+def test_ray_changes_no_byte(folder: Path, on_ray: dict[str, Any]) -> None:
+    here = digest(asked(folder))
+    assert on_ray["all units"] == here
+    assert on_ray["one unit"] == here
 
 
 def test_shards_say_what_the_whole_says(folder: Path, whole: np.ndarray) -> None:
@@ -116,11 +116,6 @@ def test_small_shards_are_worked_on_together(folder: Path) -> None:
     assert [first for first, _ in found] == np.cumsum([0, *(rows for _, rows in found)])[:-1].tolist()
 
 
-def tasks(folder: Path, work: Callable[..., object]) -> list[Task[object]]:
-    parts = uncone.open_rows(folder).parts
-    return [Task(work, (part,), k) for k, part in enumerate(parts)]
-
-
 def test_a_process_that_is_killed_costs_its_shard_once_more(folder: Path, tmp_path: Path) -> None:
     told, engine = list[int](), Processes(2)
     work = partial(killed_once, str(tmp_path / "mark"), 4)
@@ -143,23 +138,14 @@ def test_a_process_that_always_dies_is_named(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_of_ray_that_is_killed_costs_its_shard_once_more(
-    folder: Path, tmp_path: Path, ray_here: object
-) -> None:
-    work = partial(killed_once, str(tmp_path / "mark"), 4)
-    found = engine_of(2, "ray", None).fold(tasks(folder, work), pair_sum, lambda _: None)
-    assert found == list(range(len(SIZES)))
+def test_a_worker_of_ray_that_is_killed_costs_its_shard_once_more(on_ray: dict[str, Any]) -> None:
+    assert on_ray["killed once"] == list(range(len(SIZES)))
 
 
 @pytest.mark.slow
-def test_errors_of_ray_name_the_shard(folder: Path, ray_here: object) -> None:
-    for work, told in ((partial(fail, 5), r"nothing in 5"), (partial(die, 5), r"05\.npy, got its end 4 times")):
-        with pytest.raises(UnconeError, match=told):
-            engine_of(2, "ray", None).fold(tasks(folder, work), pair_sum, lambda _: None)
-
-
-def pair_sum(one: list[int], other: list[int]) -> list[int]:
-    return one + other
+def test_errors_of_ray_name_the_shard(on_ray: dict[str, Any]) -> None:
+    assert "nothing in 5" in on_ray["failed"]
+    assert "05.npy, got its end 4 times" in on_ray["killed always"]
 
 
 def test_an_error_in_a_process_is_that_of_the_shard(folder: Path) -> None:
