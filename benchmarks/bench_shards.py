@@ -28,6 +28,7 @@ import numpy as np
 import uncone
 from uncone.engines.choose import engine_of
 from uncone.engines.processes import Processes
+from uncone.moments.drawn import DrawnRows
 from uncone.rows import GRID, Rows
 from uncone.rows.parts import JoinedRows, Part
 
