@@ -197,7 +197,11 @@ def open_subjects(
     opened = _open_subjects(spec)
     opened = replace(opened, notes=(*opened.notes, *(note for _, rows in opened.rows for note in rows.notes)))
     by_engine([rows for _, rows in opened.rows], engine, skip_nonfinite=skip_nonfinite)
-    opened = replace(opened, rows=tuple((name, at_hand(name, rows, progress)) for name, rows in opened.rows))
+    here = dict[str, Rows]()  # a tied head is the table, and comes with it
+    for name, rows in opened.rows:
+        if rows.name not in here:
+            here[rows.name] = at_hand(name, rows, progress)
+    opened = replace(opened, rows=tuple((name, here[rows.name]) for name, rows in opened.rows))
     if not skip_nonfinite:
         return opened
 

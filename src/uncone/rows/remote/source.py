@@ -70,7 +70,7 @@ class RemoteFile(File):
     def wait(self, tries: int, error: Dropped, got: str) -> int:
         """How many tries there were; InputError after the last."""
         if tries == len(WAITS):
-            way = "check the connection and ask again; what was read until now is not kept"
+            way = "check the connection, and ask again"
             raise InputError(
                 f"expected {self.name} to come, got {got} in {tries + 1} tries ({error}): {way}"
             ) from error
