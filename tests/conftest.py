@@ -24,7 +24,11 @@ _LATE = ("uncone.report.terminal", "uncone.report.plot", "uncone.records.record"
 _KERNEL = {"OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "ATEN_CPU_CAPABILITY"}  # of runs as on another processor
 _COMPILED = ("uncone.training.loss.compiled", "uncone.training.loss.kernels")  # an operator of torch is no function
 if not _KERNEL & os.environ.keys():  # which ask for numbers alone
-    beartype_package("uncone", conf=BeartypeConf(is_pep484_tower=True, claw_skip_package_names=(*_LATE, *_COMPILED)))
+    # Ray takes an actor's methods apart
+    beartype_package(
+        "uncone",
+        conf=BeartypeConf(is_pep484_tower=True, claw_skip_package_names=(*_LATE, *_COMPILED, "uncone.engines.ray")),
+    )
 
 if torch is not None and "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers share the cores; torch's threads would wait for each other

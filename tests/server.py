@@ -85,7 +85,11 @@ def serving(files: dict[str, bytes], *, ranges: bool = True, change: Change = la
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Of a client that went away."""
+
+    with Quiet(("127.0.0.1", 0), Handler) as running:
         running.daemon_threads = True
         server.url = f"http://127.0.0.1:{running.server_address[1]}"
         threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

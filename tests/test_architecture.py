@@ -33,6 +33,7 @@ BELOW: dict[str, set[str]] = {
     "sealed": {"errors", "regular"},
     "records": {"atomic"},
     "rows": {"sealed"},
+    "engines": {"rows"},
     "tensors": {"rows"},
     "moments": {"rows", "statistics", "atomic"},
     "model": {"tensors", "moments", "rows", "records", "atomic"},
@@ -42,14 +43,39 @@ BELOW: dict[str, set[str]] = {
     **{room: set() for room in ASKED},
     "cli": {"report", "model", "records", "atomic"},
 }
-GROUND = {"statistics", "atomic", "sealed", "tensors", "transforms", "measure", "model", "moments", "rows", "records"}
+GROUND = {
+    "statistics",
+    "atomic",
+    "sealed",
+    "tensors",
+    "transforms",
+    "measure",
+    "model",
+    "moments",
+    "rows",
+    "records",
+    "engines",
+}
 """What every question may know, beside `ANY`."""
 PUBLIC = {f"uncone.{file}" for file in (*OBJECTS.values(), *(of[0] for of in QUESTIONS.values()))}
 ANY = {"errors", "arguments", "version", "lazy", "memory", "regular", "threads", "questions", "roles"}
 """What every room may know."""
 UPWARD = {"records/record.py": {"uncone.report.html", "uncone.report.plot"}}
 """The one place that knows a room above: a record asks for its notebook view and its plot when they are wanted."""
-OPTIONAL = {"matplotlib", "pandas", "transformers", "tokenizers", "gguf", "pyarrow", "ray", "sentence_transformers"}
+OPTIONAL = {
+    "matplotlib",
+    "pandas",
+    "transformers",
+    "tokenizers",
+    "gguf",
+    "pyarrow",
+    "ray",
+    "lance",
+    "httpx",
+    "httpx2",
+    "fsspec",
+    "sentence_transformers",
+}
 OPTIONAL |= {"numba", "rich", "faiss", "ir_measures", "sklearn", "scipy"}
 CORE = set(BELOW) - {"tensors", "training", "edits", "evaluation", "repairs"}
 """The rooms that run where torch is not installed."""
@@ -226,6 +252,7 @@ CLOCKS = {
     "rows/remote/source.py": "waits before a request is made again",
     "model/token_counts.py": "how often a state is saved",
     "transforms/apply.py": "told as a cost",
+    "transforms/shards.py": "told as a cost",
     "repairs/vectors.py": "told as a cost",
     "repairs/encoder.py": "told as a cost",
     "evaluation/fitting.py": "told as a cost",

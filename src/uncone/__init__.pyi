@@ -5,6 +5,7 @@ from uncone import cli as cli
 from uncone import comparison as comparison
 from uncone import diagnosis as diagnosis
 from uncone import edits as edits
+from uncone import engines as engines
 from uncone import evaluation as evaluation
 from uncone import measure as measure
 from uncone import model as model

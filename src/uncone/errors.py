@@ -72,7 +72,7 @@ class StepWarning(UserWarning):
 
 _EXTRAS = {name: name for name in ("torch", "faiss", "gguf", "triton")}
 _EXTRAS |= {"transformers": "hf", "sentence_transformers": "sentence", "pyarrow": "parquet", "sklearn": "cluster"}
-_EXTRAS |= {"httpx": "remote", "fsspec": "remote", "s3fs": "s3"}
+_EXTRAS |= {"httpx": "remote", "fsspec": "remote", "s3fs": "s3", "ray": "ray", "lance": "lance"}
 _EXTRAS |= {"numba": "topology", "zstandard": "zst", "matplotlib": "plot", "ir_measures": "evaluate"}
 """The extra that brings a package; pip installs others by their own names."""
 

@@ -80,6 +80,17 @@ def test_a_diagnosis_is_that_of_the_local_model_and_reads_each_matrix_once(part:
         ]  # a repair is of files that are here
 
 
+def test_a_tied_head_comes_with_the_table() -> None:
+    files = model(tie_word_embeddings=True)
+    index = json.loads(files["m/model.safetensors.index.json"])
+    del index["weight_map"]["lm_head.weight"]
+    files["m/model.safetensors.index.json"] = json.dumps(index).encode()
+    with serving(files) as server:
+        found = uncone.diagnose(f"{server.url}/m")
+        assert server.sent < 1.5 * V * D * 2  # with all headers and the tokenizer, and not twice
+    assert [one.name for one in found.subjects] == ["input", "head"]
+
+
 def test_nothing_is_asked_for_before_it_is_used() -> None:
     with serving(FILES) as server:
         opened = open_spec(f"{server.url}/m#head")

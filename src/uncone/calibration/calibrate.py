@@ -13,6 +13,7 @@ from uncone.calibration.drift import drift
 from uncone.calibration.record import Calibration
 from uncone.calibration.sides import METRICS, Metric, Sides, equal_pairs, floor_of, open_side, read_labels
 from uncone.calibration.thresholds import count_scores, function_of, remarks, verdict, with_labels
+from uncone.engines.choose import EngineName, working
 from uncone.errors import InputError, nearest, needed
 from uncone.roles import Path_, Progress, Read, Role, Spec, Vectors
 from uncone.rows.ids import places_of
@@ -42,6 +43,9 @@ def calibrate(
     most_pairs: int = 1_000_000_000,
     seed: int = 0,
     skip_nonfinite: bool = False,
+    workers: int | None = None,
+    engine: EngineName | None = None,
+    address: str | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
     """Say what a similarity score of these vectors means: how often random pairs reach it.
@@ -69,6 +73,10 @@ def calibrate(
         most_pairs: pairs counted at most, at least 1000; of more, those of rows drawn at random.
         seed: of the draw of rows and of their random groups.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
+        workers: of shards (a glob, a folder, a Lance dataset), processes of this machine, or units of Ray under way; by
+            default this process alone. The answer is the same to the last byte.
+        engine: what works on shards: "processes", or "ray" (extra [ray]).
+        address: of a cluster of Ray, such as "ray://head:10001"; by default one is begun on this machine.
         progress: called with (the step, how much is done, of how much).
 
     Returns:
@@ -107,17 +115,18 @@ def calibrate(
         from uncone.evaluation.encoding import encoded_texts
 
         vectors, queries = encoded_texts(vectors, texts, query_texts, progress=progress)
-    side = open_side(vectors, metric, "rows", skip_nonfinite, progress)
-    other = None if queries is None else open_side(queries, metric, "queries", skip_nonfinite, progress)
-    if other is not None:
-        check_same_width(side.rows, other.rows)
-    sides, numbers, shifted = Sides(side, other), "", ""
-    if pairs is not None:
-        sides, numbers, shifted = _with_labels(sides, pairs, ids, query_ids, match_at)
-    common = "" if other is None else one_sided(side.rows, other.rows)
-    rows, floor = side.fitted, floor_of(sides)
-    counted = count_scores(sides, floor, most_pairs, seed, progress)
-    histogram, knots, equal = counted.histogram, counted.knots(), equal_pairs(sides)
+    with working(workers, engine, address) as worker:
+        side = open_side(vectors, metric, "rows", skip_nonfinite, progress, worker)
+        other = None if queries is None else open_side(queries, metric, "queries", skip_nonfinite, progress)
+        if other is not None:
+            check_same_width(side.rows, other.rows)
+        sides, numbers, shifted = Sides(side, other), "", ""
+        if pairs is not None:
+            sides, numbers, shifted = _with_labels(sides, pairs, ids, query_ids, match_at)
+        common = "" if other is None else one_sided(side.rows, other.rows)
+        rows, floor = side.fitted, floor_of(sides)
+        counted = count_scores(sides, floor, most_pairs, seed, progress)
+        histogram, knots, equal = counted.histogram, counted.knots(), equal_pairs(sides)
     meanings = tuple(map(counted.meaning, (0.8,) if scores is None and metric == "cosine" else scores or ()))
     thresholds = tuple(map(counted.threshold, sorted(rates, reverse=True)))
     first, asked = verdict(metric, meanings, thresholds, histogram), None if other is None else other.fitted

@@ -19,6 +19,7 @@ from uncone.records.parts import Fitted
 from uncone.regular import number_in, table_lines
 from uncone.roles import Path_, Progress
 from uncone.rows import GRID, Rows
+from uncone.rows.parts import Engine
 from uncone.threads import on_one_thread
 from uncone.transforms.fitting import DigestedRows, fitted_on
 
@@ -71,8 +72,10 @@ class Side:
         return out
 
 
-def open_side(spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progress: Progress | None) -> Side:
-    rows = DigestedRows(open_at_hand(spec, what, skip_nonfinite=skip_nonfinite, progress=progress))
+def open_side(
+    spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progress: Progress | None, engine: Engine | None = None
+) -> Side:
+    rows = DigestedRows(open_at_hand(spec, what, skip_nonfinite=skip_nonfinite, progress=progress, engine=engine))
     n, d = rows.shape
     tick = None if progress is None else lambda done: progress(f"summing {what}", done, n)
     of_metric: Any = {"second": False, "unit_second": True}

@@ -1,6 +1,6 @@
 """`diagnose`: from a spec to the `Diagnosis`."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from uncone.diagnosis.advice import advice_for
 from uncone.diagnosis.examination import Examination
@@ -9,8 +9,9 @@ from uncone.diagnosis.record import Diagnosis, Subject
 from uncone.diagnosis.tokens import role_of
 from uncone.diagnosis.verdict import give_verdict
 from uncone.diagnosis.why.by_text import MOST_TOKENS, begin
+from uncone.engines.choose import EngineName, working
 from uncone.errors import InputError
-from uncone.model.open import open_subjects
+from uncone.model.open import Subjects, open_subjects
 from uncone.roles import Counts, Progress, Several, Spec, Write, are_ranks
 from uncone.version import versions
 
@@ -22,7 +23,11 @@ def diagnose(
     counts: Counts = None,
     neighbours: bool = False,
     skip_nonfinite: bool = False,
+    skip_damaged: bool = False,
     allow_full: bool = False,
+    workers: int | None = None,
+    engine: EngineName | None = None,
+    address: str | None = None,
     tokens: int = MOST_TOKENS,
     reach: bool = False,
     resume: Write = None,
@@ -44,7 +49,12 @@ def diagnose(
         neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
             `uniformity_exact`), and of vectors name hubs and near-duplicates: about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
+        skip_damaged: leave out shards that cannot be read, after one pass over all; the notes count them.
         allow_full: of a server that serves no parts of a file take the whole, into memory.
+        workers: of shards (a glob, a folder, a Lance dataset), processes of this machine, or units of Ray under way; by
+            default this process alone. The answer is the same to the last byte.
+        engine: what works on shards: "processes", or "ray" (extra [ray]).
+        address: of a cluster of Ray, such as "ray://head:10001"; by default one is begun on this machine.
         tokens: of the text, at most, that the model is run over; all are counted.
         reach: also search which tokens the head can never predict, and which sets of tokens can be set freely: minutes
             on two cores.
@@ -71,7 +81,28 @@ def diagnose(
         raise InputError("expected counts with --text, got ranks: leave --counts out to count the tokens of the text")
     if progress:
         progress("opening", 0, 0)
-    opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, allow_full=allow_full, progress=progress)
+    of_source: dict[str, Any] = {
+        "skip_nonfinite": skip_nonfinite,
+        "skip_damaged": skip_damaged,
+        "allow_full": allow_full,
+    }
+    with working(workers, engine, address) as worker:
+        opened = open_subjects(spec, **of_source, engine=worker, progress=progress)
+        return _diagnosed(opened, text, counts, neighbours, tokens, reach, resume, device, dtype, progress)
+
+
+def _diagnosed(
+    opened: Subjects,
+    text: Several,
+    counts: Counts,
+    neighbours: bool,
+    tokens: int,
+    reach: bool,
+    resume: Write,
+    device: str | None,
+    dtype: Literal["float32", "bfloat16", "float16"] | None,
+    progress: Progress | None,
+) -> Diagnosis:
     reading, of_training = None, counts is not None
     if text is not None:
         reading = begin(opened.spec, text, counts=counts, tokens=tokens, reach=reach, progress=progress)

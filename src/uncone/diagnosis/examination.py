@@ -13,6 +13,7 @@ from uncone.diagnosis.advice import Advice
 from uncone.diagnosis.bins.record import FrequencyBins
 from uncone.diagnosis.collection import named_rows
 from uncone.diagnosis.findings import DRIFT, find
+from uncone.diagnosis.first_pass import FirstPass, first_pass, marked
 from uncone.diagnosis.picture import draw_picture
 from uncone.diagnosis.record import Subject
 from uncone.diagnosis.tokens import Role, TokenReader, counts_of
@@ -76,11 +77,12 @@ class Examination:
         """Two passes (four of a head: raw, then centred)."""
         rows, without_effect = self.rows, tuple[Measurement, ...]()
         seen = zero = raw = common = None
-        odd_rows = measure.OddRowFinder(rows.shape[1], rows.shape[0])
+        odd_rows = None
         if self._head:
+            odd_rows = measure.OddRowFinder(rows.shape[1], rows.shape[0])
             raw = Moments(rows.shape[1], drawn=True)
             for start, block in raw.add_all(rows, progress=self._tick("summing the raw rows")):
-                named = _marked(self._reserved.indices, start, len(block)) & self._reserved.by_name
+                named = marked(self._reserved.indices, start, len(block)) & self._reserved.by_name
                 odd_rows.add_rows(start, block, row_norms(block) == 0, named)
                 del block
             raw.spectrum(centered=False)
@@ -88,7 +90,8 @@ class Examination:
             common = raw.mean()
             rows = CenteredRows(rows, common)
             zero = -raw.mean() if raw.zero_rows else None
-        m, norms, groups = self._sum(rows, zero, raw, odd_rows)
+        found_first, groups = self._sum(rows, zero, raw, odd_rows)
+        m, norms, odd_rows = found_first.moments, found_first.norms, found_first.odd_rows
         uniformity = self._read_all(tuple(one for one in MEASURES if one[0] == "uniformity"), m)
         pairs = measure.PairSums.of(m)
         m.unit_second = None  # read; the decomposition wants its memory
@@ -174,53 +177,31 @@ class Examination:
         return Spectrum(*(tuple(v.tolist()) for v in (raw.spectrum(centered=False), centered, isotropic))), picture
 
     def _sum(
-        self, rows: Rows, zero: Array | None, raw: Moments | None, odd_rows: measure.OddRowFinder
-    ) -> tuple[Moments, measure.NormProfile, Groups]:
-        """`zero`: a zero row of the source where that is none here; `raw`: moments with the mean."""
-        n, d = rows.shape
+        self, rows: Rows, zero: Array | None, raw: Moments | None, odd_rows: measure.OddRowFinder | None
+    ) -> tuple[FirstPass, Groups]:
+        """`zero`: a zero row of the source where that is none here; `raw`: moments with the mean, and `odd_rows` found
+        with them."""
+        (n, d), reserved = rows.shape, self._reserved
         size, doing = products_bytes(d), "summing"
         if size >= 10**9:
             doing += f", with {size / 1e9:.0f} GB for the products of {d:,} columns"
-        reserved, all_ids = self._reserved, rows.ids
-        stop = n if all_ids is None else int(all_ids[-1]) + 1
+        stop = n if rows.ids is None else int(rows.ids[-1]) + 1
         bin_size = _bin_size_for(stop)
-        count = (stop - 1) // bin_size + 1
-        moments, profile = Moments(d, second=raw is None, unit_second=True, drawn=True), measure.NormProfile()
-        bins, special = measure.GroupMoments(count, d), measure.GroupMoments(1, d)
-        for sums in (bins, special):
-            sums.work_with(moments)
-        in_bin, directed = np.zeros((2, count), np.int64)  # reserved rows, and not zero ones
-        for start, block in moments.add_all(rows, progress=self._tick(doing)):
-            # for one block at a time: for all rows at once they would take 9 bytes a row
-            last = start + len(block)
-            ids = np.arange(start, last) if all_ids is None else all_ids[start:last]
-            is_reserved, norms = _marked(reserved.indices, start, len(block)), row_norms(block)
-            named, zeros = is_reserved & reserved.by_name, norms == 0
-            profile.update(norms, ids)
-            if not raw:
-                odd_rows.add_rows(start, block, zeros, named)
-            else:
-                zeros = np.zeros_like(zeros) if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
-            self._tokens.update(block, norms, zeros)
-            odd_rows.add_norms(start, norms, zeros | named)
-            of_bin = ids // bin_size
-            in_bin += np.bincount(of_bin[is_reserved], minlength=count)
-            directed += np.bincount(of_bin[is_reserved & (norms > 0)], minlength=count)
-            bins.update(block, of_bin)
-            special.update(block, is_reserved.astype(np.int64) - 1)
-            del block
-        (of_reserved,) = special.finish()
+        of: dict[str, Any] = {"zero": zero, "second": raw is None, "odd_rows": odd_rows}
+        found = first_pass(rows, reserved, bin_size, self._tokens, self._tick(doing), **of)
+        (of_reserved,) = found.special.finish()
         if raw:
-            moments.take_products(raw, raw.mean().astype(rows.widened).astype(np.float64))
+            found.moments.take_products(raw, raw.mean().astype(rows.widened).astype(np.float64))
         groups = []
-        for k, (m, *shared) in enumerate(zip(bins.finish(), in_bin.tolist(), directed.tolist(), strict=True)):
+        shares = found.in_bin.tolist(), found.directed.tolist()
+        for k, (m, *shared) in enumerate(zip(found.bins.finish(), *shares, strict=True)):
             first, end = k * bin_size, min((k + 1) * bin_size, stop)
             if m.n:
                 groups.append(_group(f"ids {first:,} to {end - 1:,}", first, end, m, of_reserved, *shared))
         own = _group(reserved.description, 0, 0, of_reserved, None, len(reserved.indices))
         kind: Literal["reserved", "special"] = "special" if reserved.kind == "special" else "reserved"
         by_id = Groups(bin_size, reserved.description, own, tuple(groups), reserved.by_name, kind)
-        return moments, profile, by_id
+        return found, by_id
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:
         m.keep_directions()  # all that the second pass needs
@@ -243,14 +224,6 @@ class Examination:
 
     def _tick(self, doing: str) -> Callable[[int], None]:
         return lambda done: self._tell(f"{self.name}: {doing}", done, self.rows.shape[0])
-
-
-def _marked(indices: Array, first: int, count: int) -> Array:
-    """Of `count` rows from `first` on, those at `indices` (ascending)."""
-    start, stop = np.searchsorted(indices, [first, first + count])
-    marked = np.zeros(count, np.bool_)
-    marked[indices[start:stop] - first] = True
-    return marked
 
 
 def _bin_size_for(n: int) -> int:

@@ -1,6 +1,7 @@
 """The picture: rows along the first singular directions, raw and centred."""
 
 import base64
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,19 @@ def draw_picture(
 
 def _coordinates(rows: Rows, indices: Array, axes: Array, progress: Ticks) -> tuple[Array, Array]:
     """The rows at `indices` (ascending) along `axes` (D, K), and their norms."""
+    work = partial(_coordinates_of, indices, axes, progress=None if rows.parts else progress)
+    return rows.over_parts(work, _joined, progress)
+
+
+def _joined(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
+
+
+def _coordinates_of(
+    indices: Array, axes: Array, rows: Rows, first: int, *, progress: Ticks = None
+) -> tuple[Array, Array]:
+    """Of those of the rows from number `first` on."""
+    indices = indices[slice(*np.searchsorted(indices, [first, first + rows.shape[0]]))] - first
     coordinates, norms = np.empty((len(indices), axes.shape[1])), np.empty(len(indices))
     axes = axes.astype(rows.widened)
 

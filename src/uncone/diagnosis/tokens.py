@@ -103,6 +103,11 @@ class TokenReader:
         if by is not None:
             self.bins = BinReader(rows, counts, self._known[0])
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether tokens mean anything here, so that every block is wanted, in order."""
+        return self._unit is not None
+
     def update(self, block: Array, norms: Array, zeros: Array) -> None:
         if self._unit:
             self._unit.update(block, norms)

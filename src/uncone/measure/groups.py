@@ -115,6 +115,13 @@ class GroupMoments:
             if group >= 0:
                 self._moments[group].update(part)
 
+    def absorb(self, other: "GroupMoments") -> "GroupMoments":
+        """Those of both, in the memory of these."""
+        for k, m in enumerate(other._moments):
+            if m.n:
+                self._moments[k] = self._moments[k].absorb(m) if self._moments[k].n else m
+        return self
+
     def finish(self) -> list[Moments]:
         return [m.finish() for m in self._moments]
 

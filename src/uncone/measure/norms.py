@@ -56,6 +56,18 @@ class NormProfile:
         self._id_square += float(np.square(ids).sum())
         self._low, self._high = min(self._low, float(norms.min())), max(self._high, float(norms.max()))
 
+    def absorb(self, other: "NormProfile") -> "NormProfile":
+        """The norms of both."""
+        self._counts += other._counts
+        self._id_sums += other._id_sums
+        self.n, self._sum, self._id_square = (
+            self.n + other.n,
+            self._sum + other._sum,
+            self._id_square + other._id_square,
+        )
+        self._low, self._high = min(self._low, other._low), max(self._high, other._high)
+        return self
+
     def quantile(self, q: float) -> float:
         """The norm below which a share `q` of the rows lies, to 0.27%."""
         at = int(np.searchsorted(self._counts.cumsum(), q * self.n))

@@ -3,7 +3,6 @@
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.arguments import whole_number
 from uncone.measure.norms import NormProfile
@@ -45,7 +44,7 @@ class OddRowFinder:
         self._reserved_zeros += int((zero & reserved).sum())
         self._zero_rows += there[: _LISTED - len(self._zero_rows)].tolist()
         ordinary = np.flatnonzero(~zero & ~reserved)
-        self._keep(hash_rows(block, self._factors)[ordinary], ordinary + start)
+        self._keep(hash_rows(block, self._factors)[ordinary], ordinary + start, np.ones_like(ordinary))
 
     def add_norms(self, start: int, norms: Array, odd: Array) -> None:
         """Rows that are `odd` (bool, (n,)) are no giants."""
@@ -53,17 +52,32 @@ class OddRowFinder:
         lengths = norms[ordinary]
         top = np.flatnonzero(lengths >= np.sort(lengths)[-_LISTED:][:1])
         self._longest += zip(lengths[top].tolist(), (ordinary[top] + start).tolist(), strict=True)
-        self._longest = sorted(self._longest, key=lambda one: (-one[0], one[1]))[:_LISTED]
+        self._longest = _longest(self._longest)
 
-    def _keep(self, keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> None:
+    def absorb(self, other: "OddRowFinder") -> "OddRowFinder":
+        """Those of both; the other's rows are later ones."""
+        self._zeros, self._reserved_zeros = self._zeros + other._zeros, self._reserved_zeros + other._reserved_zeros
+        self._zero_rows = [*self._zero_rows, *other._zero_rows][:_LISTED]
+        self._longest = _longest([*self._longest, *other._longest])
+        while self.every < other.every:
+            self._halve()
+        self._equal += other._equal
+        self._equal_rows = sorted([*self._equal_rows, *other._equal_rows])[:_LISTED]
+        self._keep(*other._kept())
+        return self
+
+    def _halve(self) -> None:
+        self.every *= 2
+        self._fill(0, *self._chosen(*self._kept()))
+
+    def _keep(self, keys: Array, numbers: Array, times: Array) -> None:
         """Half of the hashes go whenever different rows are too many."""
         room = len(self._keys)
-        keys, numbers, times = self._chosen(keys, numbers, np.ones_like(numbers))
+        keys, numbers, times = self._chosen(keys, numbers, times)
         while self._filled + len(keys) > room:
             self._count_equal()
             if self._filled > room // 2 or len(keys) > room // 2:
-                self.every *= 2
-                self._fill(0, *self._chosen(*self._kept()))
+                self._halve()
                 keys, numbers, times = self._chosen(keys, numbers, times)
         self._fill(self._filled, keys, numbers, times)
 
@@ -136,6 +150,10 @@ class OddRowFinder:
             n = max(len(giant), norms.count_from(GIANT * median)) if len(giant) == _LISTED else len(giant)
             add("giant", n, giant, length=self._longest[0][0] / median)
         return tuple(found)
+
+
+def _longest(rows: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    return sorted(rows, key=lambda one: (-one[0], one[1]))[:_LISTED]
 
 
 def hash_factors(d: int) -> Array:

@@ -1,7 +1,7 @@
 """Does the partition function care which way one looks? The isotropy I(W)."""
 
 import math
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -176,6 +176,17 @@ def log_partition(rows: Rows, directions: Array, *, longest: float, progress: Ti
     `longest` bounds |c.w|: where exp cannot leave float32 the sums are plain, else float64 and log-sum-exp.
     """
     plain = longest <= _SAFE_EXPONENT
+    total = rows.over_parts(
+        partial(_partition_sums, directions, plain, progress=None if rows.parts else progress),
+        np.add if plain else np.logaddexp,
+        progress,
+    )
+    plus, minus = np.log(total) if plain else total
+    return plus, minus
+
+
+def _partition_sums(directions: Array, plain: bool, rows: Rows, _: int, *, progress: Ticks = None) -> Array:
+    """Z(c) and Z(-c), or their logarithms, float64 (2, K)."""
     c = directions.astype(rows.widened if plain else np.float64)
 
     def sums_of(_: slice, x: Array) -> Array:
@@ -186,9 +197,7 @@ def log_partition(rows: Rows, directions: Array, *, longest: float, progress: Ti
         sums = np.stack([ones @ np.exp(z, out=z), ones @ np.divide(1, z, out=z)])
         return sums.astype(np.float64)
 
-    total = reduce(np.add if plain else np.logaddexp, by_piece(rows, PIECE, sums_of, progress))
-    plus, minus = np.log(total) if plain else total
-    return plus, minus
+    return np.asarray(reduce(np.add if plain else np.logaddexp, by_piece(rows, PIECE, sums_of, progress)))
 
 
 def _log_sum_exp(z: Array) -> Array:

@@ -41,7 +41,7 @@ def build(files: ModelFiles) -> Any:
     check_sizes(files.config)
     need("opening a model by its class")
     model_class = _class_of(files)
-    what = f"build {model_class.__name__} from config.json of {files.where}"
+    what = f"build {model_class.__name__} from {files.where}/config.json"
     with asked(what), torch.device("meta"), bounded_construction():
         return model_class(_config_for(model_class, files.config))
 

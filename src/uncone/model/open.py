@@ -1,7 +1,7 @@
 """From a spec to `Rows`: arrays, files, the matrices of every kind of model; and the files that it reads."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -20,10 +20,13 @@ from uncone.regular import misspelt, open_regular
 from uncone.roles import DOWNLOADING, Path_, Progress
 from uncone.rows import Rows, as_samples, without_nonfinite
 from uncone.rows.floats import DTYPES
+from uncone.rows.lance import open_lance
 from uncone.rows.open import KINDS, format_of, is_there, open_elsewhere, open_file, split_part
 from uncone.rows.parquet import is_parquet_folder
+from uncone.rows.parts import Engine
 from uncone.rows.remote.address import Address, address_of, is_remote
 from uncone.rows.remote.open import open_remote
+from uncone.rows.shards import is_glob, is_npy_folder, joined, named_files
 
 Spec = Path_
 
@@ -54,7 +57,8 @@ class Opened(os.PathLike[str]):
     @cached_property
     def is_model(self) -> bool:
         """A table and a head, and not only a file of tensors."""
-        return (self.path.is_dir() and not is_parquet_folder(self.path)) or is_model_file(self.path)
+        is_rows = self.path.suffix == ".lance" or is_parquet_folder(self.path)
+        return (self.path.is_dir() and not is_rows) or is_model_file(self.path)
 
     @cached_property
     def model(self) -> LanguageModel:
@@ -100,11 +104,30 @@ class OpenedRemote(Opened):
     def rows(self) -> Rows:
         if self.is_model:
             return _open_matrix(self)[1]
+        if format_of(self.name) == "lance":
+            return open_lance(self.address.url, self.part, self.address.name)
         return open_elsewhere(open_remote(self.address, allow_full=self.allow_full), self.part)
 
     @cached_property
     def tokenizer(self) -> Any:
         raise InputError(f"expected a model on this machine to read a text with, got {self.name}: download it first")
+
+
+@dataclass(eq=False)
+class OpenedMany(Opened):
+    """What a glob or a folder of `.npy` names."""
+
+    specs: tuple[str, ...]
+    engine: Engine | None = None
+    skip_damaged: bool = False
+
+    @cached_property
+    def is_model(self) -> bool:
+        return False
+
+    @cached_property
+    def rows(self) -> Rows:
+        return joined(self.specs, self.full_name, open_rows, self.engine, skip_damaged=self.skip_damaged)
 
 
 @dataclass(frozen=True)
@@ -156,11 +179,29 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False, allow_full: bool = Fal
 
 
 def open_subjects(
-    spec: Any, *, skip_nonfinite: bool = False, allow_full: bool = False, progress: Progress | None = None
+    spec: Any,
+    *,
+    skip_nonfinite: bool = False,
+    skip_damaged: bool = False,
+    allow_full: bool = False,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
 ) -> Subjects:
-    """A model's table and head, or the matrix that `spec` names, to be read several times."""
-    opened = _open_subjects(_allowing(spec, allow_full) if isinstance(spec, str | os.PathLike) else spec)
-    opened = replace(opened, rows=tuple((name, at_hand(name, rows, progress)) for name, rows in opened.rows))
+    """A model's table and head, or the matrix that `spec` names, to be read several times; shards of it by `engine`."""
+    if isinstance(spec, str | os.PathLike):
+        spec = _allowing(spec, allow_full)
+        if isinstance(spec, OpenedMany):
+            spec = replace(spec, engine=engine, skip_damaged=skip_damaged)
+        elif skip_damaged:
+            raise InputError(f"expected shards with --skip-damaged, got {spec.name}: leave it out")
+    opened = _open_subjects(spec)
+    opened = replace(opened, notes=(*opened.notes, *(note for _, rows in opened.rows for note in rows.notes)))
+    by_engine([rows for _, rows in opened.rows], engine, skip_nonfinite=skip_nonfinite)
+    here = dict[str, Rows]()  # a tied head is the table, and comes with it
+    for name, rows in opened.rows:
+        if rows.name not in here:
+            here[rows.name] = at_hand(name, rows, progress)
+    opened = replace(opened, rows=tuple((name, here[rows.name]) for name, rows in opened.rows))
     if not skip_nonfinite:
         return opened
 
@@ -173,9 +214,26 @@ def open_subjects(
     return replace(opened, rows=tuple((name, kept(name, rows)) for name, rows in opened.rows))
 
 
-def open_at_hand(spec: Any, name: str, *, skip_nonfinite: bool, progress: Progress | None) -> Rows:
+def by_engine(of_spec: Sequence[Rows], engine: Engine | None, *, skip_nonfinite: bool) -> None:
+    """Let an engine work on the shards of rows. Raises InputError: they have none."""
+    if engine is None:
+        return
+    for rows in of_spec:
+        if not rows.parts:
+            raise InputError(
+                f"expected shards with --workers or --engine, got {rows.name}: one file is read by this process"
+            )
+        if skip_nonfinite:
+            raise InputError("expected --workers and --engine without --skip-nonfinite, got both: mend the rows first")
+        rows.engine = engine
+
+
+def open_at_hand(
+    spec: Any, name: str, *, skip_nonfinite: bool, progress: Progress | None, engine: Engine | None = None
+) -> Rows:
     """`open_rows`, for rows to be read several times."""
     rows = at_hand(name, open_rows(spec), progress)
+    by_engine([rows], engine, skip_nonfinite=skip_nonfinite)
     return without_nonfinite(rows) if skip_nonfinite else rows
 
 
@@ -209,6 +267,13 @@ def open_spec(spec: Spec) -> Opened:
     if len(text) > 4000 or "\0" in text:
         raise InputError(f"expected {KINDS}, got a text of {len(text)} characters: give a path or a name")
     name, part = split_part(text, names=True)
+    if part != "" and not is_there(name) and is_glob(name):
+        end = "" if part is None else f"#{part}"
+        shown = address_of(name).name if is_remote(name) else name
+        return OpenedMany(text, Path(shown), part, shown, tuple(f"{file}{end}" for file in named_files(name)))
+    if part is None and is_there(name) and is_npy_folder(Path(name)):
+        files = sorted(str(file) for file in Path(name).glob("[!_.]*.npy"))
+        return OpenedMany(text, Path(name), None, "/".join(Path(name).resolve().parts[-2:]), tuple(files))
     if is_remote(name) and not is_there(name):
         address = address_of(name)
         if part == "":

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from uncone.arguments import flag, whole_number
 from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
 from uncone.moments.cell import counting_nonfinite, cuts, inverse, row_norms
+from uncone.moments.drawn import DrawnRows
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, few_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
 from uncone.roles import Ticks
@@ -52,6 +54,10 @@ class Moments(Sums):
         Raises InputError: a row is not finite; weights of another length, negative or all zero.
         """
         rows = as_samples(rows)
+        if rows.parts:
+            of = {"unit_second": unit_second, "second": second, "unit_first": unit_first, "drawn": drawn}
+            work: Any = partial(_of_part, cls, of, checked_weights(weights, rows.shape[0]), shift)
+            return rows.over_parts(work, cls.absorb, progress)  # type: ignore[no-any-return]
         kinds: dict[str, Any] = {"second": second, "unit_first": unit_first, "unit_second": unit_second}
         kinds["drawn"] = drawn and weights is None
         moments = cls(rows.shape[1], shift=shift if second else None, **kinds)
@@ -365,3 +371,15 @@ def _add_outer(matrix: Array, left: Array, right: Array, *, out: Array) -> Array
     for cut in cuts(len(matrix), 64):
         np.add(matrix[cut], np.outer(left[cut], right), out=out[cut])
     return out
+
+
+def _of_part(
+    kind: type[Moments], options: dict[str, Any], weights: Array | None, shift: Any, rows: Rows, first: int
+) -> Moments:
+    """Of the rows from number `first` on; other parts draw other rows."""
+    w = None if weights is None else weights[first : first + rows.shape[0]]
+    is_drawn = options["drawn"] and weights is None
+    moments = kind(rows.shape[1], shift=shift if options["second"] else None, **options | {"drawn": False})
+    moments.drawn = DrawnRows(rows.shape[1], seed=first) if is_drawn else None
+    deque(moments.add_all(rows, w), maxlen=0)
+    return moments

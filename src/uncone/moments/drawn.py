@@ -25,9 +25,9 @@ class DrawnRows:
     are all rows where these are few.
     """
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int, seed: int = 0) -> None:
         self.most = max(FEWEST, min(MOST, NUMBERS // d)) if d <= WIDE else max(256, FEWEST * WIDE // d)
-        self._random = np.random.default_rng(0)
+        self._random = np.random.default_rng(seed)
         self._scale = self._threshold = 0.0
         self._sizes, self._ranks = np.zeros(0), np.zeros(0)
         self._parts: list[Array] = []

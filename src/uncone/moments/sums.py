@@ -23,6 +23,7 @@ from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, cuts, mirror
 from uncone.moments.drawn import DrawnRows, squares_about
 from uncone.roles import Path_
 from uncone.rows import GRID, Array
+from uncone.rows.bytes import MemoryFile
 from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.rows.samples import as_floats, as_numbers
 from uncone.threads import one_blas_thread
@@ -245,7 +246,11 @@ class Sums:
         """Use the working memory of `other`, for moments that are updated in turn and never at once."""
         self._scratch = other._scratch
 
-    def merge(self, other: Self) -> Self:
+    def absorb(self, other: Self) -> Self:
+        """`merge`, in the memory of these moments, which are not to be used any more."""
+        return self.merge(other, _reuse=True)
+
+    def merge(self, other: Self, *, _reuse: bool = False) -> Self:
         """The moments of both sets of rows, about this one's shift. Raises InputError: another number of features, or
         other sums."""
         if not isinstance(other, Sums) or (self.d, self._kinds()) != (other.d, other._kinds()):
@@ -263,13 +268,19 @@ class Sums:
         merged.widen(a)
         merged.widen(b)
         merged.rounding = np.hypot(a.rounding, b.rounding)
-        first, second = b._about(merged.shift)
+        are_alike = b.shift is None or merged.shift is None or np.array_equal(b.shift, merged.shift)
+        delta = None if are_alike else b.shift - merged.shift  # type: ignore[operator]
+        first = b.first if delta is None else b.first + b.weight * delta
         merged.first = a.first + first
-        for name in ("unit_first", "unit_square", *(() if keeps else ("unit_second",))):
+        for name in ("unit_first", "unit_square"):
             if getattr(a, name) is not None:
                 setattr(merged, name, getattr(a, name) + getattr(b, name))
-        if second is not None and a.second is not None:
-            merged.second = a.second + second
+        if not keeps:
+            for name in ("unit_second", "second"):
+                total, part = getattr(a, name), getattr(b, name)
+                if total is not None:
+                    setattr(merged, name, total if _reuse else total.copy())
+                    _add_about(getattr(merged, name), part, (b.first, first, delta) if name == "second" else None)
         return merged
 
     def unit_sums(self) -> tuple[Array, Array]:
@@ -278,9 +289,28 @@ class Sums:
             raise InputError("expected sums of unit rows, got moments made with unit_first=False: sum again")
         return self.unit_first, self.unit_square
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to another process: no working memory, and whole products, as those that come cannot be written to."""
+        if self._few is None:
+            for name in tuple(self._lower):
+                mirror(self._products[name])
+            self._lower.clear()
+        return vars(self) | {"_scratch": {}, "_derived": {}}
+
+    def to_bytes(self) -> bytes:
+        """The sums as a safetensors file: 8 D^2 bytes and little more for each sum of products; without drawn rows."""
+        return to_bytes(self.tensors(), {"format": _FORMAT})
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """What `to_bytes` made. Raises InputError: other bytes, or some that were cut."""
+        file = MemoryFile("bytes", 0, np.frombuffer(content, np.uint8))
+        tensors, _ = read_tensors(file, format=_FORMAT, what="moments", how="make them with Moments.to_bytes")
+        return cls.from_tensors(tensors, "bytes")
+
     def save(self, path: Path_) -> None:
         """Write the sums to a safetensors file, atomically."""
-        atomic.write_bytes(path, to_bytes(self.tensors(), {"format": _FORMAT}))
+        atomic.write_bytes(path, self.to_bytes())
 
     def tensors(self) -> dict[str, Array]:
         """The sums as float64 arrays by name, for `from_tensors`."""
@@ -325,18 +355,6 @@ class Sums:
         if 0 < self.norm_max < SHORTEST:
             got = f"{self.norm_max:.3g} at most: scale the rows"
             raise InputError(f"expected a row longer than {SHORTEST:.0e}, got {got}")
-
-    def _about(self, shift: Array | None) -> tuple[Array, Array | None]:
-        """`first` and `second` about another shift; no `second` of rows that are kept."""
-        second = None if self.keeps_rows else self.second
-        if self.shift is None or shift is None or np.array_equal(self.shift, shift):
-            return self.first, second
-        delta = self.shift - shift
-        first = self.first + self.weight * delta
-        if second is None:
-            return first, None
-        # sum w (y + delta)(y + delta)' = second + first delta' + delta first' + weight delta delta'
-        return first, second + np.outer(self.first, delta) + np.outer(delta, first)
 
     def rows_at_once(self, itemsize: int) -> int:
         """Few enough to bound the buffer, enough to keep a product busy."""
@@ -397,3 +415,16 @@ def _wrong_parts(tensors: dict[str, Array]) -> Iterator[str]:
             yield f"{name}_square"
     if n and "shift" not in tensors:
         yield "shift"
+
+
+def _add_about(total: Array, part: Array, moved: tuple[Array, Array, Array | None] | None) -> None:
+    """total += part, (D, D); with its own first sums, those about the total's shift, and how far the shifts are apart:
+
+    sum w (y + delta)(y + delta)' = second + first delta' + delta first' + weight delta delta'
+    """
+    own, first, delta = moved or (None, None, None)
+    for at in cuts(len(total), max(1, 2**20 // len(total))):
+        if own is None or first is None or delta is None:
+            total[at] += part[at]
+        else:
+            total[at] += part[at] + np.outer(own[at], delta) + np.outer(delta[at], first)

@@ -9,9 +9,10 @@ from shlex import quote
 from typing import Annotated, Any, Literal
 
 from uncone.atomic import creatable, writable
+from uncone.engines.choose import EngineName, working
 from uncone.errors import InputError, need_torch
 from uncone.evaluation.record import Selection
-from uncone.model.open import check_targets_apart, open_rows, open_spec
+from uncone.model.open import OpenedMany, by_engine, check_targets_apart, open_rows, open_spec
 from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.records.text import counted, plural
 from uncone.repairs.record import Repaired
@@ -20,9 +21,12 @@ from uncone.roles import Keep, Model, Out, Path_, Progress, Read, Role, Source, 
 from uncone.rows import Rows
 from uncone.rows.ids import Ids
 from uncone.rows.open import WORDS, open_file, source_of, split_part
+from uncone.rows.parts import JoinedRows
+from uncone.rows.shards import joined
 from uncone.transforms.apply import check_out, repair_rows
 from uncone.transforms.fitting import shared_name
 from uncone.transforms.names import REPAIRS
+from uncone.transforms.shards import check_folder, repair_shards
 
 __all__ = ["RepairOptions", "check_repair", "kind_of", "repair"]
 Kind = Literal["vectors", "encoder", "model"]
@@ -51,6 +55,9 @@ def repair(
     skip_nonfinite: bool = False,
     most_sentences: int = MOST_SENTENCES,
     normalize: bool = False,
+    workers: int | None = None,
+    engine: EngineName | None = None,
+    address: str | None = None,
     progress: Progress | None = None,
 ) -> Repaired | Selection:
     """Write a repaired copy of vectors or of an encoder, and measure the written copy.
@@ -61,7 +68,8 @@ def repair(
     Args:
         spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence Transformers, or
             the name of a cached one.
-        out: a file of one of the formats of `uncone.transforms.repair_rows`; of an encoder a new directory.
+        out: a file of one of the formats of `uncone.transforms.repair_rows`; of an encoder a new directory, and of a glob
+            or a folder of `.npy` a folder that gets a file for each.
         method: a repair by its name (`uncone.transforms.REPAIRS`, `ZIPF_REPAIRS`); of an encoder an affine one. There
             is no default: a task says which repair helps, if any. auto, and so `data` alone, asks it: where none helps,
             nothing is written.
@@ -87,6 +95,10 @@ def repair(
         most_sentences: of a longer text so many different lines are drawn evenly; the record then says so.
         normalize: of vectors, divide each repaired row by its norm, in the same pass; zero rows stay zero. The saved
             transformation does the same to queries. An encoder keeps the Normalize that it has.
+        workers: of shards (a glob, a folder, a Lance dataset), processes of this machine, or units of Ray under way; by
+            default this process alone. The answer is the same to the last byte.
+        engine: what works on shards: "processes", or "ray" (extra [ray]).
+        address: of a cluster of Ray, such as "ray://head:10001"; by default one is begun on this machine.
         progress: called with (the step, rows or sentences done, of how many).
 
     Returns:
@@ -127,17 +139,29 @@ def repair(
     are_paths = isinstance(spec, str | os.PathLike) and isinstance(fit_on, str | os.PathLike)
     if os.fspath(spec) == os.fspath(fit_on) if are_paths else spec is fit_on:
         options = replace(options, fit_on=None)
-    rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
-    check_out(out, rows, overwrite=overwrite)
-    fit = fit_repair(options, lambda: rows, progress)
-    tick = None if progress is None else lambda done: progress("writing", done, rows.shape[0])
-    applied = repair_rows(rows, fit.transformation, out, overwrite=overwrite, progress=tick)
-    if save is not None:
-        fit.transformation.save(save)
-    if progress is not None:
-        progress("measuring", 0, 0)
-    # what was written is read whatever its name ends in
-    geometry = compare(rows, open_file(applied.path, applied.part or None, applied.format))
+    with working(workers, engine, address) as worker:
+        rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
+        by_engine([rows], worker, skip_nonfinite=skip_nonfinite)
+        targets = check_folder(out, spec.specs, overwrite=overwrite) if isinstance(spec, OpenedMany) else []
+        if not targets:
+            check_out(out, rows, overwrite=overwrite)
+        fit = fit_repair(options, lambda: rows, progress)
+        tick = None if progress is None else lambda done: progress("writing", done, rows.shape[0])
+        if targets and isinstance(rows, JoinedRows):
+            applied = repair_shards(rows, targets, fit.transformation, overwrite=overwrite, progress=tick)
+            ends = f"#{applied.part}" if applied.part else ""
+            written_rows: Rows = joined(
+                [f"{path}{ends}" for path in targets], str(out), open_rows, worker, skip_damaged=False
+            )
+        else:
+            applied = repair_rows(rows, fit.transformation, out, overwrite=overwrite, progress=tick)
+            # what was written is read whatever its name ends in
+            written_rows = open_file(applied.path, applied.part or None, applied.format)
+        if save is not None:
+            fit.transformation.save(save)
+        if progress is not None:
+            progress("measuring", 0, 0)
+        geometry = compare(rows, written_rows)
     (n, k), d, name = applied.shape, rows.shape[1], shared_name(rows.name)
     words = spec.is_model or source_of(rows).format in WORDS
     written = {"kind": "vectors", "name": name, "n": n, "d": d, "k": k, "dtype": applied.dtype}
@@ -221,7 +245,10 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
         raise InputError(f"expected sentences to fit on, got none: {how}")
     check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
     if kind == "vectors":  # before the pass that looks for rows to skip
-        check_out(out, open_rows(spec), overwrite=options.overwrite)
+        if isinstance(spec, OpenedMany):
+            check_folder(out, spec.specs, overwrite=options.overwrite)
+        else:
+            check_out(out, open_rows(spec), overwrite=options.overwrite)
     else:
         creatable(out, outside=spec.path)
     flags = {"--method": options.method, "--fit-on": fit_on, "--counts": counts}

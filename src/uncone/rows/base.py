@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from uncone.memory import Buffer
 from uncone.roles import Ticks, Told
 from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
+T = TypeVar("T")
 Labels = Sequence[str | None] | None  # what each row stands for, as token strings; None where not known
 
 GRID = 8192  # rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID)
@@ -86,6 +87,17 @@ class Rows:
         out = np.empty((stop - start, self.shape[1]), self.widened) if out is None else out
         self.fill(start, out)
         return out
+
+    parts: tuple[Any, ...] = ()  # that lie apart, each a `Part`; none where the rows are in one place
+    engine: Any = None  # that works on them; None is this process
+    notes: tuple[str, ...] = ()  # what was left out
+
+    def over_parts(self, work: Callable[["Rows", int], T], merge: Callable[[T, T], T], progress: Ticks = None) -> T:
+        """What `work` makes of rows and of the number of the first: of all, or of each part, which `merge` joins in order.
+
+        Both, and what they return, must be fit to be sent to another process.
+        """
+        return work(self, 0)
 
     def fill(self, start: int, out: Array) -> None:
         """Read the rows from `start` on into `out` (any number, D), which is `widened`."""

@@ -35,7 +35,7 @@ class File:
     path: Path
     name: str
     size: int
-    is_remote = False
+    is_local = False  # `path` can be opened
 
     def __str__(self) -> str:
         return self.name
@@ -58,6 +58,8 @@ class File:
 
 class LocalFile(File):
     """A file of this machine, closed with the object. Nothing is mapped: only the buffer takes memory."""
+
+    is_local = True
 
     def __init__(self, path: Path_) -> None:
         self.path, self.name = Path(path), str(path)
@@ -142,7 +144,7 @@ class FlatRows(Rows):
 
     def at_hand(self, progress: Told = None) -> Rows:
         size = self.shape[0] * self.shape[1] * DTYPES[self.dtype].itemsize
-        if not self._source.is_remote or not has_room(size):
+        if self._source.is_local or isinstance(self._source, MemoryFile) or not has_room(size):
             return self
         content, rows = uninitialised((size,), np.uint8), copy.copy(self)
         for at in range(0, size, _PIECE_BYTES):
@@ -155,7 +157,7 @@ class FlatRows(Rows):
 
     def fill(self, start: int, out: Array) -> None:
         stored, row_bytes = DTYPES[self.dtype], self.shape[1] * DTYPES[self.dtype].itemsize
-        whole = stored == out.dtype or self._source.is_remote  # in one request
+        whole = stored == out.dtype or not self._source.is_local  # in one request
         at_once = max(1, len(out) if whole else 2**20 // self.shape[1])  # few beside a block
         for first in range(0, len(out), at_once):
             part = out[first : first + at_once]

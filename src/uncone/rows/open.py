@@ -10,6 +10,7 @@ from uncone.roles import Path_
 from uncone.rows.base import Rows, Source, Target, Writer
 from uncone.rows.bytes import PICKLE, ZIP, File, FlatRows, LocalFile
 from uncone.rows.floats import DTYPES
+from uncone.rows.lance import open_lance
 from uncone.rows.names import named, only
 from uncone.rows.npy import ColumnRows, InflatedRows, NpyWriter, NpzWriter, open_npy, open_npz
 from uncone.rows.parquet import ParquetRows, is_parquet_folder, open_parquet
@@ -19,10 +20,10 @@ from uncone.rows.word2vec import Word2VecRows, Word2VecWriter
 from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows
 
 KINDS = (
-    "a model directory, a folder of .parquet files, a .gguf, .safetensors, .npy, .npz, .parquet, .pt, .pth, "
+    "a model directory, a folder or a glob of .npy or .parquet files, a .lance dataset, a .gguf, .safetensors, .npy, .npz, .parquet, .pt, .pth, "
     ".ckpt, .bin, .vec, .glove or .txt file, or the name of a model in the Hugging Face cache"
 )
-_FORMATS = {f".{form}": form for form in ("npy", "npz", "safetensors", "parquet")}
+_FORMATS = {f".{form}": form for form in ("npy", "npz", "safetensors", "parquet", "lance")}
 _FORMATS |= dict.fromkeys((".vec", ".txt", ".glove"), "text") | dict.fromkeys((".vec.gz", ".txt.gz"), "gzip")
 _FORMATS |= {".bin": "word2vec"} | dict.fromkeys((".pt", ".pth", ".ckpt"), "checkpoint")
 WRITERS: dict[str, type[Writer]] = {"npy": NpyWriter, "npz": NpzWriter, "safetensors": SafetensorsWriter}
@@ -85,6 +86,8 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
         raise InputError(f"expected {_SINGLE[form]} without '#', got {path}#{part}: it holds one matrix")
     if form == "npy":
         return open_npy(path)
+    if form == "lance":
+        return open_lance(str(path), part, str(path))
     if form == "npz":
         return open_npz(path, part)
     if form == "parquet":

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from uncone.rows.base import GRID, Labels, Rows, check_shape
 from uncone.rows.bytes import File, SequentialFile, StreamedRows, as_file
 from uncone.rows.floats import Array
 from uncone.rows.names import KEY_COLUMNS, LABEL_COLUMNS, LONGEST_LABEL, listing, named, only
+from uncone.rows.parts import Part as SomeRows
+from uncone.rows.parts import RowsInParts
 
-_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
+DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _DEEPEST = 64
 _BUFFER_BYTES = 2**20
 _REMOTE_BYTES = 2**23  # of a request
@@ -37,7 +40,7 @@ def open_parquet(path: Path | File, column: str | None) -> Rows:
         raise InputError(f"expected .parquet files in {path}, got none: give a folder of part files")
     parts = [open_part(file) for file in files]
     if column is None:
-        names = [field.name for field in parts[0].schema if _kind(field.type) is not None]
+        names = [field.name for field in parts[0].schema if kind_of(field.type) is not None]
         column = only(names, str(path), among=listing(parts[0].schema.names), kind="column of lists")
     return ParquetRows(parts, column, f"{path}#{column}")
 
@@ -47,7 +50,7 @@ def is_parquet_folder(path: Path) -> bool:
     return is_one and next(_walk(path), None) is not None
 
 
-class ParquetRows(StreamedRows):
+class ParquetRows(RowsInParts, StreamedRows):
     """Reading refuses a list that is null, holds a null or has another length."""
 
     def __init__(self, parts: "list[Part]", column: str, name: str) -> None:
@@ -60,11 +63,16 @@ class ParquetRows(StreamedRows):
                 got = f"{first} and {_told(kind)} in {part.path.name}: write the parts alike"
                 raise InputError(f"expected column {column!r} alike in all parts of {name}, got {got}")
         value, length = kinds[0]
-        self.dtype = _DTYPES[value]
+        self.dtype = DTYPES[value]
         self._firsts = list(itertools.accumulate((part.rows for part in self._parts), initial=0))
         d = length if self._parts and length is not None else self._first_length()
         self.shape = (self._firsts[-1], d)
         check_shape(self.shape, name)
+        if len(self._parts) > 1:
+            self.parts = tuple(
+                SomeRows(partial(open_parquet, one.path, column), str(one.path), (one.rows, d), self.dtype)
+                for one in self._parts
+            )
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -136,7 +144,7 @@ class Part:
         if count > 1:
             raise InputError(f"expected one column {column!r} in {self.path}, got {count}: rename them")
         arrow = named({field.name: field.type for field in self.schema}, column, self.path, "column")
-        kind = _kind(arrow)
+        kind = kind_of(arrow)
         if kind is None:
             where = f"column {column!r} of {self.path}"
             way = "write a column of lists, one vector each, of a floating type"
@@ -210,8 +218,8 @@ def _parquet_file(path: Path | File, dictionaries: list[str] | None = None) -> A
     pq = pyarrow_parquet(f"reading {path}")
     # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it first reads
     # a column chunk, which bounds the page; of Python's files it takes what is there.
-    file: Any = SequentialFile(source) if source.is_remote or source.size <= 2**24 else path
-    size = 0 if source.size <= 2**24 else _REMOTE_BYTES if source.is_remote else _BUFFER_BYTES
+    file: Any = SequentialFile(source) if not source.is_local or source.size <= 2**24 else path
+    size = 0 if source.size <= 2**24 else _BUFFER_BYTES if source.is_local else _REMOTE_BYTES
     return pq.ParquetFile(file, buffer_size=size, pre_buffer=False, read_dictionary=dictionaries)
 
 
@@ -236,7 +244,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
             yield from _walk(entry, depth + 1)
 
 
-def _kind(arrow: Any) -> _Kind | None:
+def kind_of(arrow: Any) -> _Kind | None:
     import pyarrow.types as types
 
     arrow = getattr(arrow, "storage_type", arrow)
@@ -244,7 +252,7 @@ def _kind(arrow: Any) -> _Kind | None:
     if not (fixed or types.is_list(arrow) or types.is_large_list(arrow)):
         return None
     value = str(arrow.value_type)
-    return (value, arrow.list_size if fixed else None) if value in _DTYPES else None
+    return (value, arrow.list_size if fixed else None) if value in DTYPES else None
 
 
 def _check_lists(array: Any, d: int, first: int, where: str) -> None:

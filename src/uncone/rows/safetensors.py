@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from uncone.errors import InputError
 from uncone.roles import Path_
 from uncone.rows.base import Rows, Source, Target, Writer, check_shape, raw_bytes
-from uncone.rows.bytes import File, FlatRows, LocalFile
+from uncone.rows.bytes import File, FlatRows, LocalFile, as_file
 from uncone.rows.floats import FLOATING, Array, is_tensor, of_tensor
 from uncone.sealed import checksum
 
@@ -56,14 +56,14 @@ class Entry:
 def read_header(source: File) -> tuple[dict[str, Entry], dict[str, str]]:
     """The library checks a file of this machine; of others it would want all bytes."""
     try:
-        if source.is_remote:
-            length, header = _checked_header(source)
-        else:
+        if source.is_local:
             with safe_open(source.path, framework="np"):
                 length = int.from_bytes(source.read(0, 8), "little")
             header = json.loads(source.read(8, length))
+        else:
+            length, header = _checked_header(source)
     except (SafetensorError, OSError, ValueError, RecursionError, LookupError, TypeError) as error:
-        if isinstance(error, InputError) and source.is_remote:  # the connection, or who may read
+        if isinstance(error, InputError) and not source.is_local:  # the connection, or who may read
             raise
         raise InputError(
             f"expected a safetensors file, got {source.name}, which the library refuses ({error!s:.200}): "
@@ -100,14 +100,14 @@ def _checked_header(source: File) -> tuple[int, dict[str, Any]]:
 
 
 def read_tensors(
-    path: Path_, *, format: str | tuple[str, ...], what: str, how: str, sealed: bool = False
+    path: Path_ | File, *, format: str | tuple[str, ...], what: str, how: str, sealed: bool = False
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """The tensors of a file whose metadata name `format`, or one of several, and the metadata.
 
     Messages say `what` such a file holds and `how` to write it. A checksum is compared where there is one; with
     `sealed` there must be.
     """
-    source = LocalFile(path)
+    source = as_file(path)
     try:
         entries, metadata = read_header(source)
     except InputError as error:

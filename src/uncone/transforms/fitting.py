@@ -9,20 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import make_dataclass, replace
 from functools import cache
 from pathlib import PurePath
-from typing import Any, ClassVar, Self, get_type_hints, overload
+from typing import Any, ClassVar, Self, TypeVar, get_type_hints, overload
 
 import numpy as np
 
 from uncone.errors import expect
 from uncone.moments import Moments
 from uncone.records.parts import Fitted
-from uncone.roles import Path_
+from uncone.roles import Path_, Ticks
 from uncone.rows import GRID, DerivedRows, Rows, as_array, as_rows
 from uncone.threads import waited
 from uncone.transforms.affine import Affine, State
 from uncone.transforms.scikit_learn import Estimator, NoInverseError, as_table, as_weights
 from uncone.transforms.transformed import Array, Map, X, apply
 
+T = TypeVar("T")
 Tick = Callable[[int], None] | None
 
 
@@ -221,6 +222,10 @@ class DigestedRows(DerivedRows):
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows)
         self.sha256: str | None = None
+        self.parts = rows.parts  # several workers read them, and none all
+
+    def over_parts(self, work: Callable[[Rows, int], T], merge: Callable[[T, T], T], progress: Ticks = None) -> T:
+        return self._rows.over_parts(work, merge, progress) if self.parts else super().over_parts(work, merge)
 
     def blocks(self, size: int = GRID) -> Iterator[Array]:
         digested = hashlib.sha256()

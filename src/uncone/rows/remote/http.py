@@ -130,7 +130,7 @@ class HttpFile(RemoteFile):
         told = answer.headers.get("Content-Length", "")
         size = int(told) if told.isdigit() else None
         if not self._allow_full:
-            of = f"a file of {size / 1e6:,.1f} MB" if size is not None else "a file of unknown size"
+            of = f"{size:,} bytes" if size is not None else "of unknown size"
             got = f"one that serves the whole, {of}: allow that with --allow-full, or copy the file"
             raise InputError(f"expected a server that serves parts of {self.name}, got {got}")
         check, content = _Checksum(answer.headers), bytearray()

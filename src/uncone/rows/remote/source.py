@@ -27,8 +27,6 @@ class Dropped(Exception):  # noqa: N818 - no error yet
 class RemoteFile(File):
     """`received` counts the bytes of bodies that came, also those that had to come twice."""
 
-    is_remote = True
-
     def __init__(self, name: str) -> None:
         self.name, self.path, self.received, self.first = name, Path(name), 0, b""
         self.begin()
@@ -72,7 +70,7 @@ class RemoteFile(File):
     def wait(self, tries: int, error: Dropped, got: str) -> int:
         """How many tries there were; InputError after the last."""
         if tries == len(WAITS):
-            way = "check the connection and ask again; what was read until now is not kept"
+            way = "check the connection, and ask again"
             raise InputError(
                 f"expected {self.name} to come, got {got} in {tries + 1} tries ({error}): {way}"
             ) from error

@@ -26,7 +26,7 @@ class StoreFile(RemoteFile):
                 tries = self.wait(tries, error, "nothing")
 
     def _look(self) -> None:
-        told = _asked(self._address, lambda: self._store.info(self._path))
+        told = asked(self._address, lambda: self._store.info(self._path))
         if told.get("type", "file") != "file" or told.get("size") is None:
             raise InputError(
                 f"expected a file at {self.name}, got a {told.get('type', 'thing without a size')}: name a file"
@@ -36,7 +36,7 @@ class StoreFile(RemoteFile):
 
     def pieces(self, start: int, stop: int) -> Iterator[bytes]:
         for at in range(start, stop, _PIECE):
-            yield _asked(self._address, lambda at=at: self._store.cat_file(self._path, at, min(at + _PIECE, stop)))
+            yield asked(self._address, lambda at=at: self._store.cat_file(self._path, at, min(at + _PIECE, stop)))
 
     def check_whole(self) -> None:
         """Whether it is still the file that was opened."""
@@ -66,7 +66,7 @@ def store_of(address: Address) -> tuple[Any, str]:
     return store, path
 
 
-def _asked(address: Address, ask: Any) -> Any:
+def asked(address: Address, ask: Any) -> Any:
     """What a store answers; `Dropped` where it may answer later."""
     try:
         return ask()

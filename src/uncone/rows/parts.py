@@ -1,0 +1,187 @@
+"""Rows that lie apart, in many files or fragments: joined for a reader, and worked on part by part by an engine.
+
+What is summed over each part is merged in an order that the parts alone decide: runs of `RUN` parts one after the other, then
+pairs of runs. So an engine, the number of its workers and the order in which they end change no byte.
+"""
+
+import bisect
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from uncone.errors import InputError
+from uncone.roles import Ticks
+from uncone.rows.base import Labels, Rows
+from uncone.rows.floats import Array, as_array
+
+T = TypeVar("T")
+Work = Callable[[Rows, int], T]
+"""What is made of some rows, and of the number of the first."""
+RUN = 8
+ROWS_A_COLUMN = 20
+"""Rows of a unit of work, for each column: a sum of D x D numbers of fewer rows would move more than the rows are."""
+_MOST_LABELS = 2**22  # rows, of which names are kept
+
+
+@dataclass(frozen=True)
+class Part:
+    """It can be sent to another process or machine, and opened there."""
+
+    open: Callable[[], Rows]
+    name: str
+    shape: tuple[int, int]
+    dtype: str
+
+
+class Engine:
+    """What works on parts of rows."""
+
+    def fold(self, tasks: "Sequence[Task[T]]", merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
+        """The results of tasks, merged as `Fold` does it; `done` is told how many rows are."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End what was begun."""
+
+
+@dataclass(frozen=True)
+class Task(Generic[T]):
+    work: Work[T]
+    parts: tuple[Part, ...]
+    first: int  # the number of the first row
+
+    def __call__(self) -> T:
+        if len(self.parts) == 1:
+            return self.work(self.parts[0].open(), self.first)
+        rows = JoinedRows(self.parts, self.name)
+        rows.parts = ()  # one unit of work
+        return self.work(rows, self.first)
+
+    @property
+    def name(self) -> str:
+        more = f" and {len(self.parts) - 1} more" if len(self.parts) > 1 else ""
+        return f"{self.parts[0].name}{more}"
+
+    @property
+    def rows(self) -> int:
+        return sum(part.shape[0] for part in self.parts)
+
+
+class Fold(Generic[T]):
+    """Merges what is added in order."""
+
+    def __init__(self, merge: Callable[[T, T], T]) -> None:
+        self._merge, self._run, self._of_run = merge, list[T](), 0
+        self._whole = list[tuple[int, T]]()  # with how often pairs were merged
+
+    def add(self, one: T) -> None:
+        self._run, self._of_run = [self._merge(self._run.pop(), one) if self._run else one], self._of_run + 1
+        if self._of_run == RUN:
+            level, run = 0, self._run.pop()
+            self._of_run = 0
+            while self._whole and self._whole[-1][0] == level:
+                level, run = level + 1, self._merge(self._whole.pop()[1], run)
+            self._whole.append((level, run))
+
+    def result(self) -> T:
+        left = [one for _, one in self._whole] + self._run
+        total = left.pop()
+        while left:
+            total = self._merge(left.pop(), total)
+        return total
+
+
+class InThisProcess(Engine):
+    def fold(self, tasks: Sequence[Task[T]], merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
+        fold, rows = Fold(merge), 0
+        for task in tasks:
+            fold.add(task())
+            rows += task.rows
+            done(rows)
+        return fold.result()
+
+
+def worked(
+    parts: Sequence[Part],
+    work: Work[T],
+    merge: Callable[[T, T], T],
+    progress: Ticks = None,
+    engine: Engine | None = None,
+) -> T:
+    """`work` on units of parts of at least `ROWS_A_COLUMN` rows a column, but for the last."""
+    tasks, unit, first, rows = list[Task[T]](), list[Part](), 0, 0
+    for i, part in enumerate(parts):
+        unit.append(part)
+        rows += part.shape[0]
+        if rows >= ROWS_A_COLUMN * part.shape[1] or i == len(parts) - 1:
+            tasks.append(Task(work, tuple(unit), first))
+            unit, first, rows = [], first + rows, 0
+    return (engine or InThisProcess()).fold(tasks, merge, progress or (lambda _: None))
+
+
+def _taken(indices: Array, rows: Rows, first: int) -> Array:
+    return rows.take(indices[slice(*np.searchsorted(indices, [first, first + rows.shape[0]]))] - first)
+
+
+def _below(one: Array, other: Array) -> Array:
+    return np.concatenate([one, other])
+
+
+class RowsInParts(Rows):
+    def over_parts(self, work: Work[T], merge: Callable[[T, T], T], progress: Ticks = None) -> T:
+        return worked(self.parts, work, merge, progress, self.engine) if self.parts else work(self, 0)
+
+
+class JoinedRows(RowsInParts):
+    """The rows of parts, one part below the other. Raises InputError: parts of different widths or types."""
+
+    def __init__(self, parts: Sequence[Part], name: str, engine: Engine | None = None) -> None:
+        first, self.engine = parts[0], engine
+        for part in parts:
+            if (part.shape[1], part.dtype) != (first.shape[1], first.dtype):
+                one, other = (f"{of.shape[1]} columns of {of.dtype} in {of.name}" for of in (first, part))
+                raise InputError(f"expected shards alike in {name}, got {one} and {other}: write them alike")
+        self.parts = self._all = tuple(part for part in parts if part.shape[0]) or (first,)
+        self._firsts = list(itertools.accumulate((part.shape[0] for part in self.parts), initial=0))
+        self._describe((self._firsts[-1], first.shape[1]), first.dtype, name)
+        self._opened: tuple[int, Rows] | None = None  # one at a time: there may be more than files may be open
+
+    def fill(self, start: int, out: Array) -> None:
+        while len(out):
+            k = bisect.bisect_right(self._firsts, start) - 1
+            count = min(len(out), self._firsts[k + 1] - start)
+            part, at = self._part(k), start - self._firsts[k]
+            part.read(at, at + count, out=out[:count])
+            start, out = start + count, out[count:]
+
+    def take(self, indices: Array) -> Array:
+        if not self.parts:
+            return super().take(indices)
+        return self.over_parts(partial(_taken, np.asarray(as_array(indices))), _below)
+
+    def _part(self, k: int) -> Rows:
+        if self._opened is None or self._opened[0] != k:
+            self._opened = None
+            self._opened = k, self._all[k].open()
+        return self._opened[1]
+
+    def load_labels(self) -> Labels:
+        return self._names(lambda rows: rows.labels)
+
+    def load_keys(self) -> Labels:
+        return self._names(lambda rows: rows.keys)
+
+    def _names(self, of: Callable[[Rows], Labels]) -> Labels:
+        if self.shape[0] > _MOST_LABELS:
+            return None
+        found = list[str | None]()
+        for part in self._all:
+            names = of(part.open())
+            if names is None:
+                return None
+            found += names
+        return found

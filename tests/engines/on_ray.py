@@ -1,0 +1,32 @@
+"""What Ray makes of shards, as JSON in a file, as Ray prints: python -m tests.engines.on_ray FOLDER MARK OUT"""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from tests.engines.works import asked, die, digest, fail, killed_once, pair_sum, tasks
+from uncone.engines.choose import engine_of
+from uncone.errors import UnconeError
+
+
+def main(folder: Path, mark: str, out: Path) -> None:
+    ray.init(num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
+    engine, found = engine_of(2, "ray", None), dict[str, Any]()
+    assert engine is not None
+    found["all units"] = digest(asked(folder, engine="ray"))
+    found["one unit"] = digest(asked(folder, engine="ray", workers=1))
+    found["killed once"] = engine.fold(tasks(folder, partial(killed_once, mark, 4)), pair_sum, lambda _: None)
+    for name, work in {"failed": fail, "killed always": die}.items():
+        try:
+            engine.fold(tasks(folder, partial(work, 5)), pair_sum, lambda _: None)
+        except UnconeError as error:
+            found[name] = str(error)
+    out.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))

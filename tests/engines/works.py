@@ -1,0 +1,65 @@
+"""What tests let engines do: other processes import it."""
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import uncone
+from uncone.engines.choose import engine_of
+from uncone.errors import InputError
+from uncone.rows import Rows
+from uncone.rows.parts import Task
+
+
+def asked(folder: Path, **options: object) -> tuple[str, str, bytes]:
+    spec = f"{folder}/*.npy"
+    found = uncone.diagnose(spec, **options).to_json()
+    scores = uncone.calibrate(spec, most_pairs=10_000, **options).to_json()
+    rows = uncone.open_rows(spec)
+    rows.engine = engine_of(options.get("workers"), options.get("engine"), None)  # type: ignore[arg-type]
+    return found, scores, uncone.Moments.of(rows, unit_second=True).to_bytes()
+
+
+def digest(found: tuple[str, str, bytes]) -> str:
+    scores = found[0] + found[1]
+    return hashlib.sha256(scores.encode() + found[2]).hexdigest()
+
+
+def tasks(folder: Path, work: Callable[..., object]) -> list[Task[object]]:
+    return [Task(work, (part,), k) for k, part in enumerate(uncone.open_rows(folder).parts)]
+
+
+def pair_sum(one: list[int], other: list[int]) -> list[int]:
+    return one + other
+
+
+def pairs(rows: Rows, first: int) -> list[tuple[int, int]]:
+    return [(first, rows.shape[0])]
+
+
+def killed_once(mark: str, at: int, rows: Rows, place: int) -> list[int]:
+    """At one place the process kills itself, unless it did so before."""
+    if place == at and not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [place]
+
+
+def die(at: int, rows: Rows, place: int) -> list[int]:
+    if place == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [place]
+
+
+def fail(at: int, rows: Rows, place: int) -> list[int]:
+    if place == at:
+        raise InputError(f"expected something, got nothing in {place}")
+    return [place]
+
+
+def number_of(seconds: float, rows: Rows, place: int) -> list[int]:
+    time.sleep(seconds)
+    return [place]
