@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from uncone.rows.remote import http
+
 Change = Callable[["Answer"], None]
 
 
@@ -97,3 +99,6 @@ def serving(files: dict[str, bytes], *, ranges: bool = True, change: Change = la
             yield server
         finally:
             running.shutdown()
+            if http.client.cache_info().currsize:  # whose connections would be left open until they are collected
+                http.client().close()
+                http.client.cache_clear()
