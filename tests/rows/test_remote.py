@@ -200,7 +200,7 @@ def test_nobody_who_listens_is_an_error() -> None:
         uncone.open_rows(f"{url}/x.npy")
 
 
-def test_a_secret_in_a_url_is_never_shown() -> None:
+def test_a_secret_in_a_url_is_never_shown(tmp_path: Path) -> None:
     with serving(FILES) as server:
         host = server.url.removeprefix("http://")
         spec = f"http://me:secret1@{host}/x.safetensors?sig=secret2#a"
@@ -211,6 +211,12 @@ def test_a_secret_in_a_url_is_never_shown() -> None:
         record = uncone.diagnose(spec)
         assert f"uncone calibrate 'http://{host}/x.safetensors#a'" in record.to_json()
         assert "secret" not in record.to_json() + str(record)
+        repaired = uncone.repair(spec, tmp_path / "o.npy", method="center")
+        assert f"http://{host}"[-9:] + "/x.safetensors#a" in repaired.next_step
+        assert "secret" not in repaired.to_json() + str(repaired)
+        with pytest.raises(InputError) as of_a_model:
+            uncone.repair(f"http://me:secret1@{host}/m?sig=secret2", tmp_path / "o", method="center")
+        assert "secret" not in str(of_a_model.value)
         for wrong in (spec.replace("#a", "#c"), spec.replace("x.safe", "y.safe")):
             with pytest.raises(InputError) as error:
                 uncone.open_rows(wrong)

@@ -185,7 +185,7 @@ def advice_for(spec: Any, name: str, editable: bool) -> Advice:
     kind: Kind = "head" if name == "head" else "table" if name == "input" else other
     if not opened:
         return Advice(kind)
-    text, part = path_in_commands(opened.in_commands), opened.part
+    text, part = path_in_commands(opened.spec), opened.part
     if visible(text) != text:  # characters that are not what they look like
         return Advice(kind, "")
     model = shlex.quote(text if part is None else text[: -len(part) - 1])

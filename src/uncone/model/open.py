@@ -41,11 +41,6 @@ class Opened(os.PathLike[str]):
     name: str  # for reports: never a whole path of this machine
 
     @property
-    def in_commands(self) -> str:
-        """What a command calls it."""
-        return self.spec
-
-    @property
     def full_name(self) -> str:
         return self.name if self.part is None else f"{self.name}#{self.part}"
 
@@ -81,14 +76,10 @@ class Opened(os.PathLike[str]):
 
 @dataclass(eq=False)
 class OpenedRemote(Opened):
-    """What a URL names; nothing is asked for before it is used."""
+    """What a URL names; nothing is asked for before it is used. Its `spec` can be shown: the address may hold a password."""
 
     address: Address
     allow_full: bool = False  # of a server that serves no parts
-
-    @property
-    def in_commands(self) -> str:
-        return self.full_name  # the URL may hold a password
 
     @cached_property
     def is_model(self) -> bool:
@@ -270,7 +261,9 @@ def open_spec(spec: Spec) -> Opened:
     if part != "" and not is_there(name) and is_glob(name):
         end = "" if part is None else f"#{part}"
         shown = address_of(name).name if is_remote(name) else name
-        return OpenedMany(text, Path(shown), part, shown, tuple(f"{file}{end}" for file in named_files(name)))
+        return OpenedMany(
+            f"{shown}{end}", Path(shown), part, shown, tuple(f"{file}{end}" for file in named_files(name))
+        )
     if part is None and is_there(name) and is_npy_folder(Path(name)):
         files = sorted(str(file) for file in Path(name).glob("[!_.]*.npy"))
         return OpenedMany(text, Path(name), None, "/".join(Path(name).resolve().parts[-2:]), tuple(files))
@@ -278,7 +271,8 @@ def open_spec(spec: Spec) -> Opened:
         address = address_of(name)
         if part == "":
             raise InputError(f"expected a tensor's name after '#', got {address.name}#: name it, or leave out the '#'")
-        return OpenedRemote(text, Path(address.name), part, address.name, address)
+        end = "" if part is None else f"#{part}"
+        return OpenedRemote(f"{address.name}{end}", Path(address.name), part, address.name, address)
     is_path = is_there(name)
     path = Path(name) if is_path else cached_snapshot(name)
     if path is None:
@@ -379,6 +373,7 @@ def check_targets_apart(
         opened = open_spec(spec)
         path = opened.path
         # Of a GGUF model the other parts are read too.
+        files += [Path(split_part(one)[0]) for one in getattr(opened, "specs", ())]
         files += [path, *(path.parent.glob(f"*{path.suffix}") if is_model_file(path) else ())]
         if not path.is_dir():  # a file lies in the folder of its model, or one folder further down
             is_of_a_model = path.name.endswith((".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf"))
