@@ -72,6 +72,15 @@ def test_files_that_are_there_and_folders_that_are_read_are_refused(folder: Path
         uncone.repair(f"{folder}/[io][nt]*/*.npy", folder / "new", method="center")
 
 
+def test_a_shard_is_not_taken_for_what_is_saved(folder: Path) -> None:
+    before = (folder / "in/0.npy").read_bytes()
+    with pytest.raises(InputError, match="expected"):
+        uncone.repair(f"{folder}/in/*.npy", folder / "out", method="center", save=folder / "in/0.npy", overwrite=True)
+    with pytest.raises(InputError, match="expected shards without --skip-nonfinite"):
+        uncone.repair(f"{folder}/in/*.npy", folder / "out", method="center", skip_nonfinite=True)
+    assert (folder / "in/0.npy").read_bytes() == before
+
+
 def test_what_was_written_before_a_bad_shard_stays_and_is_counted(folder: Path) -> None:
     x = np.load(folder / "in/2.npy")
     uncone.repair(f"{folder}/in/*.npy", folder / "out", method="center", save=folder / "t.safetensors")

@@ -277,6 +277,10 @@ def test_stores_of_fsspec_are_read_alike() -> None:
         file.write(npy(X))
     rows = uncone.open_rows("memory://bucket/x.npy")
     assert np.array_equal(rows.read(0, len(X)), X.astype(np.float32))
+    with memory.open("/bucket/x.npy", "wb") as file:  # another in its place
+        file.write(npy(X[:9]))
+    with pytest.raises(InputError, match="to stay as it is while it is read"):
+        rows.read(0, 5)
     memory.mkdir("/bucket.npy")
     for name, told in {"bucket/y.npy": "no file", "bucket.npy": "expected a file at"}.items():
         with pytest.raises(InputError, match=f"{told} memory://{name}"):

@@ -16,7 +16,7 @@ from uncone.errors import InputError, UnsupportedModel, expect
 from uncone.evaluation.fitting import Repairs, Texts, finite_rows, fit_repairs
 from uncone.evaluation.text_files import lines_of
 from uncone.model.hugging_face import load_encoder
-from uncone.model.open import open_rows, open_spec
+from uncone.model.open import open_rows, open_spec, refuse_elsewhere
 from uncone.model.sentence_transformers import is_sentence_transformers, load_sentence_transformer
 from uncone.regular import open_regular
 from uncone.roles import Path_, Progress
@@ -91,6 +91,7 @@ class Encoding:
 
 def open_encoding(spec: Path_, *, cache: Path_ | None = None, inner: bool = True) -> Encoding:
     opened = open_spec(spec)
+    refuse_elsewhere(opened)
     path, part = opened.path, opened.part
     if path.is_dir():
         expect(part is None, f"a whole model to encode with, got its part #{part}: leave that out")

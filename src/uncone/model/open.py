@@ -101,7 +101,7 @@ class OpenedRemote(Opened):
 
     @cached_property
     def tokenizer(self) -> Any:
-        raise InputError(f"expected a model on this machine to read a text with, got {self.name}: download it first")
+        return refuse_elsewhere(self, " to read a text with")
 
 
 @dataclass(eq=False)
@@ -111,6 +111,7 @@ class OpenedMany(Opened):
     specs: tuple[str, ...]
     engine: Engine | None = None
     skip_damaged: bool = False
+    allow_full: bool = False
 
     @cached_property
     def is_model(self) -> bool:
@@ -118,7 +119,8 @@ class OpenedMany(Opened):
 
     @cached_property
     def rows(self) -> Rows:
-        return joined(self.specs, self.full_name, open_rows, self.engine, skip_damaged=self.skip_damaged)
+        opened = partial(open_rows, allow_full=self.allow_full)
+        return joined(self.specs, self.full_name, opened, self.engine, skip_damaged=self.skip_damaged)
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,7 @@ def at_hand(name: str, rows: Rows, progress: Progress | None) -> Rows:
 
 def _allowing(spec: Spec, allow_full: bool) -> Opened:
     opened = open_spec(spec)
-    if allow_full and isinstance(opened, OpenedRemote):
+    if allow_full and isinstance(opened, OpenedRemote | OpenedMany):
         return replace(opened, allow_full=True)
     return opened
 
@@ -248,7 +250,13 @@ def open_whole(spec: Spec, use: str = "") -> Opened:
     opened = open_spec(spec)
     if opened.part is not None:
         raise InputError(f"expected a whole model{use}, got its part #{opened.part}: leave that out")
+    refuse_elsewhere(opened, use)
     return opened
+
+
+def refuse_elsewhere(opened: Opened, use: str = "") -> None:
+    if isinstance(opened, OpenedRemote):
+        raise InputError(f"expected a model on this machine{use}, got {opened.name}: download it first")
 
 
 def open_spec(spec: Spec) -> Opened:

@@ -246,6 +246,8 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
     check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
     if kind == "vectors":  # before the pass that looks for rows to skip
         if isinstance(spec, OpenedMany):
+            if options.skip_nonfinite:
+                raise InputError("expected shards without --skip-nonfinite, got it: mend the rows first")
             check_folder(out, spec.specs, overwrite=options.overwrite)
         else:
             check_out(out, open_rows(spec), overwrite=options.overwrite)

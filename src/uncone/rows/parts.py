@@ -145,7 +145,7 @@ class JoinedRows(RowsInParts):
             if (part.shape[1], part.dtype) != (first.shape[1], first.dtype):
                 one, other = (f"{of.shape[1]} columns of {of.dtype} in {of.name}" for of in (first, part))
                 raise InputError(f"expected shards alike in {name}, got {one} and {other}: write them alike")
-        self.parts = self._all = tuple(part for part in parts if part.shape[0]) or (first,)
+        self.parts = self._all = tuple(parts)
         self._firsts = list(itertools.accumulate((part.shape[0] for part in self.parts), initial=0))
         self._describe((self._firsts[-1], first.shape[1]), first.dtype, name)
         self._opened: tuple[int, Rows] | None = None  # one at a time: there may be more than files may be open

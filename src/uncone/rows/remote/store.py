@@ -38,9 +38,8 @@ class StoreFile(RemoteFile):
         for at in range(start, stop, _PIECE):
             yield asked(self._address, lambda at=at: self._store.cat_file(self._path, at, min(at + _PIECE, stop)))
 
-    def check_whole(self) -> None:
-        """Whether it is still the file that was opened."""
         size, mark = self.size, self._mark
+        self._store.invalidate_cache(self._store._parent(self._path))  # what it remembers of the folder
         self._look()
         if (size, mark) != (self.size, self._mark):
             raise InputError(f"expected {self.name} to stay as it is while it is read, got another: read it again")
