@@ -28,7 +28,8 @@ def check_files(bound: BoundArguments) -> None:
         return
     sources = list(map(_whole, read))
     if _given(bound, Role.SPEC):
-        from uncone.model.open import check_targets_apart, open_spec
+        from uncone.model.open import open_spec
+        from uncone.model.targets import check_targets_apart
 
         for name, value in bound.arguments.items():  # opened once, for the command too
             if role_of(bound.signature.parameters[name]) is Role.SPEC and value is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from uncone.errors import InputError, UnconeError, first_line, needed
-from uncone.rows.parts import RUN, Engine, Task
+from uncone.rows.parts import RUN, Engine, Fold, Task
 
 T = TypeVar("T")
 RETRIES = 3
@@ -38,39 +38,35 @@ class Ray(Engine):
     def _folded(
         self, ray: Any, tasks: Sequence[Task[T]], merge: Callable[[T, T], T], done: Callable[[int], None]
     ) -> Any:
-        """As `Fold` merges: each actor holds a run, or several that were joined."""
+        """As `Fold` merges, where the first of a run is an actor, to which the others are added."""
         work = ray.remote(_worked).options(max_retries=RETRIES, num_cpus=1)
         make = ray.remote(_Total).options(num_cpus=0)
         window = self._workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        under_way, whole = deque[tuple[Task[T], Any]](), list[tuple[int, Any]]()
-        actor: Any = None
-        rows = 0
+        under_way, settled, rows = deque[Any](), iter(tasks), 0
 
         def settle(most: int) -> None:
             nonlocal rows
             while len(under_way) > most:
-                task, added = under_way.popleft()
-                self._finish(task, added, [other.name for other, _ in under_way])
+                task = next(settled)
+                self._finish(task, under_way.popleft())
                 rows += task.rows
                 done(rows)
 
+        def add(total: Any, other: Any) -> Any:
+            """To an actor the result of a unit, or what the actor of a later run has."""
+            if isinstance(other, ray.ObjectRef):
+                under_way.append(total.add.remote(other))
+            else:
+                total.add.remote(other.result.remote())
+            return total
+
+        fold = Fold[Any](add)
         for place, task in enumerate(tasks):
             settle(window - 1)
-            if place % RUN == 0:
-                actor = make.remote(merge)
-            under_way.append((task, actor.add.remote(work.remote(task))))
-            if place % RUN == RUN - 1:
-                level = 0
-                while whole and whole[-1][0] == level:
-                    level, actor = level + 1, _joined(whole.pop()[1], actor)
-                whole.append((level, actor))
-                actor = None
+            result = work.remote(task)
+            fold.add(result if place % RUN else add(make.remote(merge), result))
         settle(0)
-        left = [one for _, one in whole] + ([actor] if actor is not None else [])
-        total = left.pop()
-        while left:
-            total = _joined(left.pop(), total)
-        return _own(ray.get(total.result.remote()))
+        return _own(ray.get(fold.result().result.remote()))
 
     def _start(self) -> Any:
         ray = self._ray
@@ -86,7 +82,7 @@ class Ray(Engine):
             self._began = True
         return ray
 
-    def _finish(self, task: Task[Any], added: Any, others: Sequence[str]) -> None:
+    def _finish(self, task: Task[Any], added: Any) -> None:
         """Wait for a unit, which may be a straggler; its error names it."""
         errors = self._ray.exceptions
         try:
@@ -99,8 +95,7 @@ class Ray(Engine):
                 raise cause from error
             if not isinstance(cause, errors.RayError):
                 raise UnconeError(f"{task.name}: {first_line(cause)}") from error
-            rest = f"; on their way were {', '.join(others[:4])}" if others else ""
-            got = f"its end {RETRIES + 1} times ({type(cause).__name__}): was it killed for its memory?{rest}"
+            got = f"its end {RETRIES + 1} times ({type(cause).__name__}): was it killed for its memory?"
             raise UnconeError(f"expected a worker of Ray to read {task.name}, got {got}") from error
 
     def close(self) -> None:
@@ -124,11 +119,6 @@ class _Total:
 def _own(one: Any) -> Any:
     """A copy: what comes from another process cannot be written to."""
     return copy.deepcopy(one)
-
-
-def _joined(left: Any, right: Any) -> Any:
-    left.add.remote(right.result.remote())
-    return left
 
 
 def _worked(task: Task[T]) -> T:

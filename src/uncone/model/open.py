@@ -1,14 +1,13 @@
 """From a spec to `Rows`: arrays, files, the matrices of every kind of model; and the files that it reads."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from uncone.atomic import check_apart, is_new_result, lies_in
 from uncone.errors import InputError, UnconeError
 from uncone.model.adapter import open_adapter
 from uncone.model.files import ModelFiles, is_adapter, open_model_files
@@ -16,7 +15,7 @@ from uncone.model.gguf import find_gguf, is_model_file, open_gguf
 from uncone.model.hugging_face import cached_snapshot, open_tokenizer
 from uncone.model.places import LanguageModel, language_model
 from uncone.model.sentence_transformers import is_sentence_transformers, open_sentence_transformers, read_modules
-from uncone.regular import misspelt, open_regular
+from uncone.regular import misspelt
 from uncone.roles import DOWNLOADING, Path_, Progress
 from uncone.rows import Rows, as_samples, without_nonfinite
 from uncone.rows.floats import DTYPES
@@ -366,41 +365,3 @@ def open_language_model(path: Path) -> LanguageModel:
     if not (path / "config.json").is_file() and (file := find_gguf(path)) is not None:
         return open_gguf(file)
     return language_model(open_model_files(path))
-
-
-def check_targets_apart(
-    targets: Iterable[Spec | None], specs: Iterable[object], sources: Iterable[Spec | None] = ()
-) -> None:
-    named = [Path(target) for target in targets if target is not None]
-    if not named:
-        return
-    files, models = [Path(source) for source in sources if source is not None], []
-    for spec in specs:
-        if not isinstance(spec, str | os.PathLike):
-            continue
-        opened = open_spec(spec)
-        path = opened.path
-        # Of a GGUF model the other parts are read too.
-        files += [Path(split_part(one)[0]) for one in getattr(opened, "specs", ())]
-        files += [path, *(path.parent.glob(f"*{path.suffix}") if is_model_file(path) else ())]
-        if not path.is_dir():  # a file lies in the folder of its model, or one folder further down
-            is_of_a_model = path.name.endswith((".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf"))
-            models += [folder for folder in path.parents[:2] if is_of_a_model and _holds_a_model(folder)]
-        elif opened.is_model:
-            models.append(path)
-        else:  # the folder's next reader would read another file there, but not a result
-            for target in named:
-                if not is_new_result(target) and lies_in(target, path):
-                    got = f"{target} in folder {path}, whose files are read: give another place"
-                    raise InputError(f"expected another file to write than what is read, got {got}")
-    check_apart(named, files, models)
-
-
-def _holds_a_model(folder: Path) -> bool:
-    marks = ("modules.json", "model.safetensors.index.json", "pytorch_model.bin.index.json")
-    if any((folder / mark).exists() for mark in marks):
-        return True
-    with suppress(InputError), open_regular(folder / "config.json") as file:
-        text = file.read(2**20)
-        return b'"model_type"' in text or b'"architectures"' in text
-    return False

@@ -11,6 +11,7 @@ import numpy as np
 
 from uncone.errors import InputError
 from uncone.rows import Array, Rows, nonfinite_error
+from uncone.rows.samples import as_floats
 from uncone.threads import share
 
 _SUMS = ("first", "unit_first", "unit_square")
@@ -322,3 +323,39 @@ def row_norms(x: Array) -> Array:
 def inverse(norms: Array) -> Array:
     """1 / norm, and 0 for a row that has no direction."""
     return np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
+
+
+def first_mean(x: Array) -> Array:
+    """The mean of the first rows, in their own dtype: near enough to the mean of all."""
+    with np.errstate(all="ignore"):
+        mean: Array = x[:PIECE].mean(axis=0).astype(np.float64)
+    # If not finite, the norms will raise an error.
+    return mean if np.isfinite(mean).all() else np.zeros_like(mean)
+
+
+def add_about(total: Array, part: Array, moved: tuple[Array, Array, Array | None] | None) -> None:
+    """total += part, (D, D); with its own first sums, those about the total's shift, and how far the shifts are apart:
+
+    sum w (y + delta)(y + delta)' = second + first delta' + delta first' + weight delta delta'
+    """
+    own, first, delta = moved or (None, None, None)
+    for at in cuts(len(total), max(1, 2**20 // len(total))):
+        if own is None or first is None or delta is None:
+            total[at] += part[at]
+        else:
+            total[at] += part[at] + np.outer(own[at], delta) + np.outer(delta[at], first)
+
+
+def checked_weights(weights: Any, n: int) -> Array | None:
+    if weights is None:
+        return None
+    w = as_floats(weights, "weights")
+    if w.shape != (n,):
+        raise InputError(f"expected weights of shape ({n},), got {w.shape}: give one weight a row")
+    with np.errstate(over="ignore"):
+        total = float(w.sum())
+    if not np.isfinite(w).all() or w.min() < 0 or not 0 < total < math.inf:
+        got = f"a least of {float(w.min())} and a sum of {total}"
+        then = "pass counts or probabilities, not all of them zero"
+        raise InputError(f"expected finite weights from 0 up with a positive, finite sum, got {got}: {then}")
+    return w

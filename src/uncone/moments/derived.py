@@ -12,10 +12,10 @@ import numpy.typing as npt
 from uncone.arguments import flag, whole_number
 from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
-from uncone.moments.cell import counting_nonfinite, cuts, inverse, row_norms
+from uncone.moments.cell import checked_weights, counting_nonfinite, cuts, inverse, row_norms
 from uncone.moments.drawn import DrawnRows
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, few_to_eigen, leading_pairs
-from uncone.moments.sums import Sums, checked_weights
+from uncone.moments.sums import Sums
 from uncone.roles import Ticks
 from uncone.rows import GRID, Array, ArrayRows, Rows, as_samples
 from uncone.threads import on_one_thread

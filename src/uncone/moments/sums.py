@@ -19,7 +19,7 @@ from uncone import atomic
 from uncone.arguments import shown, whole_number
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, zeros
-from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, cuts, mirror
+from uncone.moments.cell import SHORTEST, Cell, add_about, add_lower, cuts, first_mean, mirror
 from uncone.moments.drawn import DrawnRows, squares_about
 from uncone.roles import Path_
 from uncone.rows import GRID, Array
@@ -171,7 +171,7 @@ class Sums:
 
     def _update(self, x: Array, w: Array | None, more: bool) -> None:
         if self.shift is None:
-            self.shift = _shift(x) if self.has("second") else zeros((self.d,))
+            self.shift = first_mean(x) if self.has("second") else zeros((self.d,))
         if self._few is not None:
             kept = sum(len(rows) for parts in (*self._few, self._parts) for rows, _ in parts)
             if len(x) + kept > self.most_kept():
@@ -280,7 +280,7 @@ class Sums:
                 total, part = getattr(a, name), getattr(b, name)
                 if total is not None:
                     setattr(merged, name, total if _reuse else total.copy())
-                    _add_about(getattr(merged, name), part, (b.first, first, delta) if name == "second" else None)
+                    add_about(getattr(merged, name), part, (b.first, first, delta) if name == "second" else None)
         return merged
 
     def unit_sums(self) -> tuple[Array, Array]:
@@ -368,29 +368,6 @@ class Sums:
         return kept[: shape[0]]
 
 
-def _shift(x: Array) -> Array:
-    """The mean of the first rows, in their own dtype: near enough to the mean of all."""
-    with np.errstate(all="ignore"):
-        mean: Array = x[:PIECE].mean(axis=0).astype(np.float64)
-    # If not finite, the norms will raise an error.
-    return mean if np.isfinite(mean).all() else np.zeros_like(mean)
-
-
-def checked_weights(weights: Any, n: int) -> Array | None:
-    if weights is None:
-        return None
-    w = as_floats(weights, "weights")
-    if w.shape != (n,):
-        raise InputError(f"expected weights of shape ({n},), got {w.shape}: give one weight a row")
-    with np.errstate(over="ignore"):
-        total = float(w.sum())
-    if not np.isfinite(w).all() or w.min() < 0 or not 0 < total < math.inf:
-        got = f"a least of {float(w.min())} and a sum of {total}"
-        then = "pass counts or probabilities, not all of them zero"
-        raise InputError(f"expected finite weights from 0 up with a positive, finite sum, got {got}: {then}")
-    return w
-
-
 def _wrong_parts(tensors: dict[str, Array]) -> Iterator[str]:
     """Sums in a file that are missing, of another dtype or shape, or of no rows."""
     units = {"unit_first", "unit_square"}
@@ -415,16 +392,3 @@ def _wrong_parts(tensors: dict[str, Array]) -> Iterator[str]:
             yield f"{name}_square"
     if n and "shift" not in tensors:
         yield "shift"
-
-
-def _add_about(total: Array, part: Array, moved: tuple[Array, Array, Array | None] | None) -> None:
-    """total += part, (D, D); with its own first sums, those about the total's shift, and how far the shifts are apart:
-
-    sum w (y + delta)(y + delta)' = second + first delta' + delta first' + weight delta delta'
-    """
-    own, first, delta = moved or (None, None, None)
-    for at in cuts(len(total), max(1, 2**20 // len(total))):
-        if own is None or first is None or delta is None:
-            total[at] += part[at]
-        else:
-            total[at] += part[at] + np.outer(own[at], delta) + np.outer(delta[at], first)

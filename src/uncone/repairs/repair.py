@@ -12,8 +12,9 @@ from uncone.atomic import creatable, writable
 from uncone.engines.choose import EngineName, working
 from uncone.errors import InputError, need_torch
 from uncone.evaluation.record import Selection
-from uncone.model.open import OpenedMany, by_engine, check_targets_apart, open_rows, open_spec
+from uncone.model.open import OpenedMany, by_engine, open_rows, open_spec
 from uncone.model.sentence_transformers import is_sentence_transformers
+from uncone.model.targets import check_targets_apart
 from uncone.records.text import counted, plural
 from uncone.repairs.record import Repaired
 from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, compare, fit_repair, record_of

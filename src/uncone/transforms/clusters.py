@@ -9,8 +9,7 @@ from threadpoolctl import threadpool_limits
 from uncone.arguments import whole_number
 from uncone.errors import InputError, expect
 from uncone.moments import Moments
-from uncone.moments.cell import counting_nonfinite
-from uncone.moments.sums import checked_weights
+from uncone.moments.cell import checked_weights, counting_nonfinite
 from uncone.records.parts import Fitted
 from uncone.rows import Rows, as_rows, nonfinite_error
 from uncone.rows.floats import is_tensor

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import numpy as np
 
-from uncone.model.open import check_targets_apart
+from uncone.model.targets import check_targets_apart
 from uncone.roles import Paths, Progress, Read, Role, Write
 from uncone.saturation.checkpoints import trace
 from uncone.saturation.checkpoints.order import LOSSES, find_turns, phases, sentence, series_of
