@@ -143,7 +143,7 @@ def no_more_ranges(answer: Answer) -> None:
     [
         (other_range, "the server lies about ranges"),
         (change(Content_Range=""), "got no Content-Range: the server lies"),
-        (change(Content_Encoding="gzip"), "got it packed"),
+        (change(Content_Encoding="gzip"), "got it compressed"),
         (other_bytes, "its checksum is not that of the bytes"),
         (replaced, "it has another ETag or date; read it again"),
         (grown, "to stay as it is while it is read, got another: it had"),
@@ -160,7 +160,7 @@ def test_a_server_that_lies_or_is_gone_is_named(fault: Callable[[Answer], None],
     ("status", "told"),
     [
         (404, "no file http.*: check the name"),
-        (401, "expected leave to read"),
+        (401, "expected permission to read"),
         (403, r"\.netrc"),
         (418, "got status 418"),
     ],
@@ -176,7 +176,9 @@ def test_a_refusal_says_what_to_do(status: int, told: str) -> None:
 def test_a_server_without_ranges_is_refused_unless_it_is_allowed() -> None:
     with (
         serving(FILES, ranges=False) as server,
-        pytest.raises(InputError, match=r"got one that serves the whole, [\d,]+ bytes: allow that with --allow"),
+        pytest.raises(
+            InputError, match=r"got one that serves the whole, [\d,]+ bytes: copy the file, or allow it with --allow"
+        ),
     ):
         read(server)
     with serving(FILES, ranges=False) as server:

@@ -213,7 +213,7 @@ def by_engine(of_spec: Sequence[Rows], engine: Engine | None, *, skip_nonfinite:
     for rows in of_spec:
         if not rows.parts:
             raise InputError(
-                f"expected shards with --workers or --engine, got {rows.name}: one file is read by this process"
+                f"expected shards with --workers or --engine, got {rows.name}: one file is read by this process, leave them out"
             )
         if skip_nonfinite:
             raise InputError("expected --workers and --engine without --skip-nonfinite, got both: mend the rows first")

@@ -32,10 +32,6 @@ class Address:
     def is_http(self) -> bool:
         return self.url.lower().startswith(("http://", "https://"))
 
-    @property
-    def file_name(self) -> str:
-        return self.name.rpartition("/")[2]
-
 
 def address_of(text: str) -> Address:
     """Of a URL without its '#part'. Raises InputError: no host or no name in it."""

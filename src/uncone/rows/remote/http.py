@@ -95,14 +95,14 @@ class HttpFile(RemoteFile):
         if status in _BUSY:
             raise Dropped(f"status {status}", _seconds(answer.headers.get("Retry-After", "")))
         if status in _REFUSED:
-            raise InputError(f"expected leave to read {self.name}, got status {status}: {_way_in(self._address)}")
+            raise InputError(f"expected permission to read {self.name}, got status {status}: {_way_in(self._address)}")
         if status == 404:
             raise NotThere(f"no file {self.name} (status 404): check the name, and the revision where one is given")
         if status not in (200, 206):
             raise InputError(f"expected {self.name}, got status {status}: check that it is a file that can be read")
         if answer.headers.get("Content-Encoding", "identity") != "identity":
             raise InputError(
-                f"expected {self.name} as it is stored, got it packed: the server does not do as it is asked"
+                f"expected {self.name} as it is stored, got it compressed: the server does not do as it is asked"
             )
         if status == 206:
             self._check_range(answer.headers, start, stop)
@@ -131,7 +131,7 @@ class HttpFile(RemoteFile):
         size = int(told) if told.isdigit() else None
         if not self._allow_full:
             of = f"{size:,} bytes" if size is not None else "of unknown size"
-            got = f"one that serves the whole, {of}: allow that with --allow-full, or copy the file"
+            got = f"one that serves the whole, {of}: copy the file, or allow it with --allow-full of `diagnose` (allow_full=True)"
             raise InputError(f"expected a server that serves parts of {self.name}, got {got}")
         check, content = _Checksum(answer.headers), bytearray()
         for piece in answer.iter_raw():

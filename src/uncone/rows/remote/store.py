@@ -72,10 +72,10 @@ def asked(address: Address, ask: Any) -> Any:
     except FileNotFoundError as error:
         raise NotThere(f"no file {address.name}: check the name") from error
     except PermissionError as error:
-        raise InputError(_no_leave(address)) from error
+        raise InputError(_no_permission(address)) from error
     except Exception as error:
         if "credential" in type(error).__name__.lower():
-            raise InputError(_no_leave(address)) from error
+            raise InputError(_no_permission(address)) from error
         if isinstance(error, OSError | TimeoutError) or "timeout" in type(error).__name__.lower():
             raise Dropped(type(error).__name__) from error
         raise InputError(
@@ -83,11 +83,11 @@ def asked(address: Address, ask: Any) -> Any:
         ) from error
 
 
-def _no_leave(address: Address) -> str:
+def _no_permission(address: Address) -> str:
     scheme = address.url.partition("://")[0].lower()
     how = (
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
         if scheme in ("s3", "s3a")
         else "set the credentials of its store"
     )
-    return f"expected leave to read {address.name}, got none: {how}"
+    return f"expected permission to read {address.name}, got none: {how}"
