@@ -122,7 +122,7 @@ def test_an_encoder_has_no_questions_of_a_head(tmp_path: Path) -> None:
 def test_one_run_serves_all_and_goes_on_after(causal: Causal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is loaded once; what costs more than its run is only searched where that is asked for."""
     from uncone.model import last_states, layered_model
-    from uncone.model.hidden_states import _Run
+    from uncone.model.layer_reader import LayerReader
 
     path, loads = causal[0], list[object]()
     for module in (layered_model, last_states):
@@ -140,7 +140,7 @@ def test_one_run_serves_all_and_goes_on_after(causal: Causal, tmp_path: Path, mo
     def nothing(*_: Any) -> None:
         raise AssertionError("what was read is read again")
 
-    monkeypatch.setattr(_Run, "_add", nothing)
+    monkeypatch.setattr(LayerReader, "_add", nothing)
     assert uncone.diagnose(path, **how) == first
 
 

@@ -1,4 +1,4 @@
-"""What Ray makes of shards, as JSON in a file, as Ray prints: python -m tests.engines.on_ray FOLDER MARK OUT"""
+"""What Ray makes of shards and of a text, as JSON in a file, as Ray prints: python -m tests.engines.on_ray FOLDER MARK OUT"""
 
 import json
 import sys
@@ -8,7 +8,18 @@ from typing import Any
 
 import ray
 
-from tests.engines.works import asked, die, digest, fail, killed_once, pair_sum, tasks
+from tests.engines.works import (
+    asked,
+    die,
+    digest,
+    fail,
+    kill_one,
+    killed_once,
+    layers_digest,
+    layers_of,
+    pair_sum,
+    tasks,
+)
 from uncone.engines.choose import engine_of
 from uncone.errors import UnconeError
 
@@ -25,6 +36,15 @@ def main(folder: Path, mark: str, out: Path) -> None:
             engine.fold(tasks(folder, partial(work, 5)), pair_sum, lambda _: None)
         except UnconeError as error:
             found[name] = str(error)
+    model, text, killed = folder / "model", folder / "text.txt", list[int]()
+
+    def kill_first(step: str, done: int, of: int) -> None:
+        if not killed:
+            kill_one("ray::_Worker")
+            killed.append(done)
+
+    found["text"] = layers_digest(layers_of(model, text, engine))
+    found["text, one killed"] = layers_digest(layers_of(model, text, engine, progress=kill_first))
     out.write_text(json.dumps(found))
 
 

@@ -16,10 +16,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uncone
-from tests.engines.works import asked, die, digest, fail, killed_once, number_of, pair_sum, pairs, tasks
+from tests.edits.language_models import TEXT, add_tokenizer, drifted
+from tests.engines.works import (
+    asked,
+    die,
+    digest,
+    fail,
+    killed_once,
+    layers_digest,
+    layers_of,
+    number_of,
+    pair_sum,
+    pairs,
+    tasks,
+)
 from uncone.engines.processes import TRIES, Processes
 from uncone.errors import InputError, UnconeError
-from uncone.rows.parts import RUN, Fold, InThisProcess, JoinedRows, Part, worked
+from uncone.rows import parts
+from uncone.rows.parts import RUN, Fold, InThisProcess, JoinedRows, Part, Task, worked
 
 D = 16
 SIZES = [500, 331, 1, 700, 320, 9, 640, 321, 322, 323, 400]
@@ -36,6 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("shards")
     for k, rows in enumerate(SIZES):
         np.save(path / f"{k:02}.npy", shard(k, rows))
+    drifted("GPT2LMHeadModel").save_pretrained(path / "model")
+    add_tokenizer(path / "model")
+    (path / "text.txt").write_text(TEXT * 60)
     return path
 
 
@@ -129,7 +146,7 @@ def test_a_process_that_is_killed_costs_its_shard_once_more(folder: Path, tmp_pa
 
 def test_a_process_that_always_dies_is_named(folder: Path) -> None:
     engine = Processes(2)
-    expected = rf"expected a process to read .*05\.npy, got its end {TRIES} times.*5 of 11 units of work before it"
+    expected = rf"expected a process to read .*05\.npy, got its end {TRIES} times.*5 units of work before it were done"
     try:
         with pytest.raises(UnconeError, match=expected):
             engine.fold(tasks(folder, partial(die, 5)), lambda one, other: one + other, lambda _: None)
@@ -246,6 +263,69 @@ def test_moments_come_back_from_bytes(folder: Path) -> None:
     for content in (made.to_bytes()[:-1], b"", made.to_bytes().replace(b"moments/2", b"moments/9")):
         with pytest.raises(InputError, match="expected moments"):
             uncone.Moments.from_bytes(content)
+
+
+def test_a_text_is_read_by_processes_as_by_one(folder: Path, tmp_path: Path) -> None:
+    model, text = folder / "model", folder / "text.txt"
+    one, plain = layers_of(model, text, InThisProcess()), layers_of(model, text, None)
+    assert (one.tokens, one.sequences) == (plain.tokens, plain.sequences)
+    assert one.tokens > 3 * 20 * max(m.d for m in one.moments)  # of several units
+    for a, b in zip(one.moments, plain.moments, strict=True):
+        np.testing.assert_allclose(a.mean(), b.mean(), atol=1e-6)
+        np.testing.assert_allclose(a.covariance(), b.covariance(), atol=1e-6)
+    for a, b in zip(one.sample.layers, plain.sample.layers, strict=True):
+        assert np.array_equal(a, b)
+    assert np.array_equal(one.sample.segments, plain.sample.segments)
+    np.testing.assert_allclose(one.intervals, plain.intervals, atol=1e-6)
+
+    engine, stopped = Processes(2), list[int]()
+
+    def kill_one(step: str, done: int, of: int) -> None:
+        if not stopped:
+            assert engine._pool is not None
+            os.kill(next(iter(engine._pool._processes)), signal.SIGKILL)
+            stopped.append(done)
+        elif len(stopped) < 3:
+            stopped.append(done)
+        else:
+            raise KeyboardInterrupt
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            layers_of(model, text, engine, progress=kill_one, resume=tmp_path / "sums")
+        assert (tmp_path / "sums").exists()
+        resumed = layers_of(model, text, engine, resume=tmp_path / "sums")
+    finally:
+        engine.close()
+    assert layers_digest(resumed) == layers_digest(one)
+
+
+@pytest.mark.slow
+def test_a_text_is_read_by_actors_of_ray_as_by_one_process(folder: Path, on_ray: dict[str, Any]) -> None:
+    one = layers_digest(layers_of(folder / "model", folder / "text.txt", InThisProcess()))
+    assert on_ray["text"] == on_ray["text, one killed"] == one
+
+
+def test_a_gpu_is_for_one_process(folder: Path) -> None:
+    with pytest.raises(InputError, match="expected --engine ray with --device"):
+        next(Processes(2).each(lambda: len, [], on_gpu=True))
+
+
+def test_a_straggler_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PATIENCE", 0.1)
+    slow = [
+        Task(partial(number_of, 3.0 if k == 1 else 0.01), (part,), k)
+        for k, part in enumerate(uncone.open_rows(folder).parts[:3])
+    ]
+    engine = Processes(2)
+    try:
+        engine.fold(slow[::2], pair_sum, lambda _: None)  # the start of processes counts
+        with pytest.warns(
+            UserWarning, match=r"01\.npy has taken [123] s, where such a part takes 0\.\d+ s: it is waited for"
+        ):
+            assert engine.fold(slow, pair_sum, lambda _: None) == [0, 1, 2]
+    finally:
+        engine.close()
 
 
 def test_a_long_run_is_interrupted_at_once(folder: Path) -> None:

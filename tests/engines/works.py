@@ -10,8 +10,11 @@ from pathlib import Path
 import uncone
 from uncone.engines.choose import engine_of
 from uncone.errors import InputError
+from uncone.model import hidden_states
+from uncone.model.layer_states import LayerStates
+from uncone.model.text_sources import open_texts
 from uncone.rows import Rows
-from uncone.rows.parts import Task
+from uncone.rows.parts import Engine, Task
 
 
 def asked(folder: Path, **options: object) -> tuple[str, str, bytes]:
@@ -63,3 +66,41 @@ def fail(at: int, rows: Rows, place: int) -> list[int]:
 def number_of(seconds: float, rows: Rows, place: int) -> list[int]:
     time.sleep(seconds)
     return [place]
+
+
+def layers_of(model: Path, text: Path, engine: Engine | None, **more: object) -> LayerStates:
+    """Of a text in short stretches, so that there are several units."""
+    hidden_states._STRETCH_BYTES = 2**17
+    return hidden_states.hidden_states_of(model, open_texts(text), width=None, last=True, engine=engine, **more)  # type: ignore[arg-type]
+
+
+def layers_digest(found: LayerStates) -> str:
+    made = hashlib.sha256(repr((found.layers, found.intervals, found.sequences, found.notes)).encode())
+    for moments in found.moments:
+        made.update(moments.to_bytes())
+    last, sample = found.last, found.sample
+    assert last is not None
+    arrays = [
+        *sample.layers,
+        sample.ids,
+        sample.sequences,
+        sample.positions,
+        sample.segments,
+        found.counts,
+        found.apart,
+    ]
+    for array in (*arrays, last.states.numpy(), last.labels.numpy(), last.windows.numpy()):
+        made.update(array.tobytes())
+    return made.hexdigest()
+
+
+def kill_one(title: str) -> None:
+    """A process of this session whose command line begins so."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(title.encode()):
+                os.kill(int(entry.name), signal.SIGKILL)
+                return
+        except OSError:
+            continue
+    raise AssertionError(f"no process {title}")

@@ -215,8 +215,8 @@ def test_a_file_of_another_run_is_refused(bert: Path, lines: Path, tmp_path: Pat
         path.write_bytes(before)
         os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
     own = state.read_bytes()
-    state.write_bytes(own.replace(b"uncone.hidden_states/3", b"uncone.hidden_states/2"))
-    refused(r"got .* of format 'uncone.hidden_states/2': remove it, or resume")
+    state.write_bytes(own.replace(b"uncone.hidden_states/4", b"uncone.hidden_states/3"))
+    refused(r"got .* of format 'uncone.hidden_states/3': remove it, or resume")
     state.write_bytes(own[:-9])
     refused(r"expected sums of hidden states, got .* which cannot be read")
 

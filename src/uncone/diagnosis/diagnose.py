@@ -51,9 +51,10 @@ def diagnose(
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         skip_damaged: leave out shards that cannot be read, after one pass over all; the notes count them.
         allow_full: of a server that serves no parts of a file take the whole, into memory.
-        workers: of shards (a glob, a folder, a Lance dataset), processes of this machine, or units of Ray under way; by
-            default this process alone. The answer is the same to the last byte.
-        engine: what works on shards: "processes", or "ray" (extra [ray]).
+        workers: of shards (a glob, a folder, a Lance dataset) or of the run over a text, processes of this machine, or
+            units of Ray under way; by default this process alone. With shards the answer is the same to the last byte, and
+            with a text the same with any number of workers, of which each loads the model.
+        engine: what works on shards or runs the model: "processes", or "ray" (extra [ray]).
         address: of a cluster of Ray, such as "ray://head:10001"; by default one is begun on this machine.
         tokens: of the text, at most, that the model is run over; all are counted.
         reach: also search which tokens the head can never predict, and which sets of tokens can be set freely: minutes
@@ -87,8 +88,10 @@ def diagnose(
         "allow_full": allow_full,
     }
     with working(workers, engine, address) as worker:
-        opened = open_subjects(spec, **of_source, engine=worker, progress=progress)
-        return _diagnosed(opened, text, counts, neighbours, tokens, reach, resume, device, dtype, progress)
+        of_rows, of_run = (worker, None) if text is None else (None, worker)
+        opened = open_subjects(spec, **of_source, engine=of_rows, progress=progress)
+        run = {"resume": resume, "device": device, "dtype": dtype, "engine": of_run}
+        return _diagnosed(opened, text, counts, neighbours, tokens, reach, run, progress)
 
 
 def _diagnosed(
@@ -98,16 +101,14 @@ def _diagnosed(
     neighbours: bool,
     tokens: int,
     reach: bool,
-    resume: Write,
-    device: str | None,
-    dtype: Literal["float32", "bfloat16", "float16"] | None,
+    run: dict[str, Any],
     progress: Progress | None,
 ) -> Diagnosis:
     reading, of_training = None, counts is not None
     if text is not None:
         reading = begin(opened.spec, text, counts=counts, tokens=tokens, reach=reach, progress=progress)
         counts = reading.counts
-        reading.read_layers(resume=resume, device=device, dtype=dtype)
+        reading.read_layers(**run)
     examined, named = list[Subject](), None
     for name, rows in reversed(opened.rows):  # the head first: a table tied to it does not name its rows again
         examination = Examination(

@@ -1,17 +1,19 @@
 """Parts of rows in several processes of this machine. One that is killed costs its part once more, and nothing else."""
 
+import os
+import pickle
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from multiprocessing import get_context
-from typing import Any, TypeVar
+from typing import Any
 
-from uncone.errors import UnconeError
-from uncone.rows.parts import Engine, Fold, Task
+from uncone.errors import InputError, UnconeError
+from uncone.rows.parts import Engine, N, Stragglers, U
 from uncone.threads import available
 
-T = TypeVar("T")
 TRIES = 3
 
 
@@ -23,50 +25,57 @@ class Processes(Engine):
         self.workers = workers or self._threads
         self._pool: ProcessPoolExecutor | None = None
 
-    def fold(self, tasks: Sequence[Task[T]], merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
-        """At most one result a worker waits for its turn to be merged."""
-        fold, tries, rows = Fold(merge), Counter[int](), 0
-        ready, running = dict[int, T](), dict[Future[T], int]()
-        todo, turn = list(range(len(tasks)))[::-1], 0
-        while turn < len(tasks):
-            while todo and len(running) + len(ready) < self.workers:
-                place = todo.pop()
-                running[self._submit(tasks[place])] = place
-            finished, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)  # a signal is handled within a second
+    def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
+        """At most one result a worker waits for its turn."""
+        if on_gpu:
+            raise InputError("expected --engine ray with --device and several workers, got processes: a GPU has one")
+        tries, slow, left = Counter[int](), Stragglers(), enumerate(units)
+        open_, running = dict[int, N](), dict[Future[U], int]()  # units that were not given, and those being worked on
+        ready, turn, more = dict[int, U](), 0, True
+        while more or open_:
+            for place, unit in islice(left, self.workers - len(open_)):
+                open_[place] = unit
+            more = len(open_) == self.workers
+            for place in sorted(open_.keys() - ready.keys() - set(running.values())):
+                running[self._submit(make, open_[place])] = place
+                slow.begin(place)
+            # A signal is handled within a second
+            finished, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
             lost = list[int]()
             for future in finished:
                 place = running.pop(future)
+                slow.end(place)
                 try:
                     ready[place] = future.result()
                 except BrokenProcessPool:
                     lost.append(place)
             if lost:  # with one process its neighbours go
-                todo += sorted([*lost, *running.values()], reverse=True)
+                lost += running.values()
                 running.clear()
                 self.close()
-                self._count(tries, todo[-1], tasks)
+                self._count(tries, min(lost), open_)
             while turn in ready:
-                fold.add(ready.pop(turn))
-                rows += tasks[turn].rows
+                yield ready.pop(turn)
+                del open_[turn]
                 turn += 1
-                done(rows)
-        return fold.result()
+            if turn in running.values():
+                slow.look(turn, open_[turn].name)
 
-    def _count(self, tries: Counter[int], place: int, tasks: Sequence[Task[Any]]) -> None:
+    def _count(self, tries: Counter[int], place: int, units: dict[int, Any]) -> None:
         tries[place] += 1
         if tries[place] >= TRIES:
             way = "was it killed for its memory? Take fewer workers (--workers)"
             raise UnconeError(
-                f"expected a process to read {tasks[place].name}, got its end {TRIES} times: {way}. "
-                f"{place} of {len(tasks)} units of work before it were done"
+                f"expected a process to read {units[place].name}, got its end {TRIES} times: {way}. "
+                f"{place} units of work before it were done"
             )
 
-    def _submit(self, task: Task[T]) -> "Future[T]":
+    def _submit(self, make: Callable[[], Callable[[N], U]], unit: N) -> "Future[U]":
         if self._pool is None:
             threads = max(1, self._threads // self.workers)
             context = get_context("spawn")  # a fork has locks that nobody opens
             self._pool = ProcessPoolExecutor(self.workers, context, _begin, (threads,))
-        return self._pool.submit(task)
+        return self._pool.submit(_work, make, unit)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -74,7 +83,20 @@ class Processes(Engine):
             self._pool = None
 
 
+_made = dict[bytes, Any]()  # the worker of this process by what made it
+
+
+def _work(make: Callable[[], Callable[[N], U]], unit: N) -> U:
+    key = pickle.dumps(make)
+    if key not in _made:
+        _made.clear()
+        _made[key] = make()
+    worker: Callable[[N], U] = _made[key]
+    return worker(unit)
+
+
 def _begin(threads: int) -> None:
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # of torch, where it is loaded
     import numpy  # noqa: F401 - its BLAS is what gets so many threads
     from threadpoolctl import threadpool_limits
 

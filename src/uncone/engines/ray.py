@@ -5,14 +5,15 @@ States stay where they are made: this process gets the last one alone. A worker 
 
 import copy
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import cycle
+from typing import Any
 
 from uncone.errors import InputError, UnconeError, first_line, needed
-from uncone.rows.parts import RUN, Engine, Fold, Task
+from uncone.rows.parts import RUN, Engine, Fold, N, Stragglers, T, Task, U
 
-T = TypeVar("T")
 RETRIES = 3
+_LOOK_EVERY = 1.0  # seconds
 
 
 class Ray(Engine):
@@ -21,6 +22,29 @@ class Ray(Engine):
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
         self._ray = needed("ray", "expected Ray for --engine ray, got none: pip install 'uncone[ray]'")
         self._address, self._workers, self._began = address, workers, False
+
+    def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
+        """By actors, so that each makes its worker once; with `on_gpu` a GPU is each one's own."""
+        ray = self._start()
+        kept = ray.remote(_Worker).options(num_cpus=1, num_gpus=int(on_gpu), max_restarts=-1, max_task_retries=RETRIES)
+        free = self._free(on_gpu)  # more actors would wait for ever
+        count, under_way, slow = min(self._workers or free, free), deque[tuple[int, N, Any]](), Stragglers()
+        actors = cycle([kept.remote(make) for _ in range(count)])
+
+        def first() -> U:
+            place, unit, result = under_way.popleft()
+            try:
+                return self._got(result, place, unit, slow)  # type: ignore[no-any-return]
+            except ray.exceptions.RayActorError as error:
+                raise self._ended(unit, error) from error
+
+        for place, unit in enumerate(units):
+            if len(under_way) == count:
+                yield first()
+            slow.begin(place)
+            under_way.append((place, unit, next(actors).work.remote(unit)))
+        while under_way:
+            yield first()
 
     def fold(self, tasks: Sequence[Task[T]], merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
         ray = self._start()
@@ -41,14 +65,14 @@ class Ray(Engine):
         """As `Fold` merges, where the first of a run is an actor, to which the others are added."""
         work = ray.remote(_worked).options(max_retries=RETRIES, num_cpus=1)
         make = ray.remote(_Total).options(num_cpus=0)
-        window = self._workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        under_way, settled, rows = deque[Any](), iter(tasks), 0
+        window, slow = self._workers or self._free(), Stragglers()
+        under_way, settled, rows = deque[Any](), enumerate(tasks), 0
 
         def settle(most: int) -> None:
             nonlocal rows
             while len(under_way) > most:
-                task = next(settled)
-                self._finish(task, under_way.popleft())
+                place, task = next(settled)
+                self._got(under_way.popleft(), place, task, slow)
                 rows += task.rows
                 done(rows)
 
@@ -63,6 +87,7 @@ class Ray(Engine):
         fold = Fold[Any](add)
         for place, task in enumerate(tasks):
             settle(window - 1)
+            slow.begin(place)
             result = work.remote(task)
             fold.add(result if place % RUN else add(make.remote(merge), result))
         settle(0)
@@ -82,11 +107,18 @@ class Ray(Engine):
             self._began = True
         return ray
 
-    def _finish(self, task: Task[Any], added: Any) -> None:
-        """Wait for a unit, which may be a straggler; its error names it."""
-        errors = self._ray.exceptions
+    def _free(self, on_gpu: bool = False) -> int:
+        return max(1, int(self._ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1)))
+
+    def _got(self, result: Any, place: int, unit: N, slow: Stragglers) -> Any:
+        """Of a unit, which may be a straggler; its error names it. The end of an actor is raised as it is."""
+        ray = self._ray
+        errors = ray.exceptions
+        while not ray.wait([result], timeout=_LOOK_EVERY)[0]:
+            slow.look(place, unit.name)
+        slow.end(place)
         try:
-            self._ray.get(added)
+            return ray.get(result)
         except errors.RayActorError:
             raise
         except errors.RayError as error:
@@ -94,14 +126,27 @@ class Ray(Engine):
             if isinstance(cause, UnconeError):
                 raise cause from error
             if not isinstance(cause, errors.RayError):
-                raise UnconeError(f"{task.name}: {first_line(cause)}") from error
-            got = f"its end {RETRIES + 1} times ({type(cause).__name__}): was it killed for its memory?"
-            raise UnconeError(f"expected a worker of Ray to read {task.name}, got {got}") from error
+                raise UnconeError(f"{unit.name}: {first_line(cause)}") from error
+            raise self._ended(unit, cause) from error
+
+    def _ended(self, unit: N, cause: Exception) -> UnconeError:
+        got = f"its end {RETRIES + 1} times ({type(cause).__name__}): was it killed for its memory?"
+        return UnconeError(f"expected a worker of Ray to read {unit.name}, got {got}")
 
     def close(self) -> None:
         if self._began:
             self._ray.shutdown()
             self._began = False
+
+
+class _Worker:
+    def __init__(self, make: Callable[[], Callable[[N], U]]) -> None:
+        self._make, self._made = make, list[Any]()
+
+    def work(self, unit: Any) -> Any:
+        if not self._made:
+            self._made.append(self._make())
+        return self._made[0](unit)
 
 
 class _Total:

@@ -1,7 +1,9 @@
 """The states of every layer of a language model on texts, summed as they come, and a bounded sample."""
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +13,18 @@ import torch
 from uncone.errors import InputError, UndefinedMeasure, UnsupportedModel
 from uncone.memory import check_memory, give_back
 from uncone.model.head_map import undisturbed
-from uncone.model.last_states import States, described, padded
+from uncone.model.last_states import States, described
+from uncone.model.layer_reader import LayerReader, Maker, ReadUnit, Stretch, Unit
 from uncone.model.layer_states import LayerStates
 from uncone.model.layered_model import LayeredModel, open_layered
 from uncone.model.open import open_whole
 from uncone.model.sequences import Sequences, template_of
 from uncone.model.state_sums import StateSums
 from uncone.model.text_sources import TextSource
-from uncone.moments import NotFiniteError
 from uncone.roles import Path_, Progress
 from uncone.rows import GRID, Array
-from uncone.tensors import is_out_of_memory
+from uncone.rows.parts import Engine
 
-Tensor = torch.Tensor
-GIANT = 10.0  # a state so many times as long as the median of its layer is a sink
 SAMPLE = 8192  # tokens of the sample, or fewer where the layers are wide
 _STRETCH_BYTES = 2**28
 _LEAST = 512
@@ -45,6 +45,7 @@ def hidden_states_of(
     sample: int = SAMPLE,
     seed: int = 0,
     last: bool = False,
+    engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> LayerStates:
     """Run a model over texts in batches of like lengths, and sum the states of each layer.
@@ -55,12 +56,14 @@ def hidden_states_of(
 
     At most `most` tokens are summed, `sample` of them kept, and `batch` ids with padding run at once. The run stops
     once the 95% interval of each layer's mean cosine is narrower than `width`. The sums are kept in the file `resume`.
-    With `last` what the head of a causal model reads is kept too, as `states_of` does.
+    With `last` what the head of a causal model reads is kept too, as `states_of` does. An `engine` lets several workers
+    run the model, each on units of at least 20 tokens a column, whose sums are merged in the order of the text: the same
+    bytes with however many workers, which may stop a little later than this process alone.
     """
     opened = open_whole(model)
     if most < 2:
         raise InputError(f"expected at least 2 tokens to read, got {most}: 100,000 is usual")
-    found = open_layered(opened, device=device, dtype=dtype)
+    found = open_layered(opened, device=None if engine else device, dtype=dtype)
     per_token = 4 * sum(found.widths)
     kept = min(sample, max(_LEAST, 2**29 // per_token))
     stretch = max(_LEAST, min(GRID, 1 << (max(1, _STRETCH_BYTES // per_token).bit_length() - 1)))
@@ -73,10 +76,12 @@ def hidden_states_of(
     if resume is not None and Path(resume).exists():
         sums.load(resume, digest)
     source = Sequences(sources, found.tokenizer, template_of(found.tokenizer), found.longest, found.causal, found.rows)
-    ids_at_once = batch or (2**15 if found.device.type == "cuda" else 4096)
-    run = _Run(found, sums, source, ids_at_once, stretch, read)
+    on_gpu = found.device.type == "cuda" or (device or "").startswith("cuda")
+    at_once = batch or (2**15 if on_gpu else 4096)
+    maker = Maker(os.path.abspath(opened.path), device, dtype, at_once, stretch, kept, seed, read)
+    run = _Run(found, sums, source, maker)
     save = None if resume is None else lambda: sums.save(resume, digest)
-    stopped = run.over(most, width, save, progress)
+    stopped = run.over(most, width, engine, save, progress)
     if sums.tokens < 2:
         few = f"got {sums.tokens}: give a longer text"
         raise UndefinedMeasure(f"expected at least two tokens beside those that stand apart, {few}")
@@ -108,36 +113,36 @@ def hidden_states_of(
 
 
 class _Run:
-    def __init__(
-        self, found: LayeredModel, sums: StateSums, source: Sequences, batch: int, stretch: int, kept: int | None
-    ) -> None:
-        self.found, self.sums, self.source, self.batch, self.stretch = found, sums, source, batch, stretch
-        self.kept, self.windows, self.states = kept, list[Tensor](), list[Tensor]()
-        # Buffers of many sizes would leave holes in memory that add up.
-        self._room = [torch.empty((stretch + found.longest, d), device=found.device) for d in found.widths]
-        self._special = np.array(sorted(source.template.special), np.int64)
+    """Over a text, by this process or by an engine."""
 
-    def over(self, most: int, width: float | None, save: Callable[[], None] | None, progress: Progress | None) -> bool:
+    def __init__(self, found: LayeredModel, sums: StateSums, source: Sequences, maker: Maker) -> None:
+        self.found, self.sums, self.source, self.maker = found, sums, source, maker
+        self.windows, self.states = list[Array](), list[torch.Tensor]()
+        self._reader: LayerReader | None = None
+
+    def over(
+        self,
+        most: int,
+        width: float | None,
+        engine: Engine | None,
+        save: Callable[[], None] | None,
+        progress: Progress | None,
+    ) -> bool:
         """Read until the texts end, `most` tokens are summed or the intervals are narrow (then True)."""
-        if self.kept is not None:  # an earlier run has left no states
-            left, again = self.sums.sequences, self._stretches(0, most)
-            while left > 0:
-                part, _ = next(again)
-                with undisturbed(self.found.model):
-                    self._run(part)
-                left -= len(part)
+        work = self._here if engine is None else partial(self._by, engine)
+        if self.maker.kept is not None and self.sums.sequences:  # an earlier run has left no states
+            for _ in work(self._begun(most), 0, is_counted=False):
+                pass
         if self.sums.sequences and self._is_narrow(width):  # a run that had ended is resumed
             return True
-        saved, stop = 0, False
-        for turn, (part, read) in enumerate(self._stretches(self.sums.sequences, most - self.sums.read), 1):
-            with undisturbed(self.found.model):
-                self._add(part)
-            self.sums.read += read
+        saved, stop, begun = 0, False, self.sums.sequences
+        stretches = self._stretches(begun, most - self.sums.read)
+        for turn, _ in enumerate(work(stretches, begun, is_counted=True), 1):
             give_back()
             if progress is not None:
                 progress("reading hidden states", min(self.sums.tokens, most), most)
             stop = self._is_narrow(width)
-            if save is not None and (stop or turn % _SAVED_EVERY == 0):
+            if save is not None and (stop or engine is not None or turn % _SAVED_EVERY == 0):
                 save()
                 saved = self.sums.sequences
             if stop:
@@ -146,9 +151,51 @@ class _Run:
             save()
         return stop
 
+    def _here(self, stretches: Iterator[Stretch], first: int, *, is_counted: bool) -> Iterator[None]:
+        if self._reader is None:
+            of = self.maker
+            self._reader = LayerReader(self.found, of.batch, of.stretch, of.kept)
+        for stretch in stretches:
+            self._take(self._reader.read([stretch], self.sums if is_counted else None))
+            yield
+
+    def _by(self, engine: Engine, stretches: Iterator[Stretch], first: int, *, is_counted: bool) -> Iterator[None]:
+        least = _ENOUGH * max(self.found.widths)
+
+        def units() -> Iterator[Unit]:
+            number, unit = first, list[Stretch]()
+            for stretch in stretches:
+                unit.append(stretch)
+                if sum(read for _, read in unit) >= least:
+                    yield Unit(tuple(unit), number, is_counted)
+                    number, unit = number + sum(len(sequences) for sequences, _ in unit), []
+            if unit:
+                yield Unit(tuple(unit), number, is_counted)
+
+        on_gpu = (self.maker.device or "").startswith("cuda")
+        for one in engine.each(self.maker, units(), on_gpu=on_gpu):
+            if one.sums is not None:
+                self.sums.absorb(one.sums)
+            self._take(one)
+            yield
+
+    def _take(self, one: ReadUnit) -> None:
+        self.windows += one.windows
+        self.states += one.states
+        self.found.notes[:] = dict.fromkeys([*self.found.notes, *one.notes])
+
+    def _begun(self, most: int) -> Iterator[Stretch]:
+        """What the sums hold."""
+        left = self.sums.sequences
+        for stretch in self._stretches(0, most):
+            if left <= 0:
+                return
+            yield stretch
+            left -= len(stretch[0])
+
     def last(self, name: str) -> tuple[States | None, str]:
-        windows, head = [window for window in self.windows if len(window) > 1], self.found.linear
-        if self.kept is None or head is None or sum(map(len, windows)) - len(windows) < 2:
+        windows, head = [torch.from_numpy(window) for window in self.windows if len(window) > 1], self.found.linear
+        if self.maker.kept is None or head is None or sum(map(len, windows)) - len(windows) < 2:
             return None, ""
         states, self.states = torch.cat(self.states), []
         try:
@@ -156,7 +203,7 @@ class _Run:
         except UnsupportedModel as error:
             return None, str(error)
 
-    def _stretches(self, begun: int, left: int) -> Iterator[tuple[list[Array], int]]:
+    def _stretches(self, begun: int, left: int) -> Iterator[Stretch]:
         """Whole sequences of some `stretch` ids, and how many tokens of the text are in them.
 
         At most `left` tokens behind the first `begun` sequences; of the first sequence as many as fit.
@@ -175,7 +222,7 @@ class _Run:
             left -= tokens
             part.append(ids)
             size, read = size + len(ids), read + tokens
-            if size >= self.stretch:
+            if size >= self.maker.stretch:
                 yield part, read
                 part, size, read = [], 0, 0
         if part:
@@ -186,87 +233,6 @@ class _Run:
             return False
         ends = map(self.sums.blocks.mean_cosine_interval, range(len(self.found.widths)))
         return all(one is not None and one[1] - one[0] < width for one in ends)
-
-    def _run(self, sequences: list[Array]) -> list[Tensor]:
-        lengths = np.array([len(ids) for ids in sequences])
-        n, starts = lengths.sum(), np.append(0, lengths.cumsum())
-        layers = [room[:n] for room in self._room]
-        order = np.argsort(-lengths, kind="stable").tolist()
-        while order:
-            order = self._batch(sequences, starts, order, layers)
-        if self.kept is not None:
-            self.windows += map(torch.from_numpy, sequences)
-            is_last = np.zeros(n, bool)
-            is_last[starts[1:] - 1] = True
-            self.states.append(layers[self.kept][torch.from_numpy(~is_last).to(self.found.device)].cpu())
-        return layers
-
-    def _add(self, sequences: list[Array]) -> None:
-        lengths, ids = np.array([len(ids) for ids in sequences]), np.concatenate(sequences)
-        self.sums.counts += np.bincount(ids, minlength=len(self.sums.counts))
-        numbers = np.repeat(np.arange(len(sequences)), lengths) + self.sums.sequences
-        positions = np.arange(len(ids)) - np.repeat(lengths.cumsum() - lengths, lengths)
-        self._sum(self._run(sequences), np.column_stack([ids, numbers, positions]), np.isin(ids, self._special))
-        self.sums.sequences += len(sequences)
-
-    def _batch(self, sequences: list[Array], starts: Array, order: list[int], layers: list[Tensor]) -> list[int]:
-        """Run the longest sequences that fit; return the others."""
-        device, size = self.found.device, max(1, self.batch // len(sequences[order[0]]))
-        taken, left = order[:size], order[size:]
-        ids, mask = padded([torch.from_numpy(sequences[i]) for i in taken], device)
-        try:
-            states = self.found.states(ids, mask)
-        except (UnsupportedModel, RuntimeError) as error:
-            if not is_out_of_memory(error.__cause__ or error):
-                raise
-            self._make_smaller(*ids.shape)
-            return order
-        keep = slice(None) if bool(mask.all()) else mask.reshape(-1).bool()
-        places = torch.from_numpy(np.concatenate([np.arange(starts[i], starts[i + 1]) for i in taken])).to(device)
-        for into, x in zip(layers, states, strict=True):
-            into.index_copy_(0, places, x.reshape(-1, x.shape[-1])[keep].float())
-        return left
-
-    def _make_smaller(self, n: int, length: int) -> None:
-        device = self.found.device
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-        if n == 1:
-            got = f"got none on {device}: choose another device, a smaller dtype (bfloat16), or a shorter text"
-            raise UndefinedMeasure(f"expected memory for a sequence of {length} ids, {got}")
-        self.batch = n * length // 2
-        self.found.notes.append(f"{device} had no memory for a batch of {n} x {length} ids: smaller ones were run.")
-
-    def _sum(self, layers: list[Tensor], places: Array, is_special: Array) -> None:
-        norms = torch.stack([torch.linalg.vector_norm(x, dim=1) for x in layers]).cpu().numpy()
-        for name, of_layer in zip(self.found.names, norms, strict=True):
-            if not np.isfinite(of_layer).all():
-                how = "the model is damaged" if self.found.dtype == torch.float32 else "run it in float32"
-                raise UndefinedMeasure(f"expected finite states, got NaN or inf in {name}: {how}")
-        is_sink = ~is_special & (places[:, 2] == 0) if self.found.causal else np.zeros(len(places), bool)
-        ordinary = ~is_special & ~is_sink
-        if ordinary.any():
-            medians = np.median(norms[:, ordinary], axis=1)
-            is_sink |= ~is_special & (norms > GIANT * medians[:, None]).any(0)
-        for kind, apart in enumerate((is_special, is_sink)):
-            self.sums.apart[kind] += [apart.sum(), *norms[:, apart].astype(np.float64).sum(1)]
-        kept = ~is_special & ~is_sink
-        chosen = torch.from_numpy(np.flatnonzero(kept)).to(self.found.device)
-        states = (_moved_up(x, chosen) for x in layers)
-        on_gpu = self.found.device.type == "cuda"
-        try:
-            self.sums.update([x if on_gpu else x.cpu().numpy() for x in states], norms[:, kept], places[kept])
-        except NotFiniteError as error:
-            raise UndefinedMeasure(str(error)) from error
-
-
-def _moved_up(x: Tensor, chosen: Tensor) -> Tensor:
-    """The rows `chosen` (ascending) of `x`, moved to its beginning in place."""
-    if len(chosen) < len(x):
-        for begin in range(0, len(chosen), 512):
-            rows = chosen[begin : begin + 512]
-            x[begin : begin + len(rows)] = x[rows]
-    return x[: len(chosen)]
 
 
 def _digest(found: LayeredModel, sources: Sequence[TextSource], options: tuple[Any, ...]) -> str:

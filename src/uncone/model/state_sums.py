@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from uncone.rows.floats import is_tensor
 from uncone.rows.safetensors import read_tensors, sealed_bytes
 
 SEGMENT = 64  # tokens of a segment: a longer sequence is several
-_FORMAT = "uncone.hidden_states/3"
+_SEGMENTS = 2**16  # of a sequence, at most
+_FORMAT = "uncone.hidden_states/4"
 _HOW = "remove it, or resume with the same model, texts and options"
 
 
@@ -44,16 +45,13 @@ class StateSums:
         self.moments = [Moments(d) for d in widths]
         for m in self.moments:
             m.sum_products()  # are saved: few states have the same readings after resuming
-        for m in self.moments[1:]:
-            if m.d == self.moments[0].d:
-                m.work_with(self.moments[0])
+        self._share()
         self.blocks = UnitBlocks(widths)
         self.counts = np.zeros(rows, np.int64)  # (V,): how often each id was read, special ones too
         self.apart = np.zeros((2, 1 + len(widths)))
         """Of special positions and of sinks the number, and the sum of norms of each layer."""
         self.sequences = 0  # that were read
         self.read = 0  # tokens of the text, those in no sum too
-        self.segments = 0
         self._most, self._seed = sample, seed
         # Rows of one buffer are used again: copies, kept and dropped, would leave holes that add up.
         room = sample + 2 * SEGMENT
@@ -84,26 +82,52 @@ class StateSums:
         self.blocks.update(layers, inverses, places[:, 1] - places[0, 1])
         self._sample(layers, places)
 
+    def absorb(self, later: Self) -> None:
+        """Add the sums of what comes next in the text."""
+        self.moments = [one.absorb(other) for one, other in zip(self.moments, later.moments, strict=True)]
+        self._share()
+        self.blocks.absorb(later.blocks)
+        self.counts += later.counts
+        self.apart += later.apart
+        self.sequences, self.read = later.sequences, self.read + later.read
+        for key, rows, places in later._kept:
+            self._offer(key, [buffer[rows] for buffer in later._buffers], places)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of the buffers go the rows in use alone."""
+        rows = np.concatenate([np.zeros(0, np.int64), *(rows for _, rows, _ in self._kept)])
+        begins = np.cumsum([0, *(len(rows) for _, rows, _ in self._kept)])
+        spans = (np.arange(a, b) for a, b in pairwise(begins.tolist()))
+        kept = [(key, span, places) for (key, _, places), span in zip(self._kept, spans, strict=True)]
+        buffers, none = [buffer[rows] for buffer in self._buffers], np.zeros(0, np.int64)
+        return vars(self) | {"_kept": kept, "_buffers": buffers, "_free": none}
+
     def sample(self) -> Sample:
         kept = sorted(self._kept, key=lambda one: int(one[2][0, 3]))
         rows = np.concatenate([np.zeros(0, np.int64), *(rows for _, rows, _ in kept)])
         places = np.concatenate([np.zeros((0, 4), np.int64), *(places for _, _, places in kept)])
         return Sample(tuple(buffer[rows] for buffer in self._buffers), *places.T)
 
+    def _share(self) -> None:
+        """One working memory for layers of one width."""
+        for m in self.moments[1:]:
+            if m.d == self.moments[0].d:
+                m.work_with(self.moments[0])
+
     def _sample(self, layers: Sequence[Any], places: Array) -> None:
         """Keep the segments with the least keys, as many as fit (bottom-k): the same ones however the text is cut."""
         segment = places[:, 2] // SEGMENT
-        begins = np.flatnonzero((np.diff(places[:, 1], prepend=-1) != 0) | (np.diff(segment, prepend=-1) != 0))
-        # Positions count from a sequence's first: segments do not depend on what is left out
-        for begin, end in pairwise([*begins.tolist(), len(places)]):
-            number, self.segments = self.segments, self.segments + 1
-            key = _key(number, self._seed)
-            if sum(len(one[2]) for one in self._kept) >= self._most and key > self._kept[-1][0]:
-                continue
-            own = np.column_stack([places[begin:end], np.full(end - begin, number)])
-            self._keep(key, [as_array(x[begin:end]) for x in layers], own)
-            while len(self._kept) > 1 and sum(len(one[2]) for one in self._kept[:-1]) >= self._most:
-                self._free = np.concatenate([self._free, self._kept.pop()[1]])
+        numbers = places[:, 1] * _SEGMENTS + segment  # do not depend on what is left out, nor on what was read before
+        for begin, end in pairwise([*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), len(places)]):
+            own = np.column_stack([places[begin:end], numbers[begin:end]])
+            self._offer(_key(int(numbers[begin]), self._seed), [x[begin:end] for x in layers], own)
+
+    def _offer(self, key: int, layers: Sequence[Any], places: Array) -> None:
+        if sum(len(one[2]) for one in self._kept) >= self._most and key > self._kept[-1][0]:
+            return
+        self._keep(key, [as_array(x) for x in layers], places)
+        while len(self._kept) > 1 and sum(len(one[2]) for one in self._kept[:-1]) >= self._most:
+            self._free = np.concatenate([self._free, self._kept.pop()[1]])
 
     def _keep(self, key: int, layers: Sequence[Array], places: Array) -> None:
         rows, self._free = self._free[: len(places)], self._free[len(places) :]
@@ -114,7 +138,7 @@ class StateSums:
 
     def save(self, path: Path_, digest: str) -> None:
         tensors: dict[str, Array] = {"counts": self.counts, "apart": self.apart, "block_counts": self.blocks.counts}
-        tensors["place"] = np.array([self.sequences, self.read, self.segments, self.blocks.size], np.int64)
+        tensors["place"] = np.array([self.sequences, self.read, self.blocks.size], np.int64)
         for i, m in enumerate(self.moments):
             tensors |= {f"{i}.{name}": tensor for name, tensor in m.tensors().items()}
             tensors[f"{i}.blocks"] = self.blocks.sums[i]
@@ -131,10 +155,9 @@ class StateSums:
             own = {name.partition(".")[2]: x for name, x in tensors.items() if name.startswith(f"{i}.")}
             self.blocks.sums[i], _ = own.pop("blocks").reshape(-1, m.d), own.pop("sample")
             self.moments[i] = Moments.from_tensors(own, "the file")
-            if i and m.d == self.moments[0].d:
-                self.moments[i].work_with(self.moments[0])
+        self._share()
         self.counts, self.apart, self.blocks.counts = (tensors[name] for name in ("counts", "apart", "block_counts"))
-        self.sequences, self.read, self.segments, self.blocks.size = map(int, tensors["place"])
+        self.sequences, self.read, self.blocks.size = map(int, tensors["place"])
         places, self._kept, self._free = tensors["sample_places"].T, [], np.arange(len(self._buffers[0]))
         for begin, end in pairwise([*np.flatnonzero(np.diff(places[:, 3], prepend=-1)).tolist(), len(places)]):
             states = [tensors[f"{i}.sample"][begin:end] for i in range(len(self.moments))]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -38,10 +38,14 @@ class UnitBlocks:
                 new = np.stack([_sum(inverse[cut], x[cut]) for cut in cuts])
                 self.sums[layer] = np.concatenate([self.sums[layer], new])
         self.counts = np.append(self.counts, [float(cut.stop - cut.start) for cut in cuts])
-        self._join()
-        while len(self.counts) > 128:
-            self.size *= 2
-            self._join()
+        self._make_few()
+
+    def absorb(self, later: Self) -> None:
+        """Add the blocks of what comes next in the text."""
+        self.sums = [np.concatenate(pair) for pair in zip(self.sums, later.sums, strict=True)]
+        self.counts = np.append(self.counts, later.counts)
+        self.size = max(self.size, later.size)
+        self._make_few()
 
     def mean_cosine_interval(self, layer: int) -> tuple[float, float] | None:
         """The 95% interval of a layer by the jackknife over blocks (Tukey 1958), symmetric about the mean cosine of all
@@ -56,6 +60,12 @@ class UnitBlocks:
         error = math.sqrt((b - 1) / b * float(np.square(left - left.mean()).sum()))
         half = _student(b - 1) * error
         return value - half, value + half
+
+    def _make_few(self) -> None:
+        self._join()
+        while len(self.counts) > 128:
+            self.size *= 2
+            self._join()
 
     def _join(self) -> None:
         """Join neighbours until each block but the last has `size` rows."""

@@ -6,10 +6,12 @@ pairs of runs. So an engine, the number of its workers and the order in which th
 
 import bisect
 import itertools
-from collections.abc import Callable, Sequence
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -19,11 +21,13 @@ from uncone.rows.base import Labels, Rows
 from uncone.rows.floats import Array, as_array
 
 T = TypeVar("T")
+U = TypeVar("U")
 Work = Callable[[Rows, int], T]
 """What is made of some rows, and of the number of the first."""
 RUN = 8
 ROWS_A_COLUMN = 20
 """Rows of a unit of work, for each column: a sum of D x D numbers of fewer rows would move more than the rows are."""
+PATIENCE, SLOW = 30.0, 4.0  # seconds, and times the median: a unit that takes longer is named
 _MOST_LABELS = 2**22  # rows, of which names are kept
 
 
@@ -37,12 +41,30 @@ class Part:
     dtype: str
 
 
+@runtime_checkable
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
 class Engine:
     """What works on parts of rows."""
 
+    def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
+        """What workers make of units, in the order of these. A worker is made once where it works, by `make`."""
+        raise NotImplementedError
+
     def fold(self, tasks: "Sequence[Task[T]]", merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
         """The results of tasks, merged as `Fold` does it; `done` is told how many rows are."""
-        raise NotImplementedError
+        fold, rows = Fold(merge), 0
+        for task, one in zip(tasks, self.each(_caller, tasks), strict=True):
+            fold.add(one)
+            rows += task.rows
+            done(rows)
+        return fold.result()
 
     def close(self) -> None:
         """End what was begun."""
@@ -96,13 +118,40 @@ class Fold(Generic[T]):
 
 
 class InThisProcess(Engine):
-    def fold(self, tasks: Sequence[Task[T]], merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
-        fold, rows = Fold(merge), 0
-        for task in tasks:
-            fold.add(task())
-            rows += task.rows
-            done(rows)
-        return fold.result()
+    def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
+        worker = make()
+        return map(worker, units)
+
+
+class Stragglers:
+    """Warns once of a unit that takes far longer than those before it took."""
+
+    def __init__(self) -> None:
+        self._began, self._took, self._told = dict[int, float](), list[float](), set[int]()
+
+    def begin(self, place: int) -> None:
+        self._began[place] = time.monotonic()
+
+    def end(self, place: int) -> None:
+        bisect.insort(self._took, time.monotonic() - self._began.pop(place))
+
+    def look(self, place: int, name: str) -> None:
+        """`place` is waited for."""
+        so_far, usual = time.monotonic() - self._began[place], self._took[len(self._took) // 2] if self._took else 0.0
+        if self._took and so_far > max(PATIENCE, SLOW * usual) and place not in self._told:
+            self._told.add(place)
+            warnings.warn(
+                f"{name} has taken {so_far:.0f} s, where such a part takes {usual:.2g} s: it is waited for",
+                stacklevel=2,
+            )
+
+
+def _caller() -> "Callable[[Task[T]], T]":
+    return _called
+
+
+def _called(task: "Task[T]") -> T:
+    return task()
 
 
 def worked(

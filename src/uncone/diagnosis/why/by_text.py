@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from uncone.model.text_sources import TextSource
 from uncone.model.token_counts import count_tokens
 from uncone.roles import Path_, Progress
 from uncone.rows import Array
+from uncone.rows.parts import Engine
 from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
@@ -50,7 +50,9 @@ class TextReading:
         profile: LayerProfile | None = self.parts.get("layers")
         return profile.logits if profile else None
 
-    def read_layers(self, *, resume: Path_ | None, device: str | None, dtype: str | None) -> None:
+    def read_layers(
+        self, *, resume: Path_ | None, device: str | None, dtype: str | None, engine: Engine | None
+    ) -> None:
         """Run the model over the texts, and read the states of every layer."""
         if any(find_spec(package) is None for package in ("torch", "transformers")):
             self.notes.append(f"Only frequencies were read: {NEEDS}.")
@@ -58,9 +60,11 @@ class TextReading:
         from uncone.diagnosis.why.layers.layers import describe
         from uncone.model.hidden_states import hidden_states_of
 
-        run = partial(hidden_states_of, resume=resume, device=device, dtype=dtype, progress=self.progress)
+        how: dict[str, Any] = {"resume": resume, "device": device, "dtype": dtype, "engine": engine}
         try:
-            self._layers = run(self.model, self.texts, most=self.tokens, last=True)
+            self._layers = hidden_states_of(
+                self.model, self.texts, most=self.tokens, last=True, progress=self.progress, **how
+            )
             of = describe(self._layers, counts=self.counts, progress=self.progress)
             self.parts["layers"] = replace(of, text_tokens=self.frequencies.tokens.total)
         except (UnsupportedModel, UndefinedMeasure) as error:  # other errors are of the whole
