@@ -36,15 +36,15 @@ def once(factory: pytest.TempPathFactory, name: str, run: Callable[[Path], None]
     return folder
 
 
-def of_two_ranks(folder: Path, rank_main: Callable[[int, Path], None], *imported: str) -> None:
-    """Run `rank_main(rank, folder)` as both ranks of a gloo group."""
+def of_two_ranks(folder: Path, rank_main: Callable[[int, Path], None], *imported: str, ranks: int = 2) -> None:
+    """Run `rank_main(rank, folder)` as both ranks of a gloo group, or as more."""
     forked(*imported)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    start_processes(_rank, (folder, rank_main), nprocs=2, start_method="forkserver")
+    start_processes(_rank, (folder, rank_main, ranks), nprocs=ranks, start_method="forkserver")
 
 
-def _rank(rank: int, folder: Path, rank_main: Callable[[int, Path], None]) -> None:
+def _rank(rank: int, folder: Path, rank_main: Callable[[int, Path], None], ranks: int) -> None:
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
     rank_main(rank, folder)
     torch.distributed.destroy_process_group()

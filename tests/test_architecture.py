@@ -79,10 +79,10 @@ OPTIONAL = {
 OPTIONAL |= {"numba", "rich", "faiss", "ir_measures", "sklearn", "scipy"}
 CORE = set(BELOW) - {"tensors", "training", "edits", "evaluation", "repairs"}
 """The rooms that run where torch is not installed."""
-_MODEL = "model_class directory head_map texts last_states layered_model hidden_states"
+_MODEL = "model_class directory head_map texts last_states layered_model hidden_states layer_reader"
 _RANK = "gradient/gradient_share excision/excision rank/truncation rank/refit rank/rank_curve rank/mixture"
 _WHY = "gradients/gradient_parts gradients/gradients margins/margins"
-OF_TORCH = {"moments/on_device.py", "rows/checkpoint.py"}
+OF_TORCH = {"moments/on_device.py", "moments/ranks.py", "rows/checkpoint.py"}
 for _folder, _names in (("model", _MODEL), ("saturation/head", _RANK), ("diagnosis/why", _WHY)):
     OF_TORCH |= {f"{_folder}/{name}.py" for name in _names.split()}
 """Files of theirs that need it, and that are imported inside a function."""
@@ -249,6 +249,7 @@ def test_every_public_name_exists() -> None:
 
 CLOCKS = {
     "cli/answer.py": "how long ago a run wrote its last record",
+    "engines/stragglers.py": "which unit is waited for long, in a warning",
     "rows/remote/source.py": "waits before a request is made again",
     "model/token_counts.py": "how often a state is saved",
     "transforms/apply.py": "told as a cost",

@@ -3,11 +3,13 @@
 import contextlib
 import doctest
 import importlib
+import importlib.util
 import inspect
 import io
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,9 +43,10 @@ NEEDED = {
     "lightning": "lightning",
     "duckdb": "duckdb",
     "daft": "daft",
+    "spark": "pyspark",
 }  # packages that are large, or slow to import
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_BLOCK = re.compile(rf"(^<!-- needs: (?:{'|'.join(NEEDED)}) -->\n+)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(rf"(?:^<!-- needs: ({'|'.join(NEEDED)}) -->\n+)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _THRESHOLD = re.compile(r"^\| `([a-z_.]*?)\.?([A-Z_]+)` \| ([\d.,]+) \|", re.MULTILINE)
 
@@ -52,10 +55,10 @@ def _text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def _blocks(name: str) -> list[tuple[bool, str]]:
-    """(whether it needs such a package, the code), in order; lines are counted as in the page."""
+def _blocks(name: str) -> list[tuple[str | None, str]]:
+    """(which large package it needs, the code), in order; lines are counted as in the page."""
     text = _text(name)
-    return [(bool(m[1]), "\n" * text.count("\n", 0, m.start(2)) + m[2]) for m in _BLOCK.finditer(text)]
+    return [(m[1], "\n" * text.count("\n", 0, m.start(2)) + m[2]) for m in _BLOCK.finditer(text)]
 
 
 def _run(name: str, blocks: list[str]) -> str:
@@ -74,13 +77,15 @@ def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if any(demo for demo, _ in _blocks(name))])
-@pytest.mark.filterwarnings("ignore:::lightning")
+@pytest.mark.filterwarnings("ignore:::lightning", "ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_python_with_large_packages_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for need, package in NEEDED.items():
-        if f"<!-- needs: {need} -->" in _text(name):
-            pytest.importorskip(package, reason=f"the package {package} is not installed")
+    here = {None, *(need for need, package in NEEDED.items() if importlib.util.find_spec(package) is not None)}
+    if shutil.which("java") is None:
+        here -= {"spark"}
+    if not any(need in here for need, _ in _blocks(name) if need):
+        pytest.skip("the packages are not installed")
     monkeypatch.chdir(tmp_path)
-    _run(name, [code for _, code in _blocks(name)])
+    _run(name, [code for need, code in _blocks(name) if need in here])
 
 
 _PROGRAM = rf"^A whole program.*?(^{re.escape(NEEDS_DEMO)}\n+)?^```python\n(.*?)^```$"

@@ -17,6 +17,7 @@ from tests.engines.works import (
     killed_once,
     layers_digest,
     layers_of,
+    number_of,
     pair_sum,
     tasks,
 )
@@ -24,8 +25,35 @@ from uncone.engines.choose import engine_of
 from uncone.errors import UnconeError
 
 
+def on_two_nodes(folder: Path) -> dict[str, Any]:
+    """One of which goes in the middle of the sums and of the text."""
+    from ray.cluster_utils import Cluster
+
+    found = dict[str, Any]()
+    for name in ("sums", "text"):
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        nodes = [cluster.add_node(num_cpus=1)]
+        cluster.wait_for_nodes()
+        engine = engine_of(2, "ray", cluster.address)
+        assert engine is not None
+
+        def lose(*_: object, nodes: list[Any] = nodes, cluster: Any = cluster) -> None:
+            if nodes:
+                cluster.remove_node(nodes.pop(), allow_graceful=False)
+
+        if name == "sums":
+            found["node lost"] = engine.fold(tasks(folder, partial(number_of, 0.2)), pair_sum, lose)
+        else:
+            read = layers_of(folder / "model", folder / "text.txt", engine, progress=lose)
+            found["text, node lost"] = layers_digest(read)
+        assert not nodes
+        engine.close()
+        cluster.shutdown()
+    return found
+
+
 def main(folder: Path, mark: str, out: Path) -> None:
-    ray.init(num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
     engine, found = engine_of(2, "ray", None), dict[str, Any]()
     assert engine is not None
     found["all units"] = digest(asked(folder, engine="ray"))
@@ -45,6 +73,9 @@ def main(folder: Path, mark: str, out: Path) -> None:
 
     found["text"] = layers_digest(layers_of(model, text, engine))
     found["text, one killed"] = layers_digest(layers_of(model, text, engine, progress=kill_first))
+    engine.close()
+    ray.shutdown()
+    found |= on_two_nodes(folder)
     out.write_text(json.dumps(found))
 
 

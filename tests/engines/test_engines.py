@@ -30,9 +30,9 @@ from tests.engines.works import (
     pairs,
     tasks,
 )
+from uncone.engines import stragglers
 from uncone.engines.processes import TRIES, Processes
 from uncone.errors import InputError, UnconeError
-from uncone.rows import parts
 from uncone.rows.parts import RUN, Fold, InThisProcess, JoinedRows, Part, Task, worked
 
 D = 16
@@ -68,7 +68,7 @@ def on_ray(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         pytest.skip("Ray is not installed")
     out = tmp_path_factory.mktemp("ray")
     run = [sys.executable, "-m", "tests.engines.on_ray", str(folder), str(out / "mark"), str(out / "found.json")]
-    done = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=300)
+    done = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads((out / "found.json").read_text())
     return found
@@ -216,6 +216,40 @@ def test_a_damaged_shard_is_left_out_where_that_is_asked_for(tmp_path: Path, wor
         uncone.diagnose(f"{tmp_path}/1*.parquet", skip_damaged=True)
 
 
+def test_rows_that_are_not_finite_are_left_out_of_shards(folder: Path, whole: np.ndarray, tmp_path: Path) -> None:
+    bad, n, x = {0: [3, 499], 3: [0], 5: list(range(9)), 7: [100, 320]}, 0, whole.copy()
+    for k, rows in enumerate(SIZES):
+        own = shard(k, rows)
+        own[bad.get(k, [])] = np.nan
+        np.save(tmp_path / f"{k:02}.npy", own)
+        x[n : n + rows] = own
+        n += rows
+    kept = np.flatnonzero(np.isfinite(x).all(1))
+    rows = uncone.open_rows(f"{tmp_path}/*.npy", skip_nonfinite=True)
+    assert np.array_equal(rows.ids, kept)
+    assert rows.left_out == tuple(np.setdiff1d(np.arange(len(x)), kept).tolist())
+    assert np.array_equal(rows.read(0, len(kept)), x[kept])
+    assert np.array_equal(rows.take(np.array([2, 3, 700])), x[kept][[2, 3, 700]])
+    one, two = (
+        uncone.diagnose(f"{tmp_path}/*.npy", skip_nonfinite=True, workers=workers).to_json() for workers in (None, 2)
+    )
+    assert one == two
+    theirs = uncone.diagnose(x, skip_nonfinite=True).subjects[0]
+    ours = uncone.diagnose(f"{tmp_path}/*.npy", skip_nonfinite=True).subjects[0]
+    assert (ours.n, ours.left_out) == (theirs.n, theirs.left_out) == (len(kept), 14)
+    assert [(odd.kind, odd.n, odd.ids) for odd in ours.odd_rows] == [(o.kind, o.n, o.ids) for o in theirs.odd_rows]
+    assert [group.n for group in ours.groups.bins] == [group.n for group in theirs.groups.bins]
+    assert ours.picture.ids == theirs.picture.ids
+    with pytest.raises(InputError, match="got 1 shards without any"):
+        uncone.repair(f"{tmp_path}/*.npy", tmp_path / "out", method="center", skip_nonfinite=True, workers=2)
+    (tmp_path / "05.npy").unlink()
+    uncone.repair(f"{tmp_path}/*.npy", tmp_path / "out", method="center", skip_nonfinite=True, workers=2)
+    again = uncone.open_rows(tmp_path / "out")
+    assert again.shape[0] == len(kept)
+    centered = np.where(x[kept].any(1, keepdims=True), x[kept] - x[kept].mean(0, dtype=np.float64), 0)
+    np.testing.assert_allclose(again.read(0, len(kept)), centered, atol=1e-6)
+
+
 def test_a_lance_dataset_is_read_by_fragments(tmp_path: Path, whole: np.ndarray) -> None:
     lance, pa = pytest.importorskip("lance"), pytest.importorskip("pyarrow")
     for k, rows in enumerate(SIZES):
@@ -238,15 +272,21 @@ def test_a_lance_dataset_is_read_by_fragments(tmp_path: Path, whole: np.ndarray)
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [
-        ({"workers": 0}, "expected workers"),
-        ({"address": "ray://x"}, "expected --engine ray with --address"),
-        ({"workers": 2, "skip_nonfinite": True}, "without --skip-nonfinite"),
-    ],
+    [({"workers": 0}, "expected workers"), ({"address": "ray://x"}, "expected --engine ray with --address")],
 )
 def test_options_that_cannot_be_are_refused(folder: Path, options: dict[str, object], told: str) -> None:
     with pytest.raises(InputError, match=told):
         uncone.diagnose(f"{folder}/*.npy", **options)
+
+
+def test_shards_are_compared_by_workers(folder: Path, tmp_path: Path) -> None:
+    spec = f"{folder}/*.npy"
+    uncone.diagnose(spec).save(tmp_path / "saved.json")
+    for other in (spec, tmp_path / "saved.json"):
+        one, two = (uncone.compare([spec, other], workers=workers).to_json() for workers in (None, 2))
+        assert one == two
+    with pytest.raises(InputError, match="expected shards with --workers or --engine"):
+        uncone.compare([spec, folder / "00.npy"], workers=2)
 
 
 def test_one_file_has_no_shards(folder: Path) -> None:
@@ -303,7 +343,12 @@ def test_a_text_is_read_by_processes_as_by_one(folder: Path, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_text_is_read_by_actors_of_ray_as_by_one_process(folder: Path, on_ray: dict[str, Any]) -> None:
     one = layers_digest(layers_of(folder / "model", folder / "text.txt", InThisProcess()))
-    assert on_ray["text"] == on_ray["text, one killed"] == one
+    assert on_ray["text"] == on_ray["text, one killed"] == on_ray["text, node lost"] == one
+
+
+@pytest.mark.slow
+def test_a_node_that_is_lost_costs_time_alone(on_ray: dict[str, Any]) -> None:
+    assert on_ray["node lost"] == list(range(len(SIZES)))
 
 
 def test_a_gpu_is_for_one_process(folder: Path) -> None:
@@ -312,7 +357,7 @@ def test_a_gpu_is_for_one_process(folder: Path) -> None:
 
 
 def test_a_straggler_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PATIENCE", 0.1)
+    monkeypatch.setattr(stragglers, "PATIENCE", 0.1)
     slow = [
         Task(partial(number_of, 3.0 if k == 1 else 0.01), (part,), k)
         for k, part in enumerate(uncone.open_rows(folder).parts[:3])

@@ -1,12 +1,13 @@
 """A repair of many files: each gets a file of its name, and together they are the repair of the whole."""
 
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import uncone
-from uncone.errors import InputError
+from uncone.errors import InputError, UnconeError
 from uncone.transforms import AllButTheTop
 
 SIZES, D = [400, 380, 500, 7], 12
@@ -40,6 +41,25 @@ def test_workers_change_no_byte_of_what_is_written(folder: Path) -> None:
     for k in range(len(SIZES)):
         assert (folder / f"one/{k}.npy").read_bytes() == (folder / f"two/{k}.npy").read_bytes()
     assert (folder / "one.safetensors").read_bytes() == (folder / "two.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_disk_that_fills_leaves_whole_shards(folder: Path, workers: int | None) -> None:
+    """A limit on the size of a file, which processes inherit, stands for the disk: shards 0, 1 and 3 are below it."""
+    np.save(folder / "in/2.npy", np.random.default_rng(2).normal(0.5, 1, (900, D)).astype(np.float32))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
+    try:
+        with pytest.raises(UnconeError, match=r"2\.npy.*[23] of 4 shards are written in .*out"):
+            uncone.repair(f"{folder}/in/*.npy", folder / "out", method="center", workers=workers)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    left = sorted(path.name for path in (folder / "out").iterdir())
+    assert "2.npy" not in left
+    assert set(left) <= {"0.npy", "1.npy", "3.npy"}
+    assert np.load(folder / "out/1.npy").shape == (SIZES[1], D)
+    uncone.repair(f"{folder}/in/*.npy", folder / "out", method="center", workers=workers, overwrite=True)
+    assert uncone.open_rows(folder / "out").shape == (400 + 380 + 900 + 7, D)
 
 
 def test_parquet_keeps_its_other_columns(folder: Path) -> None:
@@ -76,8 +96,6 @@ def test_a_shard_is_not_taken_for_what_is_saved(folder: Path) -> None:
     before = (folder / "in/0.npy").read_bytes()
     with pytest.raises(InputError, match="expected"):
         uncone.repair(f"{folder}/in/*.npy", folder / "out", method="center", save=folder / "in/0.npy", overwrite=True)
-    with pytest.raises(InputError, match="expected shards without --skip-nonfinite"):
-        uncone.repair(f"{folder}/in/*.npy", folder / "out", method="center", skip_nonfinite=True)
     assert (folder / "in/0.npy").read_bytes() == before
 
 

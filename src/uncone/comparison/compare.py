@@ -22,6 +22,7 @@ from uncone.comparison.record import (
 )
 from uncone.comparison.verdict import give_verdict
 from uncone.diagnosis.record import Diagnosis, Subject
+from uncone.engines.choose import EngineName
 from uncone.errors import InputError, expect
 from uncone.records.parts import Measurement
 from uncone.records.text import listing, plural
@@ -44,6 +45,9 @@ def compare(
     diagnoses: Annotated[Iterable[Any], Role.SPEC],
     *,
     names: Sequence[str] | None = None,
+    workers: int | None = None,
+    engine: EngineName | None = None,
+    address: str | None = None,
     progress: Progress | None = None,
 ) -> Comparison | Watch:
     """Say what changed between diagnoses, and which defects came, grew, shrank or went; the first is the baseline.
@@ -59,6 +63,9 @@ def compare(
             `diagnose` takes as its spec: `diagnose(spec)` is then compared. Files of runs, of `uncone.Monitor` or a
             `trainer_state.json`, are compared with runs alone.
         names: of the diagnoses; by default their own, numbered where equal.
+        workers: as of `diagnose`, for specs of shards.
+        engine: as of `diagnose`.
+        address: as of `diagnose`.
         progress: called with (the step, rows done, rows in all) while a spec is diagnosed.
 
     Returns:
@@ -88,7 +95,8 @@ def compare(
     if called is not None and not (len(sources) == len(called) == len(set(called)) and all(called)):
         told = ", ".join(map(repr, names or ()))
         raise InputError(f"expected {len(sources)} different names, one for each diagnosis, got {told}")
-    given = tuple(_diagnosis(source, progress) for source in sources)
+    how = {"workers": workers, "engine": engine, "address": address}
+    given = tuple(_diagnosis(source, how, progress) for source in sources)
     for diagnosis in given:
         _once(diagnosis.subjects, f"subjects of {diagnosis.name!r}")
         for subject in diagnosis.subjects:
@@ -115,7 +123,8 @@ def _once(named: Sequence[Subject | Measurement], what: str) -> None:
             raise InputError(f"expected {what} of different names, got {name!r} twice: the file was edited")
 
 
-def _diagnosis(source: Any, progress: Progress | None) -> Diagnosis:
+def _diagnosis(source: Any, how: dict[str, Any], progress: Progress | None) -> Diagnosis:
+    """Of shards by what `how` says; a saved one as it is."""
     if isinstance(source, Diagnosis):
         return source
     is_path = isinstance(source, str | os.PathLike)
@@ -127,8 +136,8 @@ def _diagnosis(source: Any, progress: Progress | None) -> Diagnosis:
     from uncone.diagnosis.diagnose import diagnose  # saved diagnoses are compared without it
 
     if progress is None or not is_path:
-        return diagnose(source, progress=progress)
-    return diagnose(source, progress=lambda step, *done: progress(f"{Path(source).name}: {step}", *done))
+        return diagnose(source, **how, progress=progress)
+    return diagnose(source, **how, progress=lambda step, *done: progress(f"{Path(source).name}: {step}", *done))
 
 
 def _names(diagnoses: Sequence[Diagnosis]) -> list[str]:

@@ -10,8 +10,9 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import Any
 
+from uncone.engines.stragglers import Stragglers
 from uncone.errors import InputError, UnconeError
-from uncone.rows.parts import Engine, N, Stragglers, U
+from uncone.rows.parts import Engine, N, U
 from uncone.threads import available
 
 TRIES = 3

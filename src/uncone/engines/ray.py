@@ -4,13 +4,14 @@ States stay where they are made: this process gets the last one alone. A worker 
 """
 
 import copy
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import cycle
+from dataclasses import dataclass
 from typing import Any
 
+from uncone.engines.stragglers import Stragglers
 from uncone.errors import InputError, UnconeError, first_line, needed
-from uncone.rows.parts import RUN, Engine, Fold, N, Stragglers, T, Task, U
+from uncone.rows.parts import RUN, Engine, Fold, N, T, Task, U
 
 RETRIES = 3
 _LOOK_EVERY = 1.0  # seconds
@@ -24,25 +25,43 @@ class Ray(Engine):
         self._address, self._workers, self._began = address, workers, False
 
     def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
-        """By actors, so that each makes its worker once; with `on_gpu` a GPU is each one's own."""
+        """By actors, so that each makes its worker once; with `on_gpu` a GPU is each one's own. The unit of one that dies, as
+        where its machine goes, is another one's; it has a successor where there is room for one."""
         ray = self._start()
-        kept = ray.remote(_Worker).options(num_cpus=1, num_gpus=int(on_gpu), max_restarts=-1, max_task_retries=RETRIES)
+        kept = ray.remote(_Worker).options(num_cpus=1, num_gpus=int(on_gpu))
         free = self._free(on_gpu)  # more actors would wait for ever
-        count, under_way, slow = min(self._workers or free, free), deque[tuple[int, N, Any]](), Stragglers()
-        actors = cycle([kept.remote(make) for _ in range(count)])
+        most, slow, tries = min(self._workers or free, free), Stragglers(), Counter[int]()
+        actors, under_way = [kept.remote(make) for _ in range(most)], deque[_UnderWay]()
+
+        def give(place: int, unit: Any) -> "_UnderWay":
+            load = Counter(one.actor for one in under_way)
+            actor = min(actors, key=lambda actor: load[actor])
+            return _UnderWay(place, unit, actor, actor.work.remote(unit))
 
         def first() -> U:
-            place, unit, result = under_way.popleft()
-            try:
-                return self._got(result, place, unit, slow)  # type: ignore[no-any-return]
-            except ray.exceptions.RayActorError as error:
-                raise self._ended(unit, error) from error
+            while True:
+                one = under_way[0]
+                try:
+                    found: U = self._got(one.result, one.place, one.unit, slow)
+                except ray.exceptions.RayActorError as error:
+                    tries[one.place] += 1
+                    if tries[one.place] > RETRIES:
+                        raise self._ended(one.unit, error) from error
+                    if one.actor in actors:  # not replaced yet
+                        actors.remove(one.actor)
+                        if not actors or len(actors) < min(most, self._free(on_gpu)):
+                            actors.append(kept.remote(make))
+                    slow.begin(one.place)
+                    under_way[0] = give(one.place, one.unit)
+                else:
+                    under_way.popleft()
+                    return found
 
         for place, unit in enumerate(units):
-            if len(under_way) == count:
+            if len(under_way) == most:
                 yield first()
             slow.begin(place)
-            under_way.append((place, unit, next(actors).work.remote(unit)))
+            under_way.append(give(place, unit))
         while under_way:
             yield first()
 
@@ -96,7 +115,7 @@ class Ray(Engine):
     def _start(self) -> Any:
         ray = self._ray
         if not ray.is_initialized():
-            here = {"include_dashboard": False, "configure_logging": False, "log_to_driver": False}
+            here = {"address": "local", "include_dashboard": False, "configure_logging": False, "log_to_driver": False}
             try:
                 ray.init(**here if self._address is None else {"address": self._address, "log_to_driver": False})
             except Exception as error:
@@ -137,6 +156,14 @@ class Ray(Engine):
         if self._began:
             self._ray.shutdown()
             self._began = False
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    place: int
+    unit: Any
+    actor: Any
+    result: Any
 
 
 class _Worker:

@@ -188,7 +188,7 @@ def open_subjects(
             raise InputError(f"expected shards with --skip-damaged, got {spec.name}: leave it out")
     opened = _open_subjects(spec)
     opened = replace(opened, notes=(*opened.notes, *(note for _, rows in opened.rows for note in rows.notes)))
-    by_engine([rows for _, rows in opened.rows], engine, skip_nonfinite=skip_nonfinite)
+    by_engine([rows for _, rows in opened.rows], engine)
     here = dict[str, Rows]()  # a tied head is the table, and comes with it
     for name, rows in opened.rows:
         if rows.name not in here:
@@ -206,7 +206,7 @@ def open_subjects(
     return replace(opened, rows=tuple((name, kept(name, rows)) for name, rows in opened.rows))
 
 
-def by_engine(of_spec: Sequence[Rows], engine: Engine | None, *, skip_nonfinite: bool) -> None:
+def by_engine(of_spec: Sequence[Rows], engine: Engine | None) -> None:
     """Let an engine work on the shards of rows. Raises InputError: they have none."""
     if engine is None:
         return
@@ -215,8 +215,6 @@ def by_engine(of_spec: Sequence[Rows], engine: Engine | None, *, skip_nonfinite:
             raise InputError(
                 f"expected shards with --workers or --engine, got {rows.name}: one file is read by this process, leave them out"
             )
-        if skip_nonfinite:
-            raise InputError("expected --workers and --engine without --skip-nonfinite, got both: mend the rows first")
         rows.engine = engine
 
 
@@ -225,7 +223,7 @@ def open_at_hand(
 ) -> Rows:
     """`open_rows`, for rows to be read several times."""
     rows = at_hand(name, open_rows(spec), progress)
-    by_engine([rows], engine, skip_nonfinite=skip_nonfinite)
+    by_engine([rows], engine)
     return without_nonfinite(rows) if skip_nonfinite else rows
 
 

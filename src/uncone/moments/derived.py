@@ -88,6 +88,17 @@ class Moments(Sums):
             del part
         self.finish()
 
+    def over_ranks(self, group: Any = None) -> Self:
+        """The moments of the rows of all ranks of torch.distributed (of `group`), on each of them the same to the byte.
+
+        The ranks' moments are merged in their order, as files are; drawn rows stay behind. Raises InputError: no ranks were
+        begun, or theirs are of another number of features or other sums.
+        """
+        from uncone.moments.ranks import merged
+
+        cls, kinds = type(self), {"features": self.d} | self._kinds()
+        return merged(self, cls.to_bytes, cls.from_bytes, kinds, group)
+
     @property
     def effective_n(self) -> float:
         """Kish's effective number of rows, (sum w)^2 / sum w^2; N when all weights are 1."""

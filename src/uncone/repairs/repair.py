@@ -19,7 +19,7 @@ from uncone.records.text import counted, plural
 from uncone.repairs.record import Repaired
 from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, compare, fit_repair, record_of
 from uncone.roles import Keep, Model, Out, Path_, Progress, Read, Role, Source, Vectors, Write
-from uncone.rows import Rows
+from uncone.rows import Rows, without_nonfinite
 from uncone.rows.ids import Ids
 from uncone.rows.open import WORDS, open_file, source_of, split_part
 from uncone.rows.parts import JoinedRows
@@ -141,8 +141,9 @@ def repair(
     if os.fspath(spec) == os.fspath(fit_on) if are_paths else spec is fit_on:
         options = replace(options, fit_on=None)
     with working(workers, engine, address) as worker:
-        rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
-        by_engine([rows], worker, skip_nonfinite=skip_nonfinite)
+        rows = open_rows(spec)
+        by_engine([rows], worker)
+        rows = without_nonfinite(rows) if skip_nonfinite else rows
         targets = check_folder(out, spec.specs, overwrite=overwrite) if isinstance(spec, OpenedMany) else []
         if not targets:
             check_out(out, rows, overwrite=overwrite)
@@ -247,8 +248,6 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
     check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
     if kind == "vectors":  # before the pass that looks for rows to skip
         if isinstance(spec, OpenedMany):
-            if options.skip_nonfinite:
-                raise InputError("expected shards without --skip-nonfinite, got it: mend the rows first")
             check_folder(out, spec.specs, overwrite=options.overwrite)
         else:
             check_out(out, open_rows(spec), overwrite=options.overwrite)

@@ -99,6 +99,10 @@ class Rows:
         """
         return work(self, 0)
 
+    def without(self, bad: Array) -> "Rows":
+        """The rows but those at `bad` (int64, ascending), which `left_out` names."""
+        return SelectedRows(self, np.delete(np.arange(self.shape[0]), bad), left_out=tuple(bad.tolist()))
+
     def fill(self, start: int, out: Array) -> None:
         """Read the rows from `start` on into `out` (any number, D), which is `widened`."""
         raise NotImplementedError
@@ -161,11 +165,11 @@ class CenteredRows(DerivedRows):
 
 
 class SelectedRows(DerivedRows):
-    """The rows at `kept` (int64, ascending), with their ids."""
+    """The rows at `kept` (int64, ascending), with their ids; `first`: the id of row 0 where rows have none."""
 
-    def __init__(self, rows: Rows, kept: Array, *, left_out: tuple[int, ...] = ()) -> None:
+    def __init__(self, rows: Rows, kept: Array, *, left_out: tuple[int, ...] = (), first: int = 0) -> None:
         super().__init__(rows)
-        self._kept, self.left_out, self.shape = kept, left_out, (len(kept), rows.shape[1])
+        self._kept, self.left_out, self.shape, self._first = kept, left_out, (len(kept), rows.shape[1]), first
 
         def chosen(names: Labels) -> Labels:
             if names is None:
@@ -179,7 +183,7 @@ class SelectedRows(DerivedRows):
 
     @property
     def ids(self) -> Array | None:
-        return self._kept if self._rows.ids is None else self._rows.ids[self._kept]
+        return self._kept + self._first if self._rows.ids is None else self._rows.ids[self._kept]
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         return _into(self._rows.take(self._kept[start:stop]), out)  # the gaps between kept rows may be long
@@ -193,11 +197,19 @@ def _into(block: Array, out: Array | None) -> Array:
 
 
 def nonfinite_rows(rows: Rows, progress: Ticks = None) -> Array:
+    return rows.over_parts(_nonfinite, _behind, progress) if rows.parts else _nonfinite(rows, 0, progress)
+
+
+def _nonfinite(rows: Rows, first: int, progress: Ticks = None) -> Array:
     bad = []
     for start, block in rows.numbered(progress):
-        bad.append(np.flatnonzero(~np.isfinite(block).all(1)) + start)
+        bad.append(np.flatnonzero(~np.isfinite(block).all(1)) + first + start)
         del block
     return np.concatenate(bad)
+
+
+def _behind(one: Array, other: Array) -> Array:
+    return np.concatenate([one, other])
 
 
 def nonfinite_error(rows: Rows) -> InputError:
@@ -214,7 +226,7 @@ def without_nonfinite(rows: Rows, progress: Ticks = None) -> Rows:
     bad, n = nonfinite_rows(rows, progress), rows.shape[0]
     if len(bad) == n:
         raise InputError(f"expected finite rows, got none of {n} in {rows.name}: there is nothing to measure")
-    return SelectedRows(rows, np.delete(np.arange(n), bad), left_out=tuple(bad.tolist())) if len(bad) else rows
+    return rows.without(bad) if len(bad) else rows
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:

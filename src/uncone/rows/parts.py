@@ -6,8 +6,6 @@ pairs of runs. So an engine, the number of its workers and the order in which th
 
 import bisect
 import itertools
-import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +15,7 @@ import numpy as np
 
 from uncone.errors import InputError
 from uncone.roles import Ticks
-from uncone.rows.base import Labels, Rows
+from uncone.rows.base import Labels, Rows, SelectedRows
 from uncone.rows.floats import Array, as_array
 
 T = TypeVar("T")
@@ -27,7 +25,6 @@ Work = Callable[[Rows, int], T]
 RUN = 8
 ROWS_A_COLUMN = 20
 """Rows of a unit of work, for each column: a sum of D x D numbers of fewer rows would move more than the rows are."""
-PATIENCE, SLOW = 30.0, 4.0  # seconds, and times the median: a unit that takes longer is named
 _MOST_LABELS = 2**22  # rows, of which names are kept
 
 
@@ -39,6 +36,19 @@ class Part:
     name: str
     shape: tuple[int, int]
     dtype: str
+    gaps: tuple[int, tuple[int, ...]] | None = None
+    """Where rows of the matrix were left out: the id of the first row of the part, and the rows of it left out."""
+
+    @property
+    def ids(self) -> Array:
+        first, bad = self.gaps or (0, ())
+        return first + np.delete(np.arange(self.shape[0] + len(bad)), bad)
+
+    def without(self, first: int, bad: tuple[int, ...]) -> "Part":
+        rows = self.shape[0] - len(bad)
+        return Part(
+            partial(_without, self.open, first, bad), self.name, (rows, self.shape[1]), self.dtype, (first, bad)
+        )
 
 
 @runtime_checkable
@@ -123,29 +133,6 @@ class InThisProcess(Engine):
         return map(worker, units)
 
 
-class Stragglers:
-    """Warns once of a unit that takes far longer than those before it took."""
-
-    def __init__(self) -> None:
-        self._began, self._took, self._told = dict[int, float](), list[float](), set[int]()
-
-    def begin(self, place: int) -> None:
-        self._began[place] = time.monotonic()
-
-    def end(self, place: int) -> None:
-        bisect.insort(self._took, time.monotonic() - self._began.pop(place))
-
-    def look(self, place: int, name: str) -> None:
-        """`place` is waited for."""
-        so_far, usual = time.monotonic() - self._began[place], self._took[len(self._took) // 2] if self._took else 0.0
-        if self._took and so_far > max(PATIENCE, SLOW * usual) and place not in self._told:
-            self._told.add(place)
-            warnings.warn(
-                f"{name} has taken {so_far:.0f} s, where such a part takes {usual:.2g} s: it is waited for",
-                stacklevel=2,
-            )
-
-
 def _caller() -> "Callable[[Task[T]], T]":
     return _called
 
@@ -180,9 +167,25 @@ def _below(one: Array, other: Array) -> Array:
     return np.concatenate([one, other])
 
 
+def _without(open_: Callable[[], Rows], first: int, bad: tuple[int, ...]) -> Rows:
+    rows = open_()
+    return SelectedRows(rows, np.delete(np.arange(rows.shape[0]), bad), first=first)
+
+
 class RowsInParts(Rows):
     def over_parts(self, work: Work[T], merge: Callable[[T, T], T], progress: Ticks = None) -> T:
         return worked(self.parts, work, merge, progress, self.engine) if self.parts else work(self, 0)
+
+    def without(self, bad: Array) -> Rows:
+        if not self.parts:
+            return super().without(bad)
+        firsts = np.cumsum([0, *(part.shape[0] for part in self.parts)])
+        cuts = np.split(bad, np.searchsorted(bad, firsts[1:-1]))
+        of_parts = zip(self.parts, firsts.tolist(), cuts, strict=False)
+        parts = [part.without(first, tuple((cut - first).tolist())) for part, first, cut in of_parts]
+        left = JoinedRows([part for part in parts if part.shape[0]], self.name, self.engine)
+        left.left_out, left.notes = tuple(bad.tolist()), self.notes
+        return left
 
 
 class JoinedRows(RowsInParts):
@@ -198,6 +201,10 @@ class JoinedRows(RowsInParts):
         self._firsts = list(itertools.accumulate((part.shape[0] for part in self.parts), initial=0))
         self._describe((self._firsts[-1], first.shape[1]), first.dtype, name)
         self._opened: tuple[int, Rows] | None = None  # one at a time: there may be more than files may be open
+
+    @property
+    def ids(self) -> Array | None:
+        return np.concatenate([part.ids for part in self._all]) if self._all[0].gaps else None
 
     def fill(self, start: int, out: Array) -> None:
         while len(out):

@@ -46,6 +46,9 @@ def repair_shards(
     """Write the transformed rows of each part of `rows` to its target, by the engine of these rows. Where one cannot be
     written the others stay, and the error says how many there are."""
     began = time.perf_counter()
+    if len(rows.parts) < len(targets):
+        got = f"got {len(targets) - len(rows.parts)} shards without any: leave these files out"
+        raise InputError(f"expected finite rows in each shard of {rows.name}, {got}")
     targets[0].parent.mkdir(parents=True, exist_ok=True)
     work = partial(_written, transformation, tuple(targets), overwrite)
     tasks = [Task(work, (part,), place) for place, part in enumerate(rows.parts)]

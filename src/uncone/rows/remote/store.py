@@ -36,7 +36,8 @@ class StoreFile(RemoteFile):
 
     def pieces(self, start: int, stop: int) -> Iterator[bytes]:
         for at in range(start, stop, _PIECE):
-            yield asked(self._address, lambda at=at: self._store.cat_file(self._path, at, min(at + _PIECE, stop)))
+            ends = {"start": at, "end": min(at + _PIECE, stop)}  # by name: s3fs takes a version first
+            yield asked(self._address, lambda ends=ends: self._store.cat_file(self._path, **ends))
 
         size, mark = self.size, self._mark
         self._store.invalidate_cache(self._store._parent(self._path))  # what it remembers of the folder
