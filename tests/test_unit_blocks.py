@@ -18,9 +18,10 @@ def _filled(x: np.ndarray, *, cut: int, run: int = 16) -> UnitBlocks:
     return blocks
 
 
-def _mean_cosine(u: np.ndarray) -> float:
-    cosines = u @ u.T
-    return float((cosines.sum() - np.trace(cosines)) / (len(u) * (len(u) - 1)))
+def _mean_cosine(u: np.ndarray, size: int = STRETCH) -> float:
+    """Of rows of different blocks."""
+    block = np.arange(len(u)) // size
+    return float((u @ u.T)[block[:, None] != block].mean())
 
 
 def test_the_interval_is_the_jackknife_over_blocks() -> None:
@@ -32,6 +33,15 @@ def test_the_interval_is_the_jackknife_over_blocks() -> None:
     error = np.sqrt((b - 1) / b * ((left - left.mean()) ** 2).sum())
     assert low + high == pytest.approx(2 * whole, rel=1e-5)
     assert high - low == pytest.approx(2 * 2.201 * error, rel=2e-3)
+
+
+def test_what_a_passage_has_in_common_is_no_common_direction() -> None:
+    random = np.random.default_rng(3)
+    x = np.repeat(random.standard_normal((12, 40)), STRETCH, axis=0) + random.standard_normal((12 * STRETCH, 40))
+    low, high = _filled(x.astype(np.float32), cut=STRETCH, run=STRETCH).mean_cosine_interval(0) or (1.0, 1.0)
+    u = x / np.linalg.norm(x, axis=1, keepdims=True)
+    assert (u @ u.T).mean() > 0.03  # of all pairs
+    assert low < 0 < high
 
 
 def test_blocks_are_joined_when_there_are_many() -> None:

@@ -186,6 +186,18 @@ def test_a_planted_rogue_dimension_is_named_and_a_healthy_twin_is_not() -> None:
     assert describe(quiet).verdict.startswith("No layer has a common direction to speak of")
 
 
+def test_a_common_direction_is_said_where_its_interval_is_beyond_the_threshold() -> None:
+    states = _planted()
+    for interval, said in {
+        None: "Too little text to judge whether states share a common direction: two of these 2,000",
+        (0.05, 0.8): "It is not sure that states share a common direction: two of them have a mean cosine of 0.7",
+        (0.6, 0.8): "States share a common direction in layer 1: two of them have a mean cosine of 0.7",
+    }.items():
+        verdict = describe(replace(states, intervals=(interval,) * len(states.layers))).verdict
+        assert verdict.startswith(said)
+        assert "dimension 7 alone carries" in verdict
+
+
 def test_a_share_of_a_dimension_names_the_layer_it_was_measured_in() -> None:
     """Behind the last layer's cosine it read as that layer's share."""
     states = _planted()

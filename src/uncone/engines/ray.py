@@ -26,14 +26,17 @@ class Ray(Engine):
 
     def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
         """By actors, so that each makes its worker once; with `on_gpu` a GPU is each one's own. The unit of one that dies, as
-        where its machine goes, is another one's; it has a successor where there is room for one."""
+        where its machine goes, is another one's; it has a successor once there is room for one."""
         ray = self._start()
         kept = ray.remote(_Worker).options(num_cpus=1, num_gpus=int(on_gpu))
         free = self._free(on_gpu)  # more actors would wait for ever
         most, slow, tries = min(self._workers or free, free), Stragglers(), Counter[int]()
         actors, under_way = [kept.remote(make) for _ in range(most)], deque[_UnderWay]()
+        coming = dict[Any, Any]()  # successors by what tells that they are there
 
-        def give(place: int, unit: Any) -> "_UnderWay":
+        def give(place: int, unit: Any) -> _UnderWay:
+            there, _ = ray.wait([*coming], num_returns=1, timeout=0 if actors else None) if coming else ([], [])
+            actors.extend(coming.pop(one) for one in there)
             load = Counter(one.actor for one in under_way)
             actor = min(actors, key=lambda actor: load[actor])
             return _UnderWay(place, unit, actor, actor.work.remote(unit))
@@ -49,8 +52,8 @@ class Ray(Engine):
                         raise self._ended(one.unit, error) from error
                     if one.actor in actors:  # not replaced yet
                         actors.remove(one.actor)
-                        if not actors or len(actors) < min(most, self._free(on_gpu)):
-                            actors.append(kept.remote(make))
+                        successor = kept.remote(make)
+                        coming[successor.is_there.remote()] = successor
                     slow.begin(one.place)
                     under_way[0] = give(one.place, one.unit)
                 else:
@@ -169,6 +172,9 @@ class _UnderWay:
 class _Worker:
     def __init__(self, make: Callable[[], Callable[[N], U]]) -> None:
         self._make, self._made = make, list[Any]()
+
+    def is_there(self) -> bool:
+        return True
 
     def work(self, unit: Any) -> Any:
         if not self._made:

@@ -194,7 +194,7 @@ class _Run:
             left -= len(stretch[0])
 
     def last(self, name: str) -> tuple[States | None, str]:
-        windows, head = [torch.from_numpy(window) for window in self.windows if len(window) > 1], self.found.linear
+        windows, head = [torch.tensor(window) for window in self.windows if len(window) > 1], self.found.linear
         if self.maker.kept is None or head is None or sum(map(len, windows)) - len(windows) < 2:
             return None, ""
         states, self.states = torch.cat(self.states), []

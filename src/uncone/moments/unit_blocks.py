@@ -48,15 +48,17 @@ class UnitBlocks:
         self._make_few()
 
     def mean_cosine_interval(self, layer: int) -> tuple[float, float] | None:
-        """The 95% interval of a layer by the jackknife over blocks (Tukey 1958), symmetric about the mean cosine of all
-        rows; None with fewer than 10 blocks."""
+        """The 95% interval of the mean cosine of a layer's rows in different blocks, by the jackknife over blocks (Tukey
+        1958): rows of one block have a passage in common. None with fewer than 10 blocks."""
         b = len(self.counts)
         if b < 10:
             return None
-        sums, n = self.sums[layer], float(self.counts.sum())
-        total = sums.sum(0)
-        left = (np.square(total - sums).sum(1) - (n - self.counts)) / ((n - self.counts) * (n - self.counts - 1))
-        value = (float(total @ total) - n) / (n * (n - 1))
+        sums, counts = self.sums[layer], self.counts
+        total, n, own = sums.sum(0), float(counts.sum()), np.square(sums).sum(1)
+        pairs = n * n - float(np.square(counts).sum())
+        value = (float(total @ total) - float(own.sum())) / pairs
+        less = np.square(total - sums).sum(1) - (own.sum() - own)
+        left = less / (np.square(n - counts) - (np.square(counts).sum() - np.square(counts)))
         error = math.sqrt((b - 1) / b * float(np.square(left - left.mean()).sum()))
         half = _student(b - 1) * error
         return value - half, value + half

@@ -154,7 +154,8 @@ def _spectrum(m: Moments) -> tuple[Array | None, float | None, tuple[int, int] |
 
 
 def _verdict(layers: Sequence[LayerReading]) -> str:
-    """Where the mean cosine is largest and rises most, by the thresholds of findings."""
+    """Where the mean cosine is largest and rises most. Of a common direction is spoken where all of its interval is beyond
+    the threshold of findings."""
     known = [(layer, layer.mean_cosine.value) for layer in layers if layer.mean_cosine.value is not None]
     if not known or layers[0].n < FEWEST_ROWS:
         return f"Too little to judge: {layers[0].n} states."
@@ -162,8 +163,15 @@ def _verdict(layers: Sequence[LayerReading]) -> str:
     if most < DRIFT:
         at_most = f"the mean cosine of two states is at most {number(most)}"
         return f"No layer has a common direction to speak of: {at_most} ({top.name})."
-    size = f"{number(most)}, {'most' if most >= SEVERE_DRIFT else 'a part'} of every cosine"
-    said = f"States share a common direction in {top.name}: two of them have a mean cosine of {size}"
+    interval, cosine = top.mean_cosine.interval, f"have a mean cosine of {number(most)}"
+    if interval is None:
+        said = f"Too little text to judge whether states share a common direction: two of these {top.n:,} {cosine} in {top.name}"
+    elif interval[0] < DRIFT:
+        ends = f"95% interval of different passages {number(interval[0])} to {number(interval[1])}"
+        said = f"It is not sure that states share a common direction: two of them {cosine} in {top.name} ({ends})"
+    else:
+        of = "most" if most >= SEVERE_DRIFT else "a part"
+        said = f"States share a common direction in {top.name}: two of them {cosine}, {of} of every cosine"
     rises = [(b[1] - a[1], a[0], b[0]) for a, b in itertools.pairwise(known)]
     rise, before, after = max(rises, key=lambda one: one[0], default=(0.0, top, top))
     if rise > 0 and known[0][1] < most:
