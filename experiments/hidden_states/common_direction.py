@@ -21,7 +21,6 @@ from uncone.atomic import write_text
 from uncone.diagnosis.findings import DRIFT
 from uncone.diagnosis.why.layers.layers import _verdict
 from uncone.moments.unit_blocks import UnitBlocks
-from uncone.records.tokens import Estimate
 
 OUT = Path(__file__).parent / "results" / "common_direction.json"
 LAYERS, WINDOW, CORRELATION = 13, 100, 0.5
@@ -62,7 +61,8 @@ def layer(n: int, d: int, cosine: float, topic: float, random: np.random.Generat
     blocks.update([x], [inverse.astype(np.float32)], np.arange(n) // WINDOW)
     total = inverse @ x.astype(np.float64)
     value = (float(total @ total) - n) / (n * (n - 1))
-    found = Estimate(value, blocks.mean_cosine_interval(0))
+    interval = blocks.mean_cosine_interval(0)
+    found = SimpleNamespace(value=value, interval=interval and (min(interval[0], value), max(interval[1], value)))
     return SimpleNamespace(name="layer", n=n, d=d, mean_cosine=found, rogue_share=None)
 
 
