@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.every_part import KINDS
+from tests.report.every_record import Maker
 from tests.report.printed import printed
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_measurements
 from uncone import report
@@ -27,6 +29,24 @@ def test_findings_worst_first_with_their_level_in_words() -> None:
     assert places[0] < text.index("Mean cosine, raw")
     assert "What to do: Re-initialise them." in text
     assert "uncone repair-tokens example-model repaired-model\n" in text, "a line to paste"
+
+
+def test_in_brief_there_is_the_verdict_what_is_wrong_and_what_to_do() -> None:
+    whole, brief = printed(make_diagnosis()), printed(make_diagnosis().document().brief())
+    assert brief.splitlines()[0] == whole.splitlines()[0]
+    for level in ("SEVERE  Degenerate tail", "WARNING  Rogue", "NOTE  Zero rows", "NO DEFECT", "What to do: Re-init"):
+        assert level in brief
+    for left_out in ("STRUCTURE  ", "NO EFFECT  ", "Mean cosine, raw", "Measurements", "Notes", "TwoNN"):
+        assert left_out in whole
+        assert left_out not in brief
+    assert len(brief.splitlines()) < min(60, len(whole.splitlines()) / 2)
+
+
+def test_every_record_has_a_verdict_in_brief() -> None:
+    for kind in KINDS:
+        document = Maker((0.25, 0.5, 0.75)).make(kind).document()
+        first = document.brief().blocks[0]
+        assert first == document.blocks[0]
 
 
 def test_every_measurement_has_its_row_and_a_head_its_gauge_apart() -> None:

@@ -18,9 +18,9 @@ Path_ = str | Path | None
 _File = Path | None
 
 
-def judge(record: Record, json: _File, html: _File, *, beyond: bool) -> None:
+def judge(record: Record, json: _File, html: _File, *, beyond: bool, brief: bool = False) -> None:
     """Hand over a record, and end with status 2 if it is beyond its bar, also where it cannot be written."""
-    failed = _handed_over(record, json, html, shown=record)
+    failed = _handed_over(record, json, html, shown=record, brief=brief)
     if not beyond:
         raise_first(failed)
     elif failed:
@@ -102,19 +102,27 @@ def follow(read: Callable[[], Any]) -> Any:
     return latest[0]
 
 
-def hand_over(record: Record, *files: _File, shown: Record | None = None, written: Iterable[Path_] = ()) -> None:
+def hand_over(
+    record: Record, *files: _File, shown: Record | None = None, written: Iterable[Path_] = (), brief: bool = False
+) -> None:
     """Each step is done whatever became of the others, and the first failure is raised last."""
-    raise_first(_handed_over(record, *files, shown=shown or record, written=written))
+    raise_first(_handed_over(record, *files, shown=shown or record, written=written, brief=brief))
 
 
 def _handed_over(
-    record: Record, json: _File = None, html: _File = None, *, shown: Record, written: Iterable[Path_] = ()
+    record: Record,
+    json: _File = None,
+    html: _File = None,
+    *,
+    shown: Record,
+    written: Iterable[Path_] = (),
+    brief: bool = False,
 ) -> list[BaseException]:
     from uncone import report
 
     failed = list[BaseException]()
     saved = json is not None and attempt(failed, record.save, json)
-    attempt(failed, report.print_record, shown)
+    attempt(failed, partial(report.print_record, brief=brief), shown)
     attempt(failed, tell, json if saved else None)
     draw(failed, partial(report.write_html, record), html)
     attempt(failed, tell, *written)

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 from cyclopts import Parameter as Option
 
 from uncone.cli.answer import follow, hand_over, judge, progress_bar, tell
-from uncone.cli.files import Html, Json, Several, role_in
+from uncone.cli.files import Brief, Html, Json, Several, role_in
 from uncone.errors import InputError
 from uncone.questions import QUESTIONS
 from uncone.regular import number_in
@@ -58,7 +58,7 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
     pairs = {name: of for name, hint in taken.items() if (of := _values_of_pairs(hint)) is not None}
     own = _OWN.get(function.__name__, {})
 
-    def command(*subjects: Any, json: Any = None, html: Any = None, **options: Any) -> None:
+    def command(*subjects: Any, json: Any = None, html: Any = None, brief: bool = False, **options: Any) -> None:
         for name, value in options.items():
             if value == []:
                 raise InputError(f"expected a value behind {_flag(name)}, got none: give one, or leave the option out")
@@ -71,13 +71,14 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
                 options["progress"] = progress
             ask = partial(function, *subjects, **options)
             record = follow(ask) if asked.get("follow") else ask()
-        _hand_over(function.__name__, record, arguments | asked, json, html, taken)
+        _hand_over(function.__name__, record, arguments | asked, json, html, taken, brief=brief)
 
     options = {name: _option(name, hint, given[name].default) for name, hint in taken.items()}
     subject, *parameters = (given[name].replace(annotation=option) for name, option in options.items())
     parameters.insert(0, subject.replace(kind=Parameter.POSITIONAL_ONLY))
     added = {**own, "json": Json, "html": Html}
     parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in added.items()]
+    parameters.append(Parameter("brief", Parameter.KEYWORD_ONLY, default=False, annotation=Brief))
     command.__name__ = command.__qualname__ = function.__name__
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__doc__ = _help(function.__doc__ or "", list(taken))
@@ -86,26 +87,26 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _hand_over(
-    name: str, record: Any, arguments: Mapping[str, Any], json: Any, html: Any, hints: Mapping[str, Any]
+    name: str, record: Any, arguments: Mapping[str, Any], json: Any, html: Any, hints: Mapping[str, Any], *, brief: bool
 ) -> None:
     """With what only a command has: whole paths, the files written, an exit status."""
     written = [arguments.get(one) for one, hint in hints.items() if role_in(hint) in (Role.WRITE, Role.OUT)]
     is_own = type(record).__name__ == QUESTIONS[name][1].rpartition(".")[2]
     if not is_own and name not in _BEYOND:  # the answer is to write nothing
-        hand_over(record, json, html)
+        hand_over(record, json, html, brief=brief)
         tell(arguments.get("out"), did="nothing was written to")  # why is printed above
         return
     if name in _BEYOND:
-        judge(record, json, html, beyond=_BEYOND[name](record, arguments))
+        judge(record, json, html, beyond=_BEYOND[name](record, arguments), brief=brief)
         return
     shown = record
     if getattr(record, "selection", None) is not None:
-        hand_over(record.selection)  # is printed alone, and kept with the rest
+        hand_over(record.selection, brief=brief)  # is printed alone, and kept with the rest
         shown = replace(record, selection=None)
     if name in _IN_FULL:
         file, _, function = _IN_FULL[name].rpartition(".")
         shown = getattr(import_module(f"uncone.{file}"), function)(shown, arguments)
-    hand_over(record, json, html, shown=shown, written=written)
+    hand_over(record, json, html, shown=shown, written=written, brief=brief)
 
 
 def _help(documentation: str, names: list[str]) -> str:

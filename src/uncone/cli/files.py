@@ -14,6 +14,9 @@ Several = Option(consume_multiple=True)
 Json = Annotated[Path | None, Role.WRITE, Option(help="Write the whole result to this file, for machines.")]
 Html = Annotated[Path | None, Role.WRITE, Option(help="Write a page with pictures to this file, for people.")]
 
+_BRIEF = "Print the verdict, the findings and what to do, without tables and charts."
+Brief = Annotated[bool, Option(help=_BRIEF, negative="")]
+
 _ENDINGS = {"html": (".html", ".htm"), "json": (".json",), "markdown": (".md", ".markdown")}
 """Programs go by them: none opens a page that is called report.json."""
 

@@ -10,19 +10,22 @@ from uncone.watching.watch import is_run, watch
 Write = Annotated[Path | None, Role.WRITE]
 
 
-def report(record: Annotated[Path, Role.READ], /, *, html: Write = None, markdown: Write = None) -> None:
+def report(
+    record: Annotated[Path, Role.READ], /, *, html: Write = None, markdown: Write = None, brief: bool = False
+) -> None:
     """Print any saved record or a run again, or write its page or its Markdown, without the model.
 
     Args:
         record: A JSON file that diagnose, compare, check, repair, evaluate or calibrate wrote, or a run's file.
         html: Write a page to this file; else print.
         markdown: Write Markdown to this file; else print.
+        brief: Print the verdict, the findings and what to do, without tables and charts.
     """
     from uncone import report as reports
 
     loaded = watch(record) if is_run(record) else load_record(record)
     if html is None and markdown is None:
-        hand_over(loaded)
+        hand_over(loaded, brief=brief)
         return
     failed = list[BaseException]()
     draw(failed, partial(reports.write_html, loaded), html)

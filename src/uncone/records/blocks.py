@@ -7,6 +7,7 @@ from typing import Literal
 from uncone.records.brief import part
 from uncone.records.parts import Level, Picture
 
+_NEITHER = ("structure", "no_effect")
 Tone = Literal["", Level, "better", "worse", "little", "strong", "quiet", "lead", "caution", "advice", "token", "code"]
 """For the colour and weight of a text; the words alone carry the meaning."""
 
@@ -216,3 +217,20 @@ class Document:
     kind: str
     blocks: Blocks
     footer: Blocks = ()
+
+    def brief(self) -> "Document":
+        """The verdict, the findings with their first evidence, and what to do: no tables, pictures and sections, and no
+        finding that is neither good nor bad."""
+        kept, left_out = list[Block](), False
+        for block in self.blocks:
+            if isinstance(block, Heading):
+                left_out = block.level == 3 or block.tone in _NEITHER or block.text == "Notes"
+                if block.level == 2 and kept and isinstance(kept[-1], Heading) and kept[-1].level == 2:
+                    kept.pop()  # nothing was behind it
+            if not left_out and isinstance(block, Heading | Text | Code):
+                kept.append(block)
+            elif not left_out and isinstance(block, Bullets):
+                kept.append(Bullets(block.items[:1], block.tone))
+        if kept and isinstance(kept[-1], Heading) and kept[-1].level == 2:
+            kept.pop()
+        return Document(self.name, self.kind, tuple(kept))

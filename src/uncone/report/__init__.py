@@ -12,11 +12,13 @@ from uncone.roles import Path_
 __all__ = ["print_record", "to_html", "to_markdown", "write_html", "write_markdown"]
 
 
-def print_record(record: Record, console: Any = None) -> None:
-    """Print the record to `console` (one of rich), by default the standard output; its text is never markup."""
+def print_record(record: Record, console: Any = None, *, brief: bool = False) -> None:
+    """Print the record to `console` (one of rich), by default the standard output; its text is never markup. With `brief`
+    print the verdict, the findings and what to do alone."""
     from uncone.report.terminal import print_document  # rich is loaded only by those who print
 
-    print_document(record.document(), console)
+    document = record.document()
+    print_document(document.brief() if brief else document, console)
 
 
 def to_html(record: Record) -> str:
