@@ -27,7 +27,7 @@ KERNELS := Haswell Sandybridge
 endif
 NO_DISPATCH := NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
 
-.PHONY: demo test core slow fuzz browser kernels fast-kernels lint types bench clean
+.PHONY: demo test core slow fuzz browser kernels fast-kernels wheel lint types bench clean
 
 # Processes that share the cores: threads of torch that wait must not spin on them, a BLAS
 # needs one (tests of threads ask for more), and to compile in processes would load torch in each
@@ -70,6 +70,15 @@ kernels: CORE_NUMERIC := $(NUMERIC)
 kernels: fast-kernels
 	env $(NO_DISPATCH) $(PYTEST) $(NUMERIC)
 	env ATEN_CPU_CAPABILITY=default $(PYTEST) $(NUMERIC)
+
+# The sdist, the wheel made of it, and what that does in an environment of its own
+wheel: $(VENV)/.dev
+	rm -rf build/dist build/wheel
+	$(BIN)/python -m pip install $(PIP_OPTIONS) build
+	$(BIN)/python -m build --outdir build/dist .
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip install $(PIP_OPTIONS) build/dist/uncone-*.whl
+	build/wheel/bin/python tests/wheel.py README.md
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

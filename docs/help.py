@@ -20,6 +20,7 @@ COMMANDS = [
             *GROUPS,
             *filter(None, (" ".join(filter(str.islower, of[2].split())) for of in QUESTIONS.values())),
             "report",
+            "doctor",
         )
     ),
 ]

@@ -17,6 +17,9 @@ _usual = Parameter(negative="")
 app = App(name="uncone", help=_HELP, version=__version__, default_parameter=_usual)
 app.suppress_keyboard_interrupt = False  # else it leaves without a word
 app.command(report)
+app.command(
+    "uncone.cli.doctor:doctor", name="doctor", help="Show what this installation can do, and which extras are missing."
+)
 _groups = {name: App(name=name, help=told, default_parameter=_usual) for name, told in GROUPS.items()}
 for group in _groups.values():
     app.command(group)
