@@ -254,6 +254,9 @@ def of_curves() -> list[Claim]:
 
 def of_reasons() -> list[Claim]:
     cells, command = kept("token_frequency/results/reasons.json"), "token_frequency/reasons.py"
+    common = kept("hidden_states/results/common_direction.json")
+    lengths = sorted({one["tokens"] for one in common})
+    found = {n: min(one["said"] for one in common if one["times"] == 1.25 and one["tokens"] == n) for n in lengths}
 
     def shares(sentence: str, truths: tuple[str, ...], unit: str) -> str:
         some = [one for one in cells if one["sentence"] == sentence and one["truth"] in truths]
@@ -324,11 +327,11 @@ def of_reasons() -> list[Claim]:
         ),
         Claim(
             "States share a common direction in layer 5; dimension 223 alone carries 62% of the mean cosine",
-            "thresholds of findings.py on a mean cosine with an interval",
-            "none",
-            "not measured",
-            "not measured",
-            "a description",
+            "the interval of the largest layer's mean cosine of different passages, widened for 13 layers, lies above 0.1",
+            "2.5 %",
+            worst([one for one in common if one["times"] < 1], lambda one: one["said"]),
+            sized({f"{n:,} tokens": share for n, share in found.items()}),
+            "hidden_states/common_direction.py",
         ),
     ]
 

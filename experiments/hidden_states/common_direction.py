@@ -1,6 +1,6 @@
 """How often are states said to share a common direction where theirs is weaker than the threshold, and where it is stronger?
 
-    python experiments/hidden_states/common_direction.py [--sims 400]    # results/common_direction.json and .md
+    python experiments/hidden_states/common_direction.py [--sims 200]    # results/common_direction.json and .md; it goes on after a stop
 
 States of 13 layers, each layer by itself (so that the largest of them has its best chance to be too large), in windows of 100 tokens. A state is a common
 direction, a topic of its window and noise with a correlation of .5 from token to token; the topic has a tenth or half of what is not common. The mean cosine of
@@ -24,7 +24,8 @@ from uncone.moments.unit_blocks import UnitBlocks
 
 OUT = Path(__file__).parent / "results" / "common_direction.json"
 LAYERS, WINDOW, CORRELATION = 13, 100, 0.5
-SIZES, WIDTHS, TOPICS = (3_000, 6_000, 24_000), (64, 256), (0.1, 0.5)
+SIZES, WIDTHS, TOPICS = (3_000, 12_000), (64, 256), (0.1, 0.5)
+NAMES = ("tokens", "d", "topic", "times")
 PLANTED = (0.5, 0.8, 0.95, 1.25, 2.0)  # times the threshold
 
 
@@ -98,13 +99,14 @@ def table(cells: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--sims", type=int, default=400)
+    parser.add_argument("--sims", type=int, default=200)
     sims = parser.parse_args().sims
-    cells = []
-    for n, d, topic, times in product(SIZES, WIDTHS, TOPICS, PLANTED):
-        cells.append(cell(n, d, topic, times, sims if n < 24_000 else sims // 4))
-        print(cells[-1], flush=True)
-    write_text(OUT, json.dumps(cells, indent=1) + "\n")
+    cells: list[dict[str, Any]] = json.loads(OUT.read_text()) if OUT.exists() else []
+    known = {tuple(one[name] for name in NAMES) for one in cells}
+    for place in product(SIZES, WIDTHS, TOPICS, PLANTED):
+        if place not in known:
+            cells.append(cell(*place, sims if place[0] < SIZES[-1] else sims // 2))
+            write_text(OUT, json.dumps(cells, indent=1) + "\n")
     write_text(OUT.with_suffix(".md"), table(cells))
 
 

@@ -153,8 +153,11 @@ def _spectrum(m: Moments) -> tuple[Array | None, float | None, tuple[int, int] |
     return variance, alpha, ranks
 
 
+_OF_MANY = 0.5  # half widths by which an interval is too narrow for the largest of some thirteen layers
+
+
 def _verdict(layers: Sequence[LayerReading]) -> str:
-    """Where the mean cosine is largest and rises most. Of a common direction is spoken where all of its interval is beyond
+    """Where the mean cosine is largest and rises most. Of a common direction is spoken where its interval is clearly beyond
     the threshold of findings."""
     known = [(layer, layer.mean_cosine.value) for layer in layers if layer.mean_cosine.value is not None]
     if not known or layers[0].n < FEWEST_ROWS:
@@ -166,7 +169,7 @@ def _verdict(layers: Sequence[LayerReading]) -> str:
     interval, cosine = top.mean_cosine.interval, f"have a mean cosine of {number(most)}"
     if interval is None:
         said = f"Too little text to judge whether states share a common direction: two of these {top.n:,} {cosine} in {top.name}"
-    elif interval[0] < DRIFT:
+    elif interval[0] - _OF_MANY / 2 * (interval[1] - interval[0]) < DRIFT:
         ends = f"95% interval of different passages {number(interval[0])} to {number(interval[1])}"
         said = f"It is not sure that states share a common direction: two of them {cosine} in {top.name} ({ends})"
     else:
