@@ -218,7 +218,7 @@ def of_curves() -> list[Claim]:
             "saturation/turns.py",
         ),
         Claim(
-            "The loss shows no sure turn",
+            "No turn was detected in the loss",
             "not both; the change that is seen in 80 % stands beside it",
             "",
             "claims nothing",

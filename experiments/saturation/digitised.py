@@ -109,7 +109,7 @@ def _line(model: str, row: SeriesTurn) -> str:
     start = f"| {model} | {NAMES[row.name]} | {row.n} |"
     phi = "-" if row.correlation is None else f"{row.correlation:.2f}"
     if not row.turned:
-        return f"{start} no sure turn | | {p} | {phi} | | |"
+        return f"{start} no turn detected | | {p} | {phi} | | |"
     before = "" if row.before_loss is None else f"{row.before_loss:.2f}"
     return f"{start} {row.at:.1f} | {row.low:.1f} to {row.high:.1f} | {p} | {phi} | {before} | {row.order} |"
 

@@ -110,7 +110,7 @@ QUESTIONS = {
 }
 """The function: its file, record, command with what it is asked of, and the command's line in the list."""
 
-GROUPS = {"saturation": "Say whether training stops to help, and what the rank of a head costs."}
+GROUPS = {"saturation": "Show whether training has stopped helping, and what a smaller head would cost."}
 """Commands that hold commands."""
 
 _FILES = {

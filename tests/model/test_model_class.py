@@ -30,7 +30,7 @@ def opened(plant, config, tensors=PAIR):
 def test_table_and_head_of_an_untied_model(plant):
     located = locate(opened(plant, LLAMA))
     assert (located.input, located.head) == ("model.embed_tokens.weight", "lm_head.weight")
-    assert located.why == "told by the class LlamaForCausalLM of transformers"
+    assert located.why == "found by the class LlamaForCausalLM of transformers"
 
 
 def test_the_class_decides_where_names_mislead(plant):

@@ -121,7 +121,7 @@ def test_a_checkpoint_without_float_matrices_says_so(plant):
 def test_without_transformers_well_known_names_decide(plant, table, head):
     places = find_places(open_model_files(plant(config("FooForCausalLM"), {table: (V, D), head: (V, D)})))
     assert (places.input, places.head, places.tied) == (table, head, False)
-    assert places.why.startswith("told by the names of the tensors")
+    assert places.why.startswith("found by the names of the tensors")
 
 
 @pytest.mark.usefixtures("no_transformers")

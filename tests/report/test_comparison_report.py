@@ -72,7 +72,7 @@ def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
     assert re.search(r"Degenerate tail +severe +- *\n +gone", wide)
     assert re.search(r"Common direction drift +- +severe *\n +new", wide)
     assert "- A, B: undefined: more than half of the rows have a duplicate [TwoNN dimension]" in wide
-    assert re.search(r"B +drifted +1 defect worse, 1 better; 1 of 4 measures changed beyond little", wide)
+    assert re.search(r"B +drifted +1 defect worse, 1 better; 1 of 4 measures changed noticeably", wide)
     assert "Note: only in A; B has none" in wide
     assert wide.count("measure  ") == 1, "what one side alone has is said, and not shown as a table"
     assert "made with different versions of uncone: 0.1.0 (A), 0.1.1 (B)" in wide

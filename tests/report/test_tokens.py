@@ -103,8 +103,8 @@ class TestTerminal:
 
     def test_without_a_result_the_reason_is_given(self) -> None:
         found = UnderTrained(None, "nothing to compare <with>")
-        assert "Not told: nothing to compare <with>." in printed(_diagnosis(None, found))
-        assert "Not told: nothing to compare &lt;with&gt;." in _page(None, found)
+        assert "Not decided: nothing to compare <with>." in printed(_diagnosis(None, found))
+        assert "Not decided: nothing to compare &lt;with&gt;." in _page(None, found)
 
 
 def test_shares_are_not_rounded_to_all_or_none() -> None:

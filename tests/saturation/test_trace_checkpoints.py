@@ -59,7 +59,8 @@ def test_a_planted_order_is_found(family: Path, turn: int, order: str) -> None:
 def test_a_loss_that_never_turns_is_said_to(family: Path) -> None:
     found = trace_checkpoints(family, losses=[(step, 3 / math.sqrt(1 + step / 100)) for step, _ in losses(10)])
     assert re.search(
-        r"the loss shows no sure turn \(a change of [\d.e-]+ over the last third is seen in 80%\)\.$", found.verdict
+        r"no turn was detected in the loss \(a change of [\d.e-]+ over the last third is seen in 80%\)\.$",
+        found.verdict,
     )
     assert all(row.order == "" for row in found.turns)
 

@@ -69,7 +69,7 @@ def progress_bar() -> Iterator[Progress | None]:
             tasks[what] = bar.add_task(what, total=total or None)
         bar.update(tasks[what], completed=done)
 
-    starting = threading.Timer(PROGRESS_AFTER_S, bar.start)  # a single step that tells nothing may take longer
+    starting = threading.Timer(PROGRESS_AFTER_S, bar.start)  # a single step that reports nothing may take longer
     starting.daemon = True
     starting.start()
     try:

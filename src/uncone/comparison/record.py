@@ -220,7 +220,7 @@ class Comparison(Record):
             return ""
         ways = [f.changes[place] for subject in self.subjects for f in subject.findings if f.changes]
         worse, better = (sum(way in kind for way in ways) for kind in (WORSE, BETTER))
-        of = f"{sum(change.meaningful for change in there)} of {counted(len(there), 'measure')} changed beyond little"
+        of = f"{sum(change.meaningful for change in there)} of {counted(len(there), 'measure')} changed noticeably"
         return f"{counted(worse, 'defect')} worse, {better} better; {of}"
 
 

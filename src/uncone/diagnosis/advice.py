@@ -83,7 +83,7 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens", "tied"], str]] = {
     },
     "equal_rows": {
         "vectors": "Look at the texts: the same text twice, empty texts, or a default vector for texts that failed?",
-        "tokens": "Nothing told these rows apart: added tokens were set to one value, or no text trained them. Give "
+        "tokens": "Nothing separated these rows: added tokens were set to one value, or no text trained them. Give "
         "these tokens rows of their own before you use them (`uncone repair-tokens --tokens IDS`).",
     },
     "near_duplicates": {"vectors": "Look at the texts of these pairs, and keep one row where they are the same."},

@@ -26,7 +26,7 @@ ROGUE_DIMENSIONS = MeasureDescription(
 max_i CC_i / sum_i CC_i
 CC_i = mean over a != b of u_ai u_bi = (S_i^2 - sum_a u_ai^2) / (N (N - 1)), which sum to the mean cosine""",
     isotropic="1/D",
-    reads_badly="the mean cosine is small. Where it cannot be told from 0 the measure is undefined. It is above 1 where "
+    reads_badly="the mean cosine is small. Where it cannot be distinguished from 0 the measure is undefined. It is above 1 where "
     "other dimensions pull the cosine down.",
     source="Timkey & van Schijndel 2021, eq. 2-4.",
 )  # fmt: skip

@@ -219,9 +219,9 @@ def _counting(
         if unused is None or found >= CONTROL * known:
             counting[kind] = p
         else:
-            got = f"{found} of {known}: they look too much like the others, in {axes.rows.shape[1]:,} columns"
+            got = f"{found} of {known}: this test cannot separate untrained rows in {axes.rows.shape[1]:,} columns"
             least = f"at least {CONTROL:.0%} of the rows known to be unused"
-            reasons.setdefault(KINDS[kind], f"expected {least} to be found by it, got {got}")
+            reasons.setdefault(KINDS[kind], f"expected to find {least}, got {got}")
     if not counting:
         order = sorted(reasons, key=lambda indicator: indicator != prefer)
         raise UndefinedMeasure("; ".join(f"{indicator}: {reasons[indicator]}" for indicator in order))

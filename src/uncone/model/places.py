@@ -87,7 +87,7 @@ def _from_header(files: ModelFiles) -> Places | None:
     if has_head and len(tables) == len(heads) == 1 and len(candidates) == 2:
         widths = [config.get(key) for key in _WIDTHS]  # of any type, in a damaged file
         if all(files.entries[name].shape[1] in widths for name in candidates):
-            why = f"told by the names of the tensors of {architecture}, which has an output head"
+            why = f"found by the names of the tensors of {architecture}, which has an output head"
             return _settled(files, tables[0], heads[0], why)
     if len(candidates) != 1 or has_head is None or ends_in(candidates[0], HEADS):
         return None
@@ -108,7 +108,7 @@ def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
     tables, heads = _named(candidates, TABLES), _named(candidates, HEADS)
     if len(tables) == len(heads) == 1 and len(candidates) == 2:
-        return _settled(files, tables[0], heads[0], f"told by the names of the tensors, since {reason}")
+        return _settled(files, tables[0], heads[0], f"found by the names of the tensors, since {reason}")
     if len(candidates) == 1 and architecture is not None and _has_head(architecture) is False and not heads:
         why = f"whether {architecture} has an output head is not known, since {reason}"
         return Places(candidates[0], None, False, why)
@@ -187,7 +187,7 @@ def locate(files: ModelFiles) -> Places:
             raise UnsupportedModel(f"no tensor in {files.where} is loaded unchanged as {table_of}")
         head_key = None if head is None else _key_of(model, head, keys, files)
     if head_key is not None:
-        return _settled(files, table_key, head_key, f"told by the class {kind} of transformers")
+        return _settled(files, table_key, head_key, f"found by the class {kind} of transformers")
     why = f"{kind} has an output head of its own, but the checkpoint holds no tensor for it"
     if head is None:
         bare = f"config.json names no architecture, and {kind}, the bare model, has no output head"

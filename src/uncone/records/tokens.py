@@ -242,7 +242,7 @@ def under_trained_blocks(rows: UnderTrained | None) -> Blocks:
 
 def _lead(rows: UnderTrained) -> str:
     if rows.found is None:
-        return f"Not told: {rows.reason}."
+        return f"Not decided: {rows.reason}."
     looks = plural(rows.found, "looks as if no text had trained it", "look as if no text had trained them")
     rate = f"at a false-discovery rate of {number(100 * rows.rate)}%"
     text = f"{count(rows.found)} of {counted(rows.tested, 'row')} {looks}, {rate}. "

@@ -102,7 +102,7 @@ class Repaired(Record):
             Table(columns, (*(_row(b, a) for b, a in sides), *self._length()), columns[1:4]),
             moved("Before and after", "value less the isotropic value", drawn, caption),
             Bullets(self.notes),
-            section("How an index of it is asked", Bullets(self.index)),
+            section("Using these vectors in an index", Bullets(self.index)),
             section("How the repair was chosen", self._chosen(), level=2),
         )
 

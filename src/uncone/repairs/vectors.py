@@ -240,8 +240,7 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
             given = f"REPAIRED_DOCUMENTS --queries {given}"
     inner = "" if after.is_unit else " (of inner products with `--metric inner_product`)"
     thresholds = (
-        "A threshold for the scores of other vectors, also of these before the repair, does not hold: "
-        f"`uncone calibrate {given}{texts}` gives new ones{inner}."
+        f"Thresholds chosen before the repair no longer apply: `uncone calibrate {given}{texts}` gives new ones{inner}."
     )
     return scores, same, thresholds
 

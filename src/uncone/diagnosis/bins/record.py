@@ -24,7 +24,7 @@ _READINGS: tuple[tuple[str, str, str, Limits], ...] = (
 """The field, the column, the chart's title, and the range."""
 _NEVER = 0.3  # the place of tokens never seen on a logarithmic axis
 _FIRST = "The first point: tokens that were never seen."
-_DRAWN = "Beside I(W): that of as many rows drawn from all, as fewer rows have a lower one."
+_DRAWN = 'After "of": I(W) of a random sample of the same size, because small groups score lower.'
 _BY_RANK = (
     "The rows were said to be in order of frequency, the most frequent first. They are read by rank, not by count."
 )

@@ -62,7 +62,7 @@ class Placed:
         word, beaten = ("low", self.above) if self.above >= self.below else ("high", self.below)
         known = " ".join(filter(None, ("known", self.whom if self.total == 1 else self._many, self.how, self._sizes())))
         every = f"the one {known}" if self.total == 1 else f"all {self.total} {known}"
-        said = f"not to be told apart from {every} at the digits published"
+        said = f"indistinguishable from {every} at the digits published"
         if beaten:
             said = f"{word}er than {every if beaten == self.total else f'{beaten} of {self.total} {known}'}"
             said += f", as {word} as {self.equal}" if self.equal else ""

@@ -119,7 +119,7 @@ def _shown(turn: SeriesTurn) -> str:
     if turn.ends:
         return f"{name} turned at {_span(*turn.ends)}"
     seen = f" (a change of {number(turn.visible)} over the last third is seen in 80%)" if turn.visible else ""
-    return f"{name} shows no sure turn{seen}"
+    return f"no turn was detected in {name}{seen}"
 
 
 def _span(at: float, low: float, high: float) -> str:

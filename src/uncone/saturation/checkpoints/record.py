@@ -231,6 +231,6 @@ def _turn_row(turn: SeriesTurn) -> Row:
     if turn.turned is None:
         return title, f"too few: {counted(turn.n, 'checkpoint')}", "", "-", "-", ""
     if turn.ends is None:
-        return title, "shows no sure turn", f"seen from {optional(turn.visible)}", p, "-", ""
+        return title, "no turn was detected", f"seen from {optional(turn.visible)}", p, "-", ""
     at, low, high = (number(round(end)) for end in turn.ends)
     return title, at, f"{low} to {high}", p, optional(turn.before_loss), turn.order

@@ -119,7 +119,7 @@ class CurveVerdicts(Record):
         for curve in [curve for curve in self.curves if curve.notes][:_FEW]:
             name = ", ".join(filter(None, (curve.model, titles.get(curve.family))))
             own.append(f"{name}: {'; '.join(curve.notes)}.")
-        apart = f"Curves are told apart by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
+        apart = f"Curves are distinguished by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
         corrected = "Each family (one task, metric, suite and shots) is corrected by itself"
         label = "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN"
         return shown(

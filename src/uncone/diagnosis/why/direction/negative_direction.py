@@ -19,7 +19,7 @@ from uncone.diagnosis.why.reach.faces import blocks
 from uncone.errors import InputError
 from uncone.measure.reading import read
 from uncone.moments import Moments
-from uncone.records.text import count, counted, number, percent
+from uncone.records.text import count, counted, number
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.rows.floats import is_tensor
@@ -309,11 +309,11 @@ def _verdict(found: NegativeDirection) -> str:
             why = f": {failed}, and with these none is left"
         return f"No direction is avoided by all states{why}."
     if found.violations:
-        share = percent(found.violations / found.held_out, precise=True)
-        return f"Undecided: {states} avoid one direction, but {share} of {held} do not.{own}"
+        lean = f"{count(found.violations)} of {held}"
+        return f"Undecided: all {states} point away from one direction, but {lean} do not.{own}"
     if not found.n:
         return "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: only a text decides."
     if found.margin is not None and not found.held_out:
-        return f"Undecided: {states} avoid one direction, but too few to hold some out."
+        return f"Undecided: all {states} point away from one direction, but there are too few to hold some out."
     most = f"up to {number(found.bound or 0)} of the mean norm may exist"
     return f"Undecided: no direction was found, and one with a margin of {most}.{own}"

@@ -65,7 +65,7 @@ def settable_tokens(
     whole = HeadSpace.of(rows)
     first = distinct(rows, None)[0]
     if len(first) < 2:
-        raise UndefinedMeasure(f"all of {len(rows)} rows are equal, so that no set of tokens can be told apart")
+        raise UndefinedMeasure(f"all of {len(rows)} rows are equal, so that no set of tokens can be separated")
     rows, work = rows[first], Work(most_work)
     space, (v, d) = whole if len(first) == len(whole.rows) else HeadSpace.of(rows), rows.shape
 

@@ -68,7 +68,7 @@ def kink(ranks: tuple[int, ...], full: int, excess: Array, drawn: Array) -> Kink
             return Kink(True, reason, float(high), float(low), float(high), turn)
     if last < FEWEST:
         above = f"{last} of {len(ranks)} ranks have a loss that is clearly above the full head's"
-        return Kink(False, f"No kink can be told: {above}, and at least {FEWEST} are needed.")
+        return Kink(False, f"Whether there is a kink cannot be decided: {above}, and at least {FEWEST} are needed.")
     return _break(x[:last], math.log(full), excess[:last], drawn[:, :last])
 
 
@@ -81,8 +81,9 @@ def _break(x: Array, full: float, excess: Array, drawn: Array) -> Kink:
     wins = (broken < smooth / 2) & (np.sign(turn) == np.sign(turn[0]))
     share = float(wins[1:].mean())
     found = bool(wins[0]) and share >= LEVEL
-    what = f"{'The slope breaks' if found else 'No kink'}: a break leaves {broken[0]:.2g} of log excess"
-    reason = f"{what}, a smooth curve {smooth[0]:.2g}, and a break is clearly better in {share:.0%} of resamples."
+    what = "The slope breaks: two lines fit clearly better than" if found else "No kink: two lines fit no better than"
+    of = f"residuals {broken[0]:.2g} and {smooth[0]:.2g} in log excess"
+    reason = f"{what} a smooth curve does ({of}; clearly better in {share:.0%} of resamples)."
     low, high = np.exp(np.quantile(at[1:], _ENDS)).tolist()
     return Kink(found, reason, math.exp(at[0]), low, high, *(float(of[0]) for of in (turn, smooth, broken)))
 

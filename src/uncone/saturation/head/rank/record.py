@@ -248,7 +248,7 @@ class RankCurve:
     def _remedies(self) -> Blocks:
         if (one := self.remedy) is None:
             return ()
-        side = "is better than" if one.high < 0 else "is worse than" if one.low > 0 else "cannot be told from"
+        side = "is better than" if one.high < 0 else "is worse than" if one.low > 0 else "cannot be distinguished from"
         verdict = (
             f"A mixture of {one.experts} softmaxes {side} one softmax on {one.width} columns of as many parameters: "
             f"{signed(one.difference)} nats a token ({signed(one.low)} to {signed(one.high)})."
