@@ -57,7 +57,7 @@ QUESTIONS = {
         "edits.repair_tokens",
         "edits.record.TokenEdit",
         "repair-tokens MODEL OUT",
-        "Write a copy of a language model in which rows of tokens that no text has trained are set anew.",
+        "Write a copy of a language model with new rows for tokens that no text has trained.",
     ),
     "count": (
         "tokens.count",

@@ -16,7 +16,7 @@ Kind = Literal["vectors", "table", "head", "tensor"]
 """What rows are; a "tensor" is any other matrix of a model: no advice is known."""
 _TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
 _PREVENT = (
-    "train on, or anew, with a second moment shared over rows (`uncone.TableAdam`), or with a penalty on the mean cosine "
+    "train on, or again from the start, with a second moment shared over rows (`uncone.TableAdam`), or with a penalty on the mean cosine "
     "(`uncone.CosinePenalty`; docs/prevention.md)"
 )
 """In `experiments/gradients` the mean row of heads came from Adam's division by each row's second moment, not from the
@@ -56,7 +56,7 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens", "tied"], str]] = {
         "or with another width. `uncone saturation head` shows what a smaller head would cost."
     },
     "degenerate_tail": {
-        "vectors": "Do not trust similarities of these rows: make them anew or leave them out.",
+        "vectors": "Do not trust similarities of these rows: make them again or leave them out.",
         "table": f"{_NEW_ROWS} {_TRAIN_ON}",
         "head": f"{_NEW_ROWS} {_TRAIN_ON}",
     },
@@ -92,7 +92,7 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens", "tied"], str]] = {
     },
     "giant_rows": {"vectors": _GIANT, "tokens": _GIANT},
     "nonfinite_rows": {
-        "vectors": "Make these vectors anew: an overflow or a division by zero made them.",
+        "vectors": "Make these vectors again: an overflow or a division by zero made them.",
         "tokens": "Go back to a checkpoint before these rows: training diverged, or the file is damaged.",
     },
 }
@@ -103,7 +103,7 @@ _CENTER_HEAD = (
     "`uncone center-head` proves that no probability changes."
 )
 _OF_A_NOTE = {
-    "degenerate_tail": "Nothing to do unless these rows come into use: then set them anew first.",
+    "degenerate_tail": "Nothing to do unless these rows come into use: then give them new rows first.",
     "zero_rows": "Nothing to do where these rows are padding or stay out of use.",
     "leaning_rows": "Nothing to do where these rows are of one topic. Do not trust similarities of words that hardly occur.",
 }

@@ -183,7 +183,7 @@ def _mean_row(rows: Rows) -> Tensor:
         total += block.double().sum(0)
     if not bool(torch.isfinite(total).all()):
         got = f"got NaN or inf in {some_of(nonfinite_rows(rows).tolist())}"
-        how = "set them anew first, with `uncone repair-tokens`"
+        how = "give them new rows first, with `uncone repair-tokens`"
         raise InputError(f"expected finite rows in {rows.name}, {got}: {how}")
     return total / rows.shape[0]
 

@@ -38,7 +38,7 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     chosen = SelectedRows(rows, kept.numpy())
     bad = kept[nonfinite_rows(chosen)].tolist()
     if bad:
-        got = f"got NaN or inf in {some_of(bad)}: name them too, and they are set anew with the others"
+        got = f"got NaN or inf in {some_of(bad)}: name them too, and they get new rows with the others"
         raise InputError(f"expected finite rows to learn from in {rows.name}, {got}")
     moments = Moments.of(chosen, second=with_covariance, unit_first=False)
     covariance, shrinkage = _shrunk(chosen, moments) if with_covariance else (None, None)
@@ -143,7 +143,7 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
     tokenizer, error = attempt(lambda: of_json.from_str(json.dumps(reduced)))
     if error is not None:
         got = f"got one that does not ({first_line(error)}): use the method 'mean' or 'covariance'"
-        raise InputError(f"expected a tokenizer that works without the tokens to set anew, {got}") from error
+        raise InputError(f"expected a tokenizer that works without the tokens that get new rows, {got}") from error
     return tokenizer
 
 

@@ -207,7 +207,7 @@ class TokenEdit(Record):
                 f"Mean loss on {loss.text}: {number(loss.before)} nats before, {number(loss.after)} after, "
                 f"over {counted(loss.targets, 'target')} ({count(loss.with_edited)} of them edited tokens)."
             )
-        edited = f"{counted(self.edited, 'token')} of {self.name} set anew"
+        edited = f"{counted(self.edited, 'token')} of {self.name} with new rows"
         norms = [
             (shortened(t.name), t.mean_norm_before / others, t.mean_norm_after / others)
             for t in self.tensors

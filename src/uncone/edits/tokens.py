@@ -50,7 +50,7 @@ def reinitialise_tokens(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> TokenEdit:
-    """Write a copy of a model in which the rows of some tokens, and no others, are set anew.
+    """Write a copy of a model with new rows for some tokens, and for no others.
 
     The table and a head of its own are both edited, each from its own rows; a bias stays. `ids` may be "zero", the rows
     but the padding's that are zero or not finite, or "added", the tokens behind the tokenizer's own vocabulary, some of
@@ -195,7 +195,7 @@ def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int,
         return chosen
     chosen = sorted(set(map(whole_id, ids)))
     if not chosen:
-        raise InputError("expected ids of tokens to set anew, got none: give at least one")
+        raise InputError("expected ids of tokens to give new rows, got none: give at least one")
     if wrong := [i for i in (chosen[0], chosen[-1]) if not 0 <= i < n]:
         raise InputError(f"expected ids from 0 to {n - 1}, got {wrong[0]}: give ids of rows that {places.input} has")
     return chosen

@@ -331,7 +331,7 @@ class Sums:
         tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_DIMENSIONS}}
         wrong = next(_wrong_parts(tensors), None)
         if wrong is not None:
-            got = f"{path} with another {wrong} or none: write it anew with Moments.save"
+            got = f"{path} with another {wrong} or none: write it again with Moments.save"
             raise InputError(f"expected finite sums of a whole number of rows, got {got}")
         kinds: dict[str, Any] = {name: name in tensors for name in _KINDS}
         sums = cls(len(tensors["first"]), **kinds)

@@ -24,15 +24,15 @@ T = TypeVar("T")
 
 
 def read_text(path: Path_, how: str) -> str:
-    anew = f"give a file written by `{how}`"
-    with open_regular(path, how=anew) as file:
+    way = f"give a file written by `{how}`"
+    with open_regular(path, how=way) as file:
         size = os.fstat(file.fileno()).st_size
-        expect(size <= LARGEST_RECORD, f"a record of at most {LARGEST_RECORD} bytes, got {size} in {path}: {anew}")
+        expect(size <= LARGEST_RECORD, f"a record of at most {LARGEST_RECORD} bytes, got {size} in {path}: {way}")
         content = file.read(size)  # no more, though the file may grow meanwhile
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"expected JSON in UTF-8, got {path} which is not: {anew}") from error
+        raise InputError(f"expected JSON in UTF-8, got {path} which is not: {way}") from error
 
 
 def parsed(text: str, *, what: str, how: str) -> Any:

@@ -91,8 +91,8 @@ class Record:
         """Read the text of `to_json`. InputError: not JSON, another schema, or a missing, unknown or wrong field."""
         data = parsed(text, what=cls.KIND, how=cls.HOW)
         schema = schema_of(data)
-        anew = f"write it anew with `{cls.HOW}`"
-        expect(schema == cls.SCHEMA, f"a {cls.KIND} of schema {cls.SCHEMA!r}, got {schema!r}: {anew}")
+        way = f"write it again with `{cls.HOW}`"
+        expect(schema == cls.SCHEMA, f"a {cls.KIND} of schema {cls.SCHEMA!r}, got {schema!r}: {way}")
         return build_record(cls, data, cls.KIND)
 
     @classmethod

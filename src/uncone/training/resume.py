@@ -94,7 +94,7 @@ def refusing_damaged_state() -> Iterator[None]:
     except InputError:
         raise
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
-        got = f"got one that does not hold together ({type(error).__name__}: {error}): save it anew"
+        got = f"got one that does not hold together ({type(error).__name__}: {error}): save it again"
         raise InputError(f"expected a state that state_dict or save gave, {got}") from error
 
 

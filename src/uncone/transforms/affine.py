@@ -225,5 +225,5 @@ class State(_Header):
             raise self.lies(otherwise)
 
     def lies(self, what: str) -> InputError:
-        got = f"got a file that lies: {what}; write it anew with {_HOW}"
+        got = f"got a damaged file: {what}; write it again with {_HOW}"
         return InputError(f"expected a transformation in {self.path}, {got}")
