@@ -223,7 +223,9 @@ def test_rows_that_are_not_finite_are_refused(tmp_path):
     with torch.no_grad():
         model.lm_head.weight[5, 3] = float("nan")
     model.save_pretrained(tmp_path / "m")
-    with pytest.raises(InputError, match=r"NaN or inf in 1 \(5\): give them new rows first, with `uncone repair-tokens`"):
+    with pytest.raises(
+        InputError, match=r"NaN or inf in 1 \(5\): give them new rows first, with `uncone repair-tokens`"
+    ):
         center_head(tmp_path / "m", tmp_path / "o")
 
 

@@ -126,7 +126,7 @@ class TestMessages:
     @pytest.mark.parametrize("number", [-1, 2, 70000])
     def test_a_number_that_no_part_has(self, tmp_path: Path, number: int) -> None:
         path = part(tmp_path / "m-00001-of-00002.gguf", number, 2, 1, {"w": TENSORS["output.weight"]})
-        refused(path, f"the header of .* lies: part {number} of 2 \\(counted from 0\\); copy it again")
+        refused(path, f"the header of .* is wrong: part {number} of 2 \\(counted from 0\\); copy it again")
 
 
 @settings(deadline=None, max_examples=40)

@@ -183,12 +183,12 @@ LIES = {
     "tensors without end": (0, b"", 2**60, b"", "1152921504606846976 tensors in"),
     "keys without end": (2**60, b"", 0, b"", "keys in"),
     "a key's length": (1, struct.pack("<Q", 2**60), 0, b"", "a key has 1152921504606846976 bytes"),
-    "a string's length": (1, _A + struct.pack("<IQ", 8, 2**60), 0, b"", "the file was cut, or its header lies"),
+    "a string's length": (1, _A + struct.pack("<IQ", 8, 2**60), 0, b"", "the file was cut, or its header is wrong"),
     "an array of strings": (1, _A + struct.pack("<IIQ", 9, 8, 2**60), 0, b"", "items in an array"),
     "an array of numbers": (1, _A + struct.pack("<IIQ", 9, 4, 2**60), 0, b"", "items in an array"),
     "arrays in arrays": (1, _A + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 50, 0, b"", "without end"),
     "an unknown value": (1, _A + struct.pack("<I", 99), 0, b"", "a value of type 99"),
-    "a key twice": (2, (_A + struct.pack("<II", 4, 1)) * 2, 0, b"", "the key 'a' stands twice"),
+    "a key twice": (2, (_A + struct.pack("<II", 4, 1)) * 2, 0, b"", "the key 'a' occurs twice"),
     "an alignment": (1, _ALIGNMENT + struct.pack("<II", 4, 3), 0, b"", "its alignment is '3'"),
     "an alignment of zero": (1, _ALIGNMENT + struct.pack("<II", 4, 0), 0, b"", "its alignment is '0'"),
     "a name's length": (0, b"", 1, struct.pack("<Q", 2**40), "a tensor's name has"),
@@ -198,7 +198,7 @@ LIES = {
     "a far offset": (0, b"", 1, _info((2, 2), offset=2**60), "ends at byte"),
     "an odd offset": (0, b"", 1, _info((2, 2), offset=7), "is not aligned"),
     "half a block": (0, b"", 1, _info((33, 1), kind=8), "is not aligned"),
-    "a tensor twice": (0, b"", 2, _info((2, 2)) * 2, "the tensor 'w' stands twice"),
+    "a tensor twice": (0, b"", 2, _info((2, 2)) * 2, "the tensor 'w' occurs twice"),
     "shared bytes": (0, b"", 2, _info((2, 2)) + _info((2, 2), name=b"v"), "share bytes"),
 }
 

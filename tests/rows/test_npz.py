@@ -123,7 +123,7 @@ class TestMessages:
         at = content.rindex(b"PK\1\2") + 24  # the uncompressed size
         content[at : at + 4] = struct.pack("<I", 2**32 - 2)
         path.write_bytes(content)
-        message = r"the zip .* lies about 'w\.npy': \d+ deflated bytes cannot stand for 4294967294"
+        message = r"the zip .* is wrong about 'w\.npy': \d+ deflated bytes cannot stand for 4294967294"
         refuses(message, uncone.open_rows, f"{path}#w")
 
     def test_a_name_twice(self, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ class TestMessages:
             archive.writestr("w.npy", _npy(SMALL, b"\0" * 16))
             with pytest.warns(UserWarning, match="Duplicate name"):
                 archive.writestr("w.npy", _npy(SMALL, b"\1" * 16))
-        refuses("its name stands twice", uncone.open_rows, tmp_path / "x.npz")
+        refuses("its name occurs twice", uncone.open_rows, tmp_path / "x.npz")
 
     def test_another_compression(self, tmp_path: Path) -> None:
         path = write_zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16)}, zipfile.ZIP_LZMA)
@@ -169,13 +169,13 @@ class TestMessages:
     @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
     def test_bytes_after_the_array(self, tmp_path: Path, method: int) -> None:
         path = write_zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 24)}, method)
-        refuses(r"lies about 'w\.npy': its array takes 86 bytes of 94", uncone.open_rows, path)
+        refuses(r"is wrong about 'w\.npy': its array takes 86 bytes of 94", uncone.open_rows, path)
 
     @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
     def test_another_name_in_the_header_of_an_array(self, tmp_path: Path, method: int) -> None:
         path = write_zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16), "v.npy": b"no array"}, method)
         path.write_bytes(path.read_bytes().replace(b"w.npy", b"v.npy", 1))
-        message = r"lies about 'w\.npy': File name in directory 'w\.npy' and header b'v\.npy' differ"
+        message = r"is wrong about 'w\.npy': File name in directory 'w\.npy' and header b'v\.npy' differ"
         refuses(message, uncone.open_rows, path)
 
     def test_a_name_that_is_no_ascii(self, tmp_path: Path) -> None:

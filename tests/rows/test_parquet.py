@@ -143,7 +143,7 @@ def test_pages_of_other_counts_than_the_footer_says(tmp_path: Path, options: dic
                 assert len(all_rows(rows)) == len(rows.labels or ()) == 40
             except InputError as error:
                 refused.append(str(error))
-    for message in ("lies: 40 labels, got 25; copy it again", "25 rows in groups of 40"):
+    for message in ("is wrong: 40 labels, got 25; copy it again", "25 rows in groups of 40"):
         assert any(message in one for one in refused)
 
 
@@ -197,7 +197,7 @@ def test_a_part_of_other_rows_than_said(tmp_path: Path, said: int, got: str, mon
         _write(tmp_path / "t" / f"{name}.parquet", {"v": _listed(gaussian(10, 2))})
     real, of = parquet.open_part, {"a.parquet": {"rows": said}}
     monkeypatch.setattr(parquet, "open_part", lambda path: replace(real(path), **of.get(path.name, {})))
-    refuses(rf"the footer of .*a\.parquet lies: {said} rows, got {got}; copy it", all_rows, tmp_path / "t")
+    refuses(rf"the footer of .*a\.parquet is wrong: {said} rows, got {got}; copy it", all_rows, tmp_path / "t")
 
 
 class TestMessages:

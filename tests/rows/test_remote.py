@@ -141,8 +141,8 @@ def no_more_ranges(answer: Answer) -> None:
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        (other_range, "the server lies about ranges"),
-        (change(Content_Range=""), "got no Content-Range: the server lies"),
+        (other_range, "the server is wrong about ranges"),
+        (change(Content_Range=""), "got no Content-Range: the server is wrong"),
         (change(Content_Encoding="gzip"), "got it compressed"),
         (other_bytes, "its checksum is not that of the bytes"),
         (replaced, "it has another ETag or date; read it again"),

@@ -146,8 +146,8 @@ LINES = {
         "line 1 of .* promises 3 rows, got 2, up to line 3: the file was cut",
     ),
     "no lines": (b"1 2\n" + b" " * 50, "promises 1 rows, got 0"),
-    "a lie": (b"999999999999999 300\na 0.5\n", "1 of .* lies: 999999999999999 lines of 300 numbers take at least"),
-    "a wide lie": (b"1 999999999999999\na 0.5\n", "1 of .* lies: 1 lines of 999999999999999 numbers take at least"),
+    "a lie": (b"999999999999999 300\na 0.5\n", "1 of .* is wrong: 999999999999999 lines of 300 numbers take at least"),
+    "a wide lie": (b"1 999999999999999\na 0.5\n", "1 of .* is wrong: 1 lines of 999999999999999 numbers take at least"),
     "no rows": (b"0 3\n", "expected at least one row and column"),
     "no columns": (b"3 0\na\nb\nc\n", "expected at least one row and column"),
     "empty": (b"", "expected word vectors in .*, got an empty file"),
@@ -286,15 +286,15 @@ class TestBinary:
         [
             (b"", "without a first line 'N D'"),
             (b"word2vec", "without a first line 'N D'"),
-            (b"2 2\nab 1234", "lies: 2 words with 2 float32 each take at least 22 bytes, the file has 11"),
-            (b"999999999999999 300\n", "lies: 999999999999999 words with 300 float32 each take at least"),
-            (b"1 999999999999999999\n", "lies: 1 words with 999999999999999999 float32 each take at least"),
+            (b"2 2\nab 1234", "is wrong: 2 words with 2 float32 each take at least 22 bytes, the file has 11"),
+            (b"999999999999999 300\n", "is wrong: 999999999999999 words with 300 float32 each take at least"),
+            (b"1 999999999999999999\n", "is wrong: 1 words with 999999999999999999 float32 each take at least"),
             (b"0 3\n", "expected at least one row and column"),
             (
                 binary_of(gaussian(3, 2))[:-4],
                 "expected 3 words with 2 float32 in .*, got 2 and a part: the file was cut",
             ),
-            (binary_of(gaussian(3, 2)) + b"w4 ", "lies: 4 bytes follow the last of 3 words"),
+            (binary_of(gaussian(3, 2)) + b"w4 ", "is wrong: 4 bytes follow the last of 3 words"),
             (b"1 2\n" + b"x" * 70_000, "expected word 1 at byte 4 of .*, got no space within 65536 bytes"),
             *(
                 (text, "got numbers as text: rename it to end in .vec or .txt")

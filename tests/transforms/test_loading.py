@@ -146,10 +146,10 @@ def _zeros(*shape: int) -> Tensor:
     [
         ({"kind": "Trap"}, "expected one of Affine, Center, .* got 'Trap'"),
         ({"kind": "x" * 10_000}, r"got 'x{58,60}'?"),
-        ({"kind": "Center"}, "a file that lies: unknown field 'floor' in options"),
+        ({"kind": "Center"}, "a damaged file: unknown field 'floor' in options"),
         ({"options": "{"}, "text that does not parse"),
-        ({"options": "[]"}, "a file that lies: expected an object at header.options"),
-        ({"options": '{"kind": "pca"}'}, "a file that lies: missing field 'floor' in options"),
+        ({"options": "[]"}, "a damaged file: expected an object at header.options"),
+        ({"options": '{"kind": "pca"}'}, "a damaged file: missing field 'floor' in options"),
         (_options(power=[]), "expected a finite number at options.power"),
         (_options(power=7), "expected power to be a number from 0 to 1"),
         (_options(kind="PCA"), "expected one of 'zca', 'pca' at options.kind"),

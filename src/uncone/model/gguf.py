@@ -99,7 +99,7 @@ def _read(path: Path) -> _Gguf:
 def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
     number, name = header.metadata.get(_NUMBER), _NAME.fullmatch(path.name)
     if type(number) is not int or not 0 <= number < count:
-        raise InputError(f"the header of {path} lies: part {number!r} of {count} (counted from 0); copy it again")
+        raise InputError(f"the header of {path} is wrong: part {number!r} of {count} (counted from 0); copy it again")
     if name is None or (int(name[2]), int(name[3])) != (number + 1, count):
         raise InputError(
             f"expected a name ending in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of a split model, "

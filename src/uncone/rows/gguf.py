@@ -123,7 +123,7 @@ def read_gguf(source: LocalFile) -> GgufHeader:
         key = cursor.text("a key", _LONGEST_NAME)
         (kind,) = cursor.unpack("I")
         if key in metadata:
-            raise cursor.lies(f"the key {key[:80]!r} stands twice")
+            raise cursor.lies(f"the key {key[:80]!r} occurs twice")
         metadata[key] = _value(cursor, kind, 0)
     return GgufHeader(metadata, _tensors(cursor, n_tensors, metadata.get("general.alignment", 32)))
 
@@ -159,7 +159,7 @@ class _Cursor:
     def skip(self, count: int) -> None:
         if count > (left := self.source.size - self.at):
             expected = f"{count} bytes at offset {self.at} of {self.source.name}, got {left}"
-            raise InputError(f"expected {expected}: the file was cut, or its header lies; copy it again")
+            raise InputError(f"expected {expected}: the file was cut, or its header is wrong; copy it again")
         self.at += count
 
     def unpack(self, form: str) -> tuple[Any, ...]:
@@ -172,7 +172,7 @@ class _Cursor:
         return self.take(length).decode("utf-8", "replace")
 
     def lies(self, what: str) -> InputError:
-        return InputError(f"the header of {self.source.name} lies: {what}; copy or convert the file again")
+        return InputError(f"the header of {self.source.name} is wrong: {what}; copy or convert the file again")
 
     def check_count(self, what: str, count: int, most: int, smallest: int) -> None:
         if count > most or count * smallest > self.source.size - self.at:
@@ -223,14 +223,14 @@ def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTenso
     for name, number, shape, offset in infos:
         kind, elements, size = TYPES[number]
         if name in tensors:
-            raise cursor.lies(f"the tensor {name[:80]!r} stands twice")
+            raise cursor.lies(f"the tensor {name[:80]!r} occurs twice")
         if offset % alignment or (shape and shape[-1] % elements):
             raise cursor.lies(f"tensor {name[:80]!r}, {list(shape)} of {kind} at {offset}, is not aligned")
         start = base + offset
         stop = start + math.prod(shape) // elements * size
         if stop > end:
             where = f"{cursor.source.name} ends at byte {end}, tensor {name[:80]!r} at {stop}"
-            raise InputError(f"{where}: it was cut, or its header lies; copy it again")
+            raise InputError(f"{where}: it was cut, or its header is wrong; copy it again")
         tensors[name] = GgufTensor(number, kind, shape, start)
         if start < stop:
             filled.append((start, stop, name))

@@ -90,7 +90,7 @@ def array_header(head: bytes, name: str) -> ArrayHeader:
         got = f"{name} with a header that does not parse ({str(error)[:200]})"
         raise InputError(f"expected a .npy file, got {got}: save it with numpy.save") from error
     if not all(type(size) is int and 0 <= size < 2**63 for size in shape):  # NumPy takes True for 1
-        got = f"{repr(shape)[:80]} in {name}: the header lies, save the array again"
+        got = f"{repr(shape)[:80]} in {name}: the header is wrong, save the array again"
         raise InputError(f"expected a shape of whole numbers from 0 to 2^63 - 1, got {got}")
     return ArrayHeader(shape, column_major, dtype, stream.tell())
 
@@ -147,7 +147,7 @@ class _Member:
         return self.info.compress_type == zipfile.ZIP_STORED
 
     def lies(self, what: str) -> InputError:
-        where = f"the zip {self.source.name} lies about {self.info.filename[:80]!r}"
+        where = f"the zip {self.source.name} is wrong about {self.info.filename[:80]!r}"
         return InputError(f"{where}: {what[:160]}; copy it again")
 
     def stream(self) -> zipfile.ZipExtFile:
@@ -235,7 +235,7 @@ def _members(source: LocalFile) -> dict[str, _Member]:
         if info.filename.endswith(".npy"):
             key, member = info.filename.removesuffix(".npy"), _Member(source, archive, info)
             if key in members:
-                raise member.lies("its name stands twice")
+                raise member.lies("its name occurs twice")
             if not info.flag_bits & _ENCRYPTED:
                 member.start()
             members[key] = member

@@ -171,7 +171,7 @@ class Part:
         """Refuse another count than the footer's: pyarrow hands on what pages hold."""
         if count != self.rows:
             got = "more" if count > self.rows else count
-            raise InputError(f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy it again")
+            raise InputError(f"the footer of {self.path} is wrong: {self.rows} {what}, got {got}; copy it again")
 
     def batches(self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False) -> Iterator[Any]:
         """Group `group` is counted among those with rows."""
@@ -191,7 +191,9 @@ def open_part(path: Path | File) -> Part:
         metadata, schema = file.metadata, file.schema_arrow
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     if metadata.num_rows != sum(rows) or min(rows, default=0) < 0:
-        raise InputError(f"the footer of {path} lies: {metadata.num_rows} rows in groups of {sum(rows)}; copy it again")
+        raise InputError(
+            f"the footer of {path} is wrong: {metadata.num_rows} rows in groups of {sum(rows)}; copy it again"
+        )
     numbers = [i for i, count in enumerate(rows) if count]
     firsts = list(itertools.accumulate((rows[i] for i in numbers), initial=0))[:-1]
     return Part(path, schema, sum(rows), firsts, numbers)

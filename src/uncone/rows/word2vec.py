@@ -35,7 +35,7 @@ class Word2VecRows(WordRows):
         least = offset + n * (1 + 4 * d)
         if least > source.size:
             why = f"{n} words with {d} float32 each take at least {least} bytes, the file has {source.size}"
-            raise InputError(f"the header of {source.name} lies: {why}: it was cut, or is no word2vec binary")
+            raise InputError(f"the header of {source.name} is wrong: {why}: it was cut, or is no word2vec binary")
         self._source, self.shape, self.name = source, (n, d), source.name
         self._places = np.empty(-(-n // GRID), np.int64)
         self._find_places(offset)
@@ -63,7 +63,7 @@ class Word2VecRows(WordRows):
         rest = self._source.size - end
         if rest > _PIECE_BYTES or self._source.read(end, rest).strip():
             why = f"{rest} bytes follow the last of {n} words of {d} float32"
-            raise InputError(f"the header of {self.name} lies: {why}: mend the header, or convert the file again")
+            raise InputError(f"the header of {self.name} is wrong: {why}: mend the header, or convert the file again")
 
     def _records(self, row: int, offset: int) -> Iterator[tuple[int, memoryview, list[tuple[int, int]]]]:
         """Whole records from `row` on: of some MiB at once the first byte, the content, and where in it each word and

@@ -71,7 +71,7 @@ class WordVectorRows(WordRows):
             if least > most:
                 why = f"{promised} lines of {d} numbers take at least {least} bytes, the file has"
                 why = f"{why} {'at most ' * zipped}{most}: it was cut, or is no text of word vectors"
-                raise InputError(f"line 1 of {self.name} lies: {why}")
+                raise InputError(f"line 1 of {self.name} is wrong: {why}")
         n, self._offsets = self._count_lines()
         if promised is not None and promised != n:
             way = f", up to line {n + 1}: the file was cut, or mend line 1"

@@ -115,7 +115,7 @@ class HttpFile(RemoteFile):
             last - first + 1
         ):
             raise InputError(
-                f"expected bytes {start} to {stop - 1} of {self.name}, got {told[:80] or 'no Content-Range'}: the server lies about ranges"
+                f"expected bytes {start} to {stop - 1} of {self.name}, got {told[:80] or 'no Content-Range'}: the server is wrong about ranges"
             )
         if self.size < 0:
             self.size = size

@@ -56,7 +56,7 @@ class RemoteFile(File):
                     self.received += len(piece)
                     if done + len(piece) > len(view):
                         raise InputError(
-                            f"expected {len(view)} bytes of {self.name}, got more: the server lies about ranges"
+                            f"expected {len(view)} bytes of {self.name}, got more: the server is wrong about ranges"
                         )
                     view[done : done + len(piece)] = piece
                     done, tries = done + len(piece), 0
