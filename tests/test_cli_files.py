@@ -86,7 +86,7 @@ def test_every_option_that_may_name_a_file_says_what_is_done_with_it(verb: str) 
 
 
 def test_every_command_is_walked() -> None:
-    assert {verb for verb, _, _ in PAIRS} == set(VERBS) - {"measures"}  # which names no file
+    assert {verb for verb, _, _ in PAIRS} == set(VERBS) - {"measures", "doctor"}  # which name no file
     assert len(PAIRS) > 40
 
 

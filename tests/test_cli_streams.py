@@ -116,7 +116,7 @@ def test_what_is_printed_last_is_flushed_before_the_status_which_debug_keeps(sav
 
 
 def test_a_stop_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], saved: str) -> None:
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("uncone.report.print_record", stop)
@@ -145,7 +145,7 @@ def _ended(code: str, folder: Path, said: str, number: signal.Signals) -> tuple[
     return process.returncode, error
 
 
-def _fail(*_: object) -> None:
+def _fail(*_: object, **__: object) -> None:
     raise ValueError("math domain error")
 
 
@@ -244,7 +244,7 @@ def test_json_comes_first_then_the_terminal_then_the_page(
 ) -> None:
     order = list[str]()
     for place, name in ((Diagnosis, "save"), (reports, "print_record"), (reports, "write_html")):
-        monkeypatch.setattr(place, name, lambda *_, name=name: order.append(name))
+        monkeypatch.setattr(place, name, lambda *_, name=name, **__: order.append(name))
     hand_over(make_diagnosis(), tmp_path / "d.json", tmp_path / "d.html")
     assert order == ["save", "print_record", "write_html"]
     assert [line.rpartition("/")[2] for line in capsys.readouterr().out.splitlines()] == ["d.json", "d.html"]

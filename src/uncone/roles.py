@@ -33,6 +33,7 @@ Out = Annotated[Path_, Role.OUT]
 Vectors = Annotated[Any, Role.SPEC]  # own vectors, or None
 Several = Annotated[Path_ | Sequence[Path_] | None, Role.READ]
 
+EngineName = Literal["processes", "ray"]
 RANKS = "ranks"  # in the place of counts: rows are in order of frequency, the most frequent first
 
 

@@ -13,9 +13,9 @@ from uncone.calibration.drift import drift
 from uncone.calibration.record import Calibration
 from uncone.calibration.sides import METRICS, Metric, Sides, equal_pairs, floor_of, open_side, read_labels
 from uncone.calibration.thresholds import count_scores, function_of, remarks, verdict, with_labels
-from uncone.engines.choose import EngineName, working
+from uncone.engines.choose import working
 from uncone.errors import InputError, nearest, needed
-from uncone.roles import Path_, Progress, Read, Role, Spec, Vectors
+from uncone.roles import EngineName, Path_, Progress, Read, Role, Spec, Vectors
 from uncone.rows.ids import places_of
 from uncone.rows.samples import as_floats
 from uncone.transforms.one_side import check_same_width, one_sided

@@ -22,12 +22,11 @@ from uncone.comparison.record import (
 )
 from uncone.comparison.verdict import give_verdict
 from uncone.diagnosis.record import Diagnosis, Subject
-from uncone.engines.choose import EngineName
 from uncone.errors import InputError, expect
 from uncone.records.parts import Measurement
 from uncone.records.text import listing, plural
 from uncone.regular import starts_with
-from uncone.roles import Progress, Role
+from uncone.roles import EngineName, Progress, Role
 from uncone.watching.record import Watch
 from uncone.watching.watch import is_run, watch
 

@@ -9,10 +9,10 @@ from uncone.diagnosis.record import Diagnosis, Subject
 from uncone.diagnosis.tokens import role_of
 from uncone.diagnosis.verdict import give_verdict
 from uncone.diagnosis.why.by_text import MOST_TOKENS, begin
-from uncone.engines.choose import EngineName, working
+from uncone.engines.choose import working
 from uncone.errors import InputError
 from uncone.model.open import Subjects, open_subjects
-from uncone.roles import Counts, Progress, Several, Spec, Write, are_ranks
+from uncone.roles import Counts, EngineName, Progress, Several, Spec, Write, are_ranks
 from uncone.version import versions
 
 

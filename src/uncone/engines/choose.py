@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 from uncone.arguments import whole_number
 from uncone.errors import InputError
+from uncone.roles import EngineName
 from uncone.rows.parts import Engine, InThisProcess
-
-EngineName = Literal["processes", "ray"]
 
 
 @contextmanager

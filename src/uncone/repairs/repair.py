@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Annotated, Any, Literal
 
 from uncone.atomic import creatable, writable
-from uncone.engines.choose import EngineName, working
+from uncone.engines.choose import working
 from uncone.errors import InputError, need_torch
 from uncone.evaluation.record import Selection
 from uncone.model.open import OpenedMany, by_engine, open_rows, open_spec
@@ -18,7 +18,7 @@ from uncone.model.targets import check_targets_apart
 from uncone.records.text import counted, plural
 from uncone.repairs.record import Repaired
 from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, compare, fit_repair, record_of
-from uncone.roles import Keep, Model, Out, Path_, Progress, Read, Role, Source, Vectors, Write
+from uncone.roles import EngineName, Keep, Model, Out, Path_, Progress, Read, Role, Source, Vectors, Write
 from uncone.rows import Rows, without_nonfinite
 from uncone.rows.ids import Ids
 from uncone.rows.open import WORDS, open_file, source_of, split_part
