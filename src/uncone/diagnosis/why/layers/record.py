@@ -29,7 +29,7 @@ from uncone.records.tokens import Estimate
 _COSINES: Limits = (-1.0, 1.0)
 _LINES = ("raw", "mean cosine"), ("centred", "same token, less the mean"), ("isotropic", "same segment, less the mean")
 _READING = (
-    "Mean cosine: of two random states, with its 95% interval over stretches of the text. Self: mean cosine of two "
+    "Mean cosine: of two random states, with its 95% interval of states of different stretches. Self: mean cosine of two "
     "states of one token; intra: of a state and the mean of its segment; MEV: share of the first singular direction of "
     "a token's states. All three are less their baseline: the layer's mean cosine, and for MEV that of as many random "
     "states. A state is part of the mean of its segment, so intra is above 0 for random tokens too: that value is in "
@@ -50,7 +50,7 @@ class LayerReading:
     name: str  # `embeddings`, `layer 1`, ..., `final norm` or `before the head`
     n: int  # states
     d: int  # columns
-    mean_cosine: Estimate  # of two states, with its 95% interval over stretches of the text
+    mean_cosine: Estimate  # of two states, with its 95% interval of states of different stretches
     anisotropy_raw: float | None  # share of the first direction in the sum of squares
     anisotropy: float | None  # share of the first direction in the variance
     effective_rank: float | None  # of the centred states
