@@ -26,29 +26,30 @@ from uncone.errors import UnconeError
 
 
 def on_two_nodes(folder: Path) -> dict[str, Any]:
-    """One of which goes in the middle of the sums and of the text."""
+    """One of which goes in the middle of the sums, and another in the middle of the text."""
     from ray.cluster_utils import Cluster
 
-    found = dict[str, Any]()
-    for name in ("sums", "text"):
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        nodes = [cluster.add_node(num_cpus=1)]
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    nodes, found = list[Any](), dict[str, Any]()
+
+    def lose(*_: object) -> None:
+        if nodes:
+            cluster.remove_node(nodes.pop(), allow_graceful=False)
+
+    def with_another() -> Any:
+        nodes.append(cluster.add_node(num_cpus=1))
         cluster.wait_for_nodes()
-        engine = engine_of(2, "ray", cluster.address)
-        assert engine is not None
+        return engine_of(2, "ray", cluster.address)
 
-        def lose(*_: object, nodes: list[Any] = nodes, cluster: Any = cluster) -> None:
-            if nodes:
-                cluster.remove_node(nodes.pop(), allow_graceful=False)
-
-        if name == "sums":
-            found["node lost"] = engine.fold(tasks(folder, partial(number_of, 0.2)), pair_sum, lose)
-        else:
-            read = layers_of(folder / "model", folder / "text.txt", engine, progress=lose)
-            found["text, node lost"] = layers_digest(read)
-        assert not nodes
-        engine.close()
-        cluster.shutdown()
+    engine = with_another()
+    found["node lost"] = engine.fold(tasks(folder, partial(number_of, 0.2)), pair_sum, lose)
+    assert not nodes
+    engine.close()
+    engine = with_another()
+    found["text, node lost"] = layers_digest(layers_of(folder / "model", folder / "text.txt", engine, progress=lose))
+    assert not nodes
+    engine.close()
+    cluster.shutdown()
     return found
 
 
@@ -71,7 +72,6 @@ def main(folder: Path, mark: str, out: Path) -> None:
             kill_one("ray::_Worker")
             killed.append(done)
 
-    found["text"] = layers_digest(layers_of(model, text, engine))
     found["text, one killed"] = layers_digest(layers_of(model, text, engine, progress=kill_first))
     engine.close()
     ray.shutdown()
