@@ -50,7 +50,7 @@ def test_a_disk_that_fills_leaves_whole_shards(folder: Path, workers: int | None
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
     try:
-        with pytest.raises(UnconeError, match=r"2\.npy.*[23] of 4 shards are written in .*out"):
+        with pytest.raises(UnconeError, match=r"2\.npy.*\d of 4 shards are written in .*out"):
             uncone.repair(f"{folder}/in/*.npy", folder / "out", method="center", workers=workers)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
