@@ -177,7 +177,7 @@ class TestKnownUnused:
 
     def test_unused_rows_like_all_others_tell_nothing(self) -> None:
         labels = [f"[unused{i}]" if i < 200 else f"token{i}" for i in range(4000)]
-        told = r"cosine: expected at least 50% of the rows known .* to be found by it, got \d+ of 200.* norm: expected"
+        told = r"cosine: expected to find at least 50% of the rows known to be unused, got \d+ of 200.* norm: expected"
         for seed in range(5):
             rows = ArrayRows(gaussian(4000, 64, seed=seed), name="healthy")
             rows.load_labels = lambda: labels
