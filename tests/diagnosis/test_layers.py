@@ -182,8 +182,13 @@ def test_a_planted_rogue_dimension_is_named_and_a_healthy_twin_is_not() -> None:
     assert rogue.rogue_share > 0.95
     assert "rises most from embeddings to layer 1" in found.verdict
     assert "In layer 1 dimension 7 alone carries" in found.verdict
-    quiet = replace(_planted(), layers=("embeddings",), moments=_planted().moments[:1], intervals=(None,))
-    assert describe(quiet).verdict.startswith("No layer has a common direction to speak of")
+    quiet = replace(_planted(), layers=("embeddings",), moments=_planted().moments[:1])
+    for interval, said in {
+        (0.0, 0.05): "No layer has a common direction to speak of",
+        (0.0, 0.3): "It is not sure that states share a common direction",
+        None: "Too little text to judge whether states share a common direction",  # what was not found may be there
+    }.items():
+        assert describe(replace(quiet, intervals=(interval,))).verdict.startswith(said)
 
 
 def test_a_common_direction_is_said_where_its_interval_is_beyond_the_threshold() -> None:

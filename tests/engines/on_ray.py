@@ -13,6 +13,7 @@ from tests.engines.works import (
     die,
     digest,
     fail,
+    gpus_of_worker,
     kill_one,
     killed_once,
     layers_digest,
@@ -54,7 +55,9 @@ def on_two_nodes(folder: Path) -> dict[str, Any]:
 
 
 def main(folder: Path, mark: str, out: Path) -> None:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
+    ray.init(
+        address="local", num_cpus=2, num_gpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False
+    )
     engine, found = engine_of(2, "ray", None), dict[str, Any]()
     assert engine is not None
     found["all units"] = digest(asked(folder, engine="ray"))
@@ -65,6 +68,7 @@ def main(folder: Path, mark: str, out: Path) -> None:
             engine.fold(tasks(folder, partial(work, 5)), pair_sum, lambda _: None)
         except UnconeError as error:
             found[name] = str(error)
+    found["gpus"] = list(engine.each(gpus_of_worker, tasks(folder, fail)[:4], on_gpu=True))
     model, text, killed = folder / "model", folder / "text.txt", list[int]()
 
     def kill_first(step: str, done: int, of: int) -> None:

@@ -351,8 +351,13 @@ def test_a_node_that_is_lost_costs_time_alone(on_ray: dict[str, Any]) -> None:
     assert on_ray["node lost"] == list(range(len(SIZES)))
 
 
+@pytest.mark.slow
+def test_an_actor_has_a_gpu_of_its_own(on_ray: dict[str, Any]) -> None:
+    assert sorted(on_ray["gpus"]) == ["0", "0", "1", "1"]
+
+
 def test_a_gpu_is_for_one_process(folder: Path) -> None:
-    with pytest.raises(InputError, match="expected --engine ray with --device"):
+    with pytest.raises(InputError, match="expected --engine ray with --device cuda"):
         next(Processes(2).each(lambda: len, [], on_gpu=True))
 
 

@@ -104,3 +104,7 @@ def kill_one(title: str) -> None:
         except OSError:
             continue
     raise AssertionError(f"no process {title}")
+
+
+def gpus_of_worker() -> Callable[[object], str]:
+    return lambda _: os.environ["CUDA_VISIBLE_DEVICES"]

@@ -29,7 +29,9 @@ class Processes(Engine):
     def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
         """At most one result a worker waits for its turn."""
         if on_gpu:
-            raise InputError("expected --engine ray with --device and several workers, got processes: a GPU has one")
+            raise InputError(
+                "expected --engine ray with --device cuda, got processes: each worker needs a GPU of its own"
+            )
         tries, slow, left = Counter[int](), Stragglers(), enumerate(units)
         open_, running = dict[int, N](), dict[Future[U], int]()  # units that were not given, and those being worked on
         ready, turn, more = dict[int, U](), 0, True

@@ -46,11 +46,12 @@ class Ray(Engine):
                 one = under_way[0]
                 try:
                     found: U = self._got(one.result, one.place, one.unit, slow)
-                except ray.exceptions.RayActorError as error:
+                except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
                     tries[one.place] += 1
                     if tries[one.place] > RETRIES:
                         raise self._ended(one.unit, error) from error
-                    if one.actor in actors:  # not replaced yet
+                    lost = isinstance(error, ray.exceptions.RayActorError)
+                    if lost and one.actor in actors:  # not replaced yet
                         actors.remove(one.actor)
                         successor = kept.remote(make)
                         coming[successor.is_there.remote()] = successor
@@ -73,7 +74,7 @@ class Ray(Engine):
         for left in reversed(range(RETRIES + 1)):
             try:
                 return self._folded(ray, tasks, merge, done)  # type: ignore[no-any-return]
-            except ray.exceptions.RayActorError as error:  # what it had added is gone
+            except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:  # what it had added is gone
                 if not left:
                     times = f"{RETRIES + 1} times"
                     raise UnconeError(
@@ -133,7 +134,7 @@ class Ray(Engine):
         return max(1, int(self._ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1)))
 
     def _got(self, result: Any, place: int, unit: N, slow: Stragglers) -> Any:
-        """Of a unit, which may be a straggler; its error names it. The end of an actor is raised as it is."""
+        """Of a unit, which may be a straggler; its error names it. The end of an actor, and of a machine that had the result, is raised as it is."""
         ray = self._ray
         errors = ray.exceptions
         while not ray.wait([result], timeout=_LOOK_EVERY)[0]:
@@ -141,7 +142,7 @@ class Ray(Engine):
         slow.end(place)
         try:
             return ray.get(result)
-        except errors.RayActorError:
+        except (errors.RayActorError, errors.ObjectLostError):
             raise
         except errors.RayError as error:
             cause = getattr(error, "cause", None) or error

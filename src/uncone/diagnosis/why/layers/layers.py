@@ -163,10 +163,10 @@ def _verdict(layers: Sequence[LayerReading]) -> str:
     if not known or layers[0].n < FEWEST_ROWS:
         return f"Too little to judge: {layers[0].n} states."
     top, most = max(known, key=lambda one: one[1])
-    if most < DRIFT:
+    interval, cosine = top.mean_cosine.interval, f"have a mean cosine of {number(most)}"
+    if interval is not None and interval[1] < DRIFT:
         at_most = f"the mean cosine of two states is at most {number(most)}"
         return f"No layer has a common direction to speak of: {at_most} ({top.name})."
-    interval, cosine = top.mean_cosine.interval, f"have a mean cosine of {number(most)}"
     if interval is None:
         said = f"Too little text to judge whether states share a common direction: two of these {top.n:,} {cosine} in {top.name}"
     elif interval[0] - _OF_MANY / 2 * (interval[1] - interval[0]) < DRIFT:
