@@ -68,24 +68,25 @@ def layer(n: int, d: int, cosine: float, topic: float, random: np.random.Generat
 
 
 def cell(n: int, d: int, topic: float, times: float, sims: int) -> dict[str, Any]:
-    cosine, said = planted(d, times * DRIFT, topic), 0
+    cosine, said, none = planted(d, times * DRIFT, topic), 0, 0
     for sim in range(sims):
         random = np.random.default_rng((41, n, d, int(10 * topic), int(100 * times), sim))
         verdict = _verdict([layer(n, d, cosine, topic, random) for _ in range(LAYERS)])
         said += verdict.startswith("States share a common direction")
-    return {"tokens": n, "d": d, "topic": topic, "times": times, "sims": sims, "said": said / sims}
+        none += verdict.startswith("No layer has a common direction")
+    return {"tokens": n, "d": d, "topic": topic, "times": times, "sims": sims, "said": said / sims, "none": none / sims}
 
 
 def table(cells: list[dict[str, Any]]) -> str:
     lines = [
         "# How often states are said to share a common direction", "",
-        f"The largest mean cosine of {LAYERS} layers against {DRIFT}. `python experiments/hidden_states/common_direction.py`", "",
+        f"The largest mean cosine of {LAYERS} layers against {DRIFT}; behind the comma, how often no layer is said to have one. `python experiments/hidden_states/common_direction.py`", "",
         "| tokens | columns | the topic's share | " + " | ".join(f"true cosine {t * DRIFT:.3g}" for t in PLANTED) + " |",
         "|---|---|---|" + "---|" * len(PLANTED),
     ]  # fmt: skip
     for n, d, topic in product(SIZES, WIDTHS, TOPICS):
         found = {one["times"]: one for one in cells if (one["tokens"], one["d"], one["topic"]) == (n, d, topic)}
-        shares = (f"{found[t]['said']:.1%}" if t in found else "not run" for t in PLANTED)
+        shares = (f"{found[t]['said']:.1%}, {found[t]['none']:.1%}" if t in found else "not run" for t in PLANTED)
         lines.append(f"| {n:,} | {d} | {topic} | " + " | ".join(shares) + " |")
     below = [one for one in cells if one["times"] < 1]
     ends = [

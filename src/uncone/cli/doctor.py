@@ -6,7 +6,7 @@ from collections import defaultdict
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from uncone.memory import free_bytes
-from uncone.records.blocks import Bullets, Cell, Document, Heading, Row, Table, Text
+from uncone.records.blocks import Bullets, Document, Heading, Row, Table, Text
 from uncone.version import __version__
 
 _WHAT_FOR = {
@@ -62,7 +62,7 @@ def document() -> Document:
     else:
         verdict += f"; these extras are not installed: {', '.join(lacking)}." if lacking else ", with every extra."
     formats = (
-        Cell(names, "" if all(map(_version, packages)) else f"needs {', '.join(packages)}")
+        names if all(map(_version, packages)) else f"{names} (needs {', '.join(packages)})"
         for names, packages in _FORMATS
     )
     return Document(
@@ -74,7 +74,7 @@ def document() -> Document:
             Heading("Extras", 3),
             Table(("extra", "adds", "state"), tuple(_row(name, missing.get(name)) for name in _WHAT_FOR)),
             Heading("Files and addresses that can be opened", 3),
-            Bullets(tuple(cell.text + (f" ({cell.note})" if cell.note else "") for cell in formats)),
+            Bullets(tuple(formats)),
             Text("An extra is installed with pip install 'uncone[NAME]'.", "quiet"),
         ),
     )

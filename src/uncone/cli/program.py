@@ -1,5 +1,6 @@
 import os
 import sys
+import warnings
 
 from cyclopts import App, Parameter
 
@@ -41,6 +42,8 @@ def main(arguments: list[str] | None = None) -> None:
 
         if "COLUMNS" not in environment():
             del os.environ["COLUMNS"]
+    if arguments is None:
+        warnings.showwarning = _say
     tokens = sys.argv[1:] if arguments is None else arguments
     try:
         with ending_cleanly():
@@ -56,6 +59,14 @@ def main(arguments: list[str] | None = None) -> None:
         raise ended from None
     finally:
         release("stdout")
+
+
+def _say(message: Warning | str, *_: object) -> None:
+    """A warning, without a path and a line of code."""
+    from uncone.records.text import visible
+
+    if sys.stderr is not None:
+        print(f"uncone: {visible(str(message))}", file=sys.stderr)  # noqa: T201
 
 
 def _run(tokens: list[str]) -> None:

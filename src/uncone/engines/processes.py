@@ -27,7 +27,7 @@ class Processes(Engine):
         self._pool: ProcessPoolExecutor | None = None
 
     def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
-        """At most one result a worker waits for its turn."""
+        """At most one result of each worker waits for its turn."""
         if on_gpu:
             raise InputError(
                 "expected --engine ray with --device cuda, got processes: each worker needs a GPU of its own"

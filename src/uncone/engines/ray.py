@@ -25,8 +25,8 @@ class Ray(Engine):
         self._address, self._workers, self._began = address, workers, False
 
     def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
-        """By actors, so that each makes its worker once; with `on_gpu` a GPU is each one's own. The unit of one that dies, as
-        where its machine goes, is another one's; it has a successor once there is room for one."""
+        """Actors do the work: each makes its worker once, and with `on_gpu` has a GPU of its own. If an actor dies, for example
+        with its machine, another actor gets its unit, and a successor starts once there is room."""
         ray = self._start()
         kept = ray.remote(_Worker).options(num_cpus=1, num_gpus=int(on_gpu))
         free = self._free(on_gpu)  # more actors would wait for ever

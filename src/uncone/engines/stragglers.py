@@ -25,6 +25,6 @@ class Stragglers:
         if self._took and so_far > max(PATIENCE, SLOW * usual) and place not in self._told:
             self._told.add(place)
             warnings.warn(
-                f"{name} has taken {so_far:.0f} s, where such a part takes {usual:.2g} s: it is waited for",
+                f"{name} has taken {so_far:.0f} s so far; other parts take {usual:.2g} s. uncone waits for it",
                 stacklevel=2,
             )

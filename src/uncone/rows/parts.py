@@ -64,7 +64,7 @@ class Engine:
     """What works on parts of rows."""
 
     def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
-        """What workers make of units, in the order of these. A worker is made once where it works, by `make`."""
+        """Yield what workers make of the units, in the order of the units. `make` makes a worker once in each place."""
         raise NotImplementedError
 
     def fold(self, tasks: "Sequence[Task[T]]", merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
