@@ -126,6 +126,12 @@ def test_a_stop_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert capsys.readouterr().err == "uncone: stopped\n"
 
 
+def test_a_warning_has_no_line_of_code() -> None:
+    code = "import sys, warnings; from uncone.cli.program import main; sys.argv = ['uncone', 'doctor']; main(); warnings.warn('a [red]')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stderr == "uncone: a [red]\n"
+
+
 def _shell(command: str) -> subprocess.CompletedProcess[str]:
     run = ["sh", "-c", command, "sh", sys.executable]
     return subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)

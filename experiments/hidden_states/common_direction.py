@@ -80,7 +80,8 @@ def cell(n: int, d: int, topic: float, times: float, sims: int) -> dict[str, Any
 def table(cells: list[dict[str, Any]]) -> str:
     lines = [
         "# How often states are said to share a common direction", "",
-        f"The largest mean cosine of {LAYERS} layers against {DRIFT}; behind the comma, how often no layer is said to have one. `python experiments/hidden_states/common_direction.py`", "",
+        f"The largest mean cosine of {LAYERS} layers against {DRIFT}; behind the comma how often no layer is said to have one.", "",
+        "`python experiments/hidden_states/common_direction.py`", "",
         "| tokens | columns | the topic's share | " + " | ".join(f"true cosine {t * DRIFT:.3g}" for t in PLANTED) + " |",
         "|---|---|---|" + "---|" * len(PLANTED),
     ]  # fmt: skip

@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
         if "COLUMNS" not in environment():
             del os.environ["COLUMNS"]
     if arguments is None:
-        warnings.showwarning = _say
+        warnings.showwarning = _say  # type: ignore[assignment]
     tokens = sys.argv[1:] if arguments is None else arguments
     try:
         with ending_cleanly():
