@@ -62,7 +62,7 @@ class TestEachKind:
 
     def test_a_few_decayed_rows_among_rows_of_all_lengths_are_not_named(self) -> None:
         """Of 40 rows no null says that none was there by chance."""
-        with pytest.raises(UndefinedMeasure, match="norm: expected at least 50%"):
+        with pytest.raises(UndefinedMeasure, match="norm: expected to find at least 50%"):
             under_trained_tokens(_rows(decayed(planted=0, spread=1.0)), prefer="norm")
 
     def test_equality_finds_what_its_place_does_not_show(self) -> None:
