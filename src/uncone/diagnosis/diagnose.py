@@ -109,7 +109,7 @@ def _diagnosed(
         reading = begin(opened.spec, text, counts=counts, tokens=tokens, reach=reach, progress=progress)
         counts = reading.counts
         reading.read_layers(**run)
-    examined, named = list[Subject](), None
+    examined, of_head = list[Subject](), None
     for name, rows in reversed(opened.rows):  # the head first: a table tied to it does not name its rows again
         examination = Examination(
             name,
@@ -122,10 +122,10 @@ def _diagnosed(
             advice=advice_for(opened.spec, name, opened.editable),
             capped=opened.cap is not None,
             of_training=of_training,
-            named=named if role == "tied table" else None,
+            of_head=of_head if role == "tied table" else None,
         )
         examined.insert(0, examination.run())
-        named = examination.named
+        of_head = examination.shared
     subjects = tuple(examined)
     if reading:
         reading.read_head()

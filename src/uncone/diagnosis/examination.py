@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,15 @@ OF_A_TEXT = (
 )
 
 
+class Shared(NamedTuple):
+    """What was read of a head, for the table that has the same numbers."""
+
+    untrained: Array | None  # bool (N,)
+    spectrum: Spectrum | None
+    picture: Picture | None
+    partition: Measurement  # of the rows as they are stored
+
+
 @dataclass
 class Examination:
     name: str
@@ -56,7 +65,7 @@ class Examination:
     advice: Advice = Advice()  # noqa: RUF009  # frozen
     capped: bool = False
     of_training: bool = True  # whether counts are of the text that trained the model
-    named: Array | None = None  # of a table the rows found untrained in the head that it is tied to (bool, (N,))
+    of_head: Shared | None = None  # of a table that is tied to a head
 
     def __post_init__(self) -> None:
         self._head, rows = self.name == "head" and not self.capped, self.rows
@@ -66,7 +75,7 @@ class Examination:
         if self.counts is not None and not self.of_training and self.role != "collection":
             self._notes += (OF_A_TEXT,)
         kinds: dict[str, bool] = {"of_training": self.of_training, "ranked": ranked}
-        self._tokens = TokenReader(rows, self.role, self.counts, **kinds, named=self.named)
+        self._tokens = TokenReader(rows, self.role, self.counts, **kinds, named=self.of_head and self.of_head.untrained)
         if self.advice.kind == "vectors":  # names of rows are no tokens: only what follows uses them
             self.rows, notes = named_rows(rows)
             self._notes += notes
@@ -76,7 +85,7 @@ class Examination:
     def run(self) -> Subject:
         """Two passes (four of a head: raw, then centred)."""
         rows, without_effect = self.rows, tuple[Measurement, ...]()
-        seen = zero = raw = common = None
+        seen = zero = raw = common = raw_partition = None
         odd_rows = None
         if self._head:
             odd_rows = measure.OddRowFinder(rows.shape[1], rows.shape[0])
@@ -96,20 +105,24 @@ class Examination:
         pairs = measure.PairSums.of(m)
         m.unit_second = None  # read; the decomposition wants its memory
         if raw:
-            without_effect += (self._partition(self.rows, raw),)
+            raw_partition = self._partition(self.rows, raw)
+            without_effect += (raw_partition,)
             raw = None
         if m.n > 1:
             m.spectrum(centered=True)
         readings = self._read_all(OF_A_HEAD if self._head else MEASURES, m, *uniformity)
+        if self.of_head:
+            seen = self.of_head.spectrum, self.of_head.picture
         spectrum, picture = seen or self._see(m)
         tick = self._tick("looking for untrained rows")
         by_frequency, untrained = self._tokens.read(rows, m, pairs, tick, common=common)
         new = self._tokens.new_rows(rows)
         elsewhere = self._tokens.with_findings_of_their_own(rows, new)
-        self.named = self._tokens.named
-        odd = odd_rows.find(rows, norms, self.named)
+        odd = odd_rows.find(rows, norms, self._tokens.named)
         coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
-        readings += (self._partition(rows, m), coupling)
+        partition = self.of_head.partition if self.of_head else self._partition(rows, m)
+        self.shared = Shared(self._tokens.named, spectrum, picture, raw_partition or partition)
+        readings += (partition, coupling)
         by_count = self._by_count(rows, m)
         scores = copies = None
         if self.neighbours:

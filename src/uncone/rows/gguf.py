@@ -22,7 +22,7 @@ MAGIC = b"GGUF"
 _MOST_KEYS, _MOST_TENSORS, _MOST_ITEMS = 2**16, 2**20, 2**24
 _LONGEST_NAME, _LONGEST_VALUE, _MOST_AXES, _DEEPEST = 2**16 - 1, 2**16, 4, 4
 _BUFFER = 2**20
-_AT_ONCE = 2**20  # elements dequantised in one call
+_AT_ONCE = 2**16  # elements dequantised in one call, whose arrays stay in a cache
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TRAITS = """
@@ -104,7 +104,8 @@ class _QuantisedRows(Rows):
             part = raw[: len(out) - at]
             self._source.read_into(self._start + (start + at) * self._row_bytes, part.reshape(-1).data)
             with np.errstate(all="ignore"):  # a scale can be anything
-                out[at : at + step] = self._dequantize(part, self._type)
+                # as one row: of many the package makes groups of 16, each with its own calls
+                out[at : at + step] = self._dequantize(part.reshape(1, -1), self._type).reshape(len(part), -1)
 
 
 def read_gguf(source: LocalFile) -> GgufHeader:
@@ -150,10 +151,12 @@ class _Cursor:
 
     def take(self, count: int) -> bytes:
         first = self.at - self._start
-        self.skip(count)
         if not 0 <= first <= len(self._buffer) - count:
-            self._start, first = self.at - count, 0
+            self.skip(count)
+            self.at -= count
+            self._start, first = self.at, 0
             self._buffer = self.source.read(self._start, min(max(_BUFFER, count), self.source.size - self._start))
+        self.at += count
         return self._buffer[first : first + count]
 
     def skip(self, count: int) -> None:
@@ -165,9 +168,11 @@ class _Cursor:
     def unpack(self, form: str) -> tuple[Any, ...]:
         return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))
 
+    def length(self) -> int:
+        return int.from_bytes(self.take(8), "little")
+
     def text(self, what: str, longest: int) -> str:
-        (length,) = self.unpack("Q")
-        if length > longest:
+        if (length := self.length()) > longest:
             raise self.lies(f"{what} has {length} bytes")
         return self.take(length).decode("utf-8", "replace")
 
@@ -184,7 +189,7 @@ def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
     if kind in _SCALARS:
         return cursor.unpack(_SCALARS[kind])[0]
     if kind == _STRING:
-        (length,) = cursor.unpack("Q")
+        length = cursor.length()
         return cursor.skip(length) if length > _LONGEST_VALUE else cursor.take(length).decode("utf-8", "replace")
     if kind != _ARRAY or depth > _DEEPEST:
         raise cursor.lies(f"a value of type {kind}" if kind != _ARRAY else "arrays in arrays without end")
@@ -199,7 +204,7 @@ def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
     start = cursor.at
     for _ in range(count):
         if inner == _STRING:
-            cursor.skip(cursor.unpack("Q")[0])
+            cursor.skip(cursor.length())
         else:
             _value(cursor, inner, depth + 1)
     return StringArray(start, count) if inner == _STRING else None
