@@ -91,7 +91,7 @@ def test_a_head_is_judged_by_its_logits(causal: Causal) -> None:
     logits = _explained(d).layers.logits
     assert float(d["head.logit_effective_rank"]) == logits.effective_rank
     causes = {finding.cause for finding in d.subjects[-1].findings}
-    assert not causes & {"rogue_dimensions", "low_effective_rank", "dominant_direction", "less_even_than_noise"}
+    assert not causes & {"rogue_dimensions", "low_effective_rank", "dominant_direction"}
     assert ("low_logit_rank" in causes) is (logits.level != "healthy")
 
 

@@ -66,8 +66,6 @@ def level(cause: str, *measurements: Measurement, groups: Groups | None = None, 
         ("dominant_direction", "anisotropy_1", 0.2, None, "warning", "warning"),
         ("norm_id_coupling", "norm_id_correlation", 0.5, None, "structure", "structure"),
         ("norm_id_coupling", "norm_id_correlation", -0.5, "structure", "structure", None),
-        ("less_even_than_noise", "isoscore", 0.9, "structure", None, None),
-        ("less_even_than_noise", "effective_rank", 90.0, "structure", None, None),
     ],
 )
 def test_a_level_changes_at_its_threshold(
@@ -192,7 +190,6 @@ def test_rows_too_short_for_a_partition_have_none_as_evidence() -> None:
 
 def test_an_extent_says_how_far_a_defect_goes() -> None:
     """What a comparison goes by: a cosine, a share of variance, or the share of the rank that is lost."""
-    assert named(*healthy(isoscore=0.5))["less_even_than_noise"].measures == ("isoscore",)
     for cause, changed, extent in (
         ("common_direction_drift", {"mean_cosine": 0.3}, 0.3),
         ("rogue_dimensions", {"dominant_dimension": 0.4}, 0.4),
@@ -357,7 +354,7 @@ def test_a_head_is_said_to_be_looked_through_for_what_was_looked_for() -> None:
 def test_findings_come_worst_first() -> None:
     some = healthy(mean_cosine=0.6, isoscore=0.5, norm_id_correlation=0.6, dominant_dimension=0.4)
     found = named(*some, odd=odd("equal", 5), raw=(measurement("mean_cosine", 0.6),), advice=TOKENS)
-    levels = ["severe", "warning", "note", "structure", "structure", "no_effect"]
+    levels = ["severe", "warning", "note", "structure", "no_effect"]
     assert [finding.level for finding in found.values()] == levels
     assert [f.is_defect for f in found.values()] == [f.level in DEFECTS for f in found.values()]
 
@@ -434,7 +431,7 @@ def test_of_an_untrained_table_no_structure_is_told_and_no_token_is_singled_out(
     less = (m for m in random_rows() if m.name != "isoscore")
     uneven = Measurement("isoscore", 0.5, reference=1.0, n=40_001, d=D)
     found = named(*less, uneven, found=looks_untrained(2, 0.5, 0.5))
-    assert not found.keys() & {"less_even_than_noise", "under_trained_tokens"}
+    assert "under_trained_tokens" not in found
     assert "under_trained_tokens" in named(*healthy(), found=looks_untrained(2, 0.5, 0.5))
 
 
@@ -444,7 +441,7 @@ def told(zero: int, table: UnderTrained) -> dict[str, object]:
 
 
 COPIES, ALIKE, UNTRAINED = "near_copies", "alike_rows", "under_trained_tokens"
-DIRECTION, EVEN = "dominant_direction", "less_even_than_noise"
+DIRECTION = "dominant_direction"
 
 
 @pytest.mark.parametrize(
@@ -470,9 +467,6 @@ DIRECTION, EVEN = "dominant_direction", "less_even_than_noise"
         (DIRECTION, {"anisotropy_1": 0.5, "mean_cosine": 0.3}, {}, True),
         (DIRECTION, {"anisotropy_1": 0.5, "effective_rank": 40.0}, {}, False),  # something else explains it
         (DIRECTION, {"anisotropy_1": 0.5, "dominant_dimension": 0.3}, {}, False),
-        (EVEN, {"isoscore": 0.5}, {}, True),
-        (EVEN, {"isoscore": 0.5, "mean_cosine": 0.3}, {}, True),
-        (EVEN, {"isoscore": 0.5, "effective_rank": 40.0}, {}, False),
         (UNTRAINED, {}, told(2, looks_untrained(2, 0.0, 0.0)), False),
         (UNTRAINED, {}, told(2, looks_untrained(3, 0.0, 0.0)), True),  # more than are zero
         (UNTRAINED, {}, told(2, looks_untrained(2, 0.0, 0.1)), True),  # one of another length

@@ -371,7 +371,8 @@ def test_a_straggler_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     try:
         engine.fold(slow[::2], pair_sum, lambda _: None)  # the start of processes counts
         with pytest.warns(
-            UserWarning, match=r"01\.npy has taken [123] s so far; the longest before it took \d\.\d+ s\. uncone waits for it"
+            UserWarning,
+            match=r"01\.npy has taken [123] s so far; the longest before it took \d\.\d+ s\. uncone waits for it",
         ):
             assert engine.fold(slow, pair_sum, lambda _: None) == [0, 1, 2]
     finally:

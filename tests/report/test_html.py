@@ -114,7 +114,7 @@ def _tiles(*findings: Finding, **changed: object) -> list[tuple[str, str]]:
 def test_numbers_that_defects_rest_on_come_first_in_their_colour() -> None:
     drift = Finding("common_direction_drift", "warning", "s", measures=("mean_cosine", "mean_shift"), extent=0.3)
     rank = Finding("low_effective_rank", "severe", "s", measures=("effective_rank", "isoscore"), extent=0.9)
-    uneven = Finding("less_even_than_noise", "structure", "s", measures=("isoscore", "effective_rank"))
+    uneven = Finding("norm_id_coupling", "structure", "s", measures=("isoscore", "effective_rank"))
     zero = Finding("zero_rows", "warning", "s", extent=0.005)
     note = Finding("zero_rows", "note", "s", extent=0.005)
     cosine, effective, iso = "Mean cosine", "Effective rank", "IsoScore"

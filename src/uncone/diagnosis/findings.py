@@ -26,7 +26,6 @@ VERY_LOW_RANK = 0.2
 MANY = 0.01  # Land & Bartolo 2024 confirm 0.1 to 1% of most vocabularies as under-trained; also the bar of equal rows
 PADDING_ROWS = 1  # no gradient reaches the row of padding, which may be zero
 NORM_COUPLING = 0.5  # a rank correlation by which length shows how often a token occurs, where ids are by frequency
-LESS_EVEN = 0.9  # of the isotropic value, from which noise scatters by less than a tenth
 UNTRAINED_SIGMAS = 6.0  # random tables scatter by three; MiniLM's table is 1,800 away
 LOGIT_RANK = "logit_effective_rank"
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
@@ -83,9 +82,7 @@ def find(
     causes += _started_at_random(new_rows, rows) if new_rows else _one_length(decayed, rows)
     is_healthy = not untrained and not any(f.is_defect for f in causes)
     causes += [_no_defect(values, head=head, logits=logits)] if is_healthy else untrained
-    if not untrained:
-        causes += _coupling(values)
-        causes += [] if logits or "low_effective_rank" in defects else _less_even(values)
+    causes += [] if untrained else _coupling(values)
     causes += _gauge(without_effect)
     causes = list(map(advice.on, sorted(causes, key=lambda f: LEVELS.index(f.level))))
     if first := [FIRST[f.cause, f.level] for f in causes if (f.cause, f.level) in FIRST]:
@@ -287,18 +284,6 @@ def _coupling(values: Values) -> Iterator[Finding]:
         (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
         measures=("norm_id_correlation",),
     )
-
-
-def _less_even(values: Values) -> Iterator[Finding]:
-    taken = [values[name] for name in ("isoscore", "effective_rank") if name in values]
-    less = tuple(m.name for m in taken if m.reference is not None and float(m) < LESS_EVEN * m.reference)
-    if less:
-        summary = (
-            "The rows are less even than a cloud of noise, as the rows of every trained model are: by itself this is "
-            "neither good nor bad."
-        )
-        evidence = _told(values, isoscore=_ISOSCORE, effective_rank=_RANK)
-        yield Finding("less_even_than_noise", "structure", summary, evidence, measures=less)
 
 
 def _gauge(without_effect: tuple[Measurement, ...]) -> Iterator[Finding]:

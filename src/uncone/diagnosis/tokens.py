@@ -28,7 +28,7 @@ _SHORT, _GAP = 0.5, 1.5  # of the median; and so many times apart from all but a
 _FEWEST_NEW, _RANDOM = 3, 0.2  # rows, and the mean cosine of so many that start at random directions
 Role = Literal["head", "table", "table of its own", "tied table", "collection"]
 """`table` where no head was read, `table of its own` next to a head."""
-TIED = "the table is tied to the head: its untrained rows are those of the head"
+TIED = "see the output head, which has the same rows"
 
 
 def role_of(name: str, rows: Rows, subjects: tuple[tuple[str, Rows], ...]) -> Role:
