@@ -257,6 +257,7 @@ def of_reasons() -> list[Claim]:
     common = kept("hidden_states/results/common_direction.json")
     lengths = sorted({one["tokens"] for one in common})
     found = {n: min(one["said"] for one in common if one["times"] == 1.25 and one["tokens"] == n) for n in lengths}
+    absent = {n: min(one["none"] for one in common if one["times"] == 0.8 and one["tokens"] == n) for n in lengths}
 
     def shares(sentence: str, truths: tuple[str, ...], unit: str) -> str:
         some = [one for one in cells if one["sentence"] == sentence and one["truth"] in truths]
@@ -331,6 +332,14 @@ def of_reasons() -> list[Claim]:
             "2.5 %",
             worst([one for one in common if one["times"] < 1], lambda one: one["said"]),
             sized({f"{n:,} tokens": share for n, share in found.items()}),
+            "hidden_states/common_direction.py",
+        ),
+        Claim(
+            "No layer has a common direction to speak of",
+            "the same interval of the largest layer lies below 0.1",
+            "2.5 %",
+            worst([one for one in common if one["times"] > 1], lambda one: one["none"]),
+            sized({f"{n:,} tokens": share for n, share in absent.items()}),
             "hidden_states/common_direction.py",
         ),
     ]
