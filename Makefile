@@ -28,7 +28,7 @@ KERNELS := Haswell Sandybridge
 endif
 NO_DISPATCH := NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
 
-.PHONY: demo test core slow fuzz browser kernels fast-kernels wheel lint types bench clean
+.PHONY: demo test core slow fuzz browser kernels fast-kernels wheel site lint types bench clean
 
 # Processes that share the cores: threads of torch that wait must not spin on them, a BLAS
 # needs one (tests of threads ask for more), and to compile in processes would load torch in each
@@ -80,6 +80,11 @@ wheel: $(VENV)/.dev
 	$(PYTHON) -m venv build/wheel
 	build/wheel/bin/python -m pip install $(PIP_OPTIONS) build/dist/uncone-*.whl
 	build/wheel/bin/python tests/wheel.py README.md
+
+# The documents as a site, in build/site/html
+site: $(VENV)/.dev
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt mkdocs-material mkdocstrings-python
+	$(BIN)/python docs/site.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
