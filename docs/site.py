@@ -2,7 +2,8 @@
 
 Pages are the repository's own Markdown files in their own folders, so that every relative link holds; the API page is
 made from the docstrings of the public names. The build fails on a link or an anchor that leads nowhere, on a plugin that
-did not run, and on a page that would fetch anything from elsewhere.
+did not run, and on a page that would fetch anything from elsewhere. Beside each page lies its Markdown, which llms.txt
+lists for agents.
 """
 
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from uncone.questions import OBJECTS, QUESTIONS
 
 ROOT = Path(__file__).parents[1]
+CONFIG = ROOT / "docs/mkdocs.yml"
 SOURCE, HTML = ROOT / "build/site/source", ROOT / "build/site/html"
 PLACES = {name: file for name, (file, *_) in QUESTIONS.items()} | OBJECTS  # of the public names
 SHOWN = ("docs", "experiments", "benchmarks", "examples")
@@ -61,6 +63,26 @@ def api() -> str:
     return "\n".join(lines)
 
 
+def menu() -> list[tuple[str, str]]:
+    """The title and the file of each page in the menu."""
+    return re.findall(r"^ +- (.+): (\S+\.md)$", CONFIG.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def for_agents(source: Path) -> str:
+    """llms.txt (llmstxt.org): what uncone is, and each page of the menu, as Markdown, with its first sentence."""
+    lines = ["# uncone", "", f"> {_lead(source / 'index.md')}", "", "## Pages", ""]
+    lines += [f"- [{title}]({page}): {_lead(source / page)}" for title, page in menu()]
+    return "\n".join(lines) + "\n"
+
+
+def _lead(page: Path) -> str:
+    """The first sentence that is no heading, picture, table, list or code."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    blocks = (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
+    first = next((block for block in blocks if re.match(r"[A-Za-z`\"“]", block)), "")
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.split(r"(?<=[.?!])\s", first)[0])
+
+
 def elsewhere(pages: Iterable[Path]) -> list[str]:
     """What pages and style sheets would fetch from another host."""
     found = []
@@ -72,8 +94,11 @@ def elsewhere(pages: Iterable[Path]) -> list[str]:
 def main() -> None:
     """Stage, build strictly, check."""
     stage(SOURCE)
-    run = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(ROOT / "docs/mkdocs.yml")]
+    run = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(CONFIG)]
     subprocess.run(run, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")})
+    shutil.copytree(SOURCE, HTML, dirs_exist_ok=True, ignore=lambda _, names: [n for n in names if n.endswith(".html")])
+    _write(HTML / "llms.txt", for_agents(SOURCE))
+    shutil.copytree(ROOT / ".well-known", HTML / ".well-known", dirs_exist_ok=True)
     fetched = elsewhere([*HTML.rglob("*.html"), *HTML.rglob("*.css")])
     assert not fetched, f"expected pages that fetch nothing, got {len(fetched)}: {fetched[:5]}"
     documented = (HTML / "docs/api/index.html").read_text(encoding="utf-8")
