@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import field
+from functools import lru_cache
 from typing import Any, Literal
 
 from uncone.errors import InputError, UndefinedMeasure, expect
@@ -254,9 +255,7 @@ class Picture:
             expect(fit, f"{counted(n, 'count')} {small}, got {there}{beyond}")
 
     def coordinates(self, *, centered: bool) -> list[tuple[float, float, float]]:
-        scale = self.centered_scale if centered else self.raw_scale
-        flat = (value * scale for value in _integers(self.centered if centered else self.raw, "h", "coordinates"))
-        return list(zip(flat, flat, flat, strict=True))
+        return _points(*((self.centered, self.centered_scale) if centered else (self.raw, self.raw_scale)))
 
     def outermost(self, most: int) -> list[tuple[str, list[str]]]:
         """The tokens of each group that has some, the farthest from the mean row first."""
@@ -272,6 +271,12 @@ class Picture:
         if self.norms is None:
             return None
         return [value * self.norm_scale for value in _integers(self.norms, "H", "norms")]
+
+
+@lru_cache(maxsize=2)  # a page asks several times, and again for a table that is tied to its head
+def _points(text: str, scale: float) -> list[tuple[float, float, float]]:
+    flat = [value * scale for value in _integers(text, "h", "coordinates")]
+    return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
 
 
 def _integers(text: str, kind: str, name: str) -> list[int]:

@@ -36,7 +36,7 @@ _SUFFIXES |= {"nats": " (nats)", "ms": " (ms)", "mib": " (MiB)"}
 def visible(text: str) -> str:
     """`text` with an escape for every character that cannot be seen or that reorders its neighbours, as UTF-8 and XML
     allow it."""
-    return text.translate(_shown)
+    return text if text.isascii() and text.isprintable() else text.translate(_shown)
 
 
 class _Shown(dict[int, str]):

@@ -3,8 +3,10 @@
 import base64
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from string import Template
 
@@ -67,9 +69,7 @@ def colour_scales(picture: Picture) -> list[Scale]:
 
 def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     """Hidden where scripts are off."""
-    scales = colour_scales(picture)
-    clouds = {mode: picture.coordinates(centered=mode == "centered") for mode in ("raw", "centered")}
-    cones = {mode: [_cone(points, 2), _cone(points, 3)] for mode, points in clouds.items()}
+    scales, cones, data = _drawn(picture)
     pictured = len(picture.ids)
     rows = plural(pictured, "the one row", f"all {count(pictured)} rows")
     if pictured < picture.total:
@@ -80,7 +80,6 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     )
     named = ((scale.name, scale.title) for scale in scales)
     text = "".join(line.strip() for line in beside("explorer.html").splitlines())
-    data = json.dumps(_data(picture, scales, clouds, cones), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Template(text).substitute(
         uid=uid,
         colours="".join(tag("option", title, value=name) for name, title in (("group", "group"), *named)),
@@ -90,9 +89,19 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
         legend=tag("ul", "".join(items), "legend", data_scale="group"),
         notes=_notes(cones, shares),
         scales="".join(map(_bar, scales)),
-        # nothing in it ends the script element, for HTML and XML parsers alike
-        data=data.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}),
+        data=data,
     )
+
+
+@lru_cache(maxsize=1)  # a table that is tied to its head has the same picture
+def _drawn(picture: Picture) -> tuple[list[Scale], dict[str, list[Cone | None]], str]:
+    """Its scales, its cones by mode, and the data of the script as JSON in which nothing ends the script element, for
+    HTML and XML parsers alike."""
+    scales = colour_scales(picture)
+    clouds = {mode: picture.coordinates(centered=mode == "centered") for mode in ("raw", "centered")}
+    cones = {mode: [_cone(points, 2), _cone(points, 3)] for mode, points in clouds.items()}
+    data = json.dumps(_data(picture, scales, clouds, cones), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return scales, cones, re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", data)
 
 
 def _data(
