@@ -21,6 +21,7 @@ from uncone.diagnosis.record import Diagnosis
 from uncone.records.parts import Picture
 from uncone.records.text import shortened
 from uncone.report import to_html
+from uncone.report.cone import beyond, outside
 from uncone.report.explorer import explorer
 from uncone.report.html import STILL
 
@@ -224,3 +225,16 @@ def test_extreme_scales_give_finite_numbers(scale: float) -> None:
     data = _data(replace(picture, raw_scale=scale, centered_scale=scale, norm_scale=scale))
     numbers = [x for mode in ("raw", "centered") for rim in data["rims"][mode] for point in rim for x in point]
     assert all(map(math.isfinite, [*numbers, *data["frames"]["raw"]["mean"]]))
+
+
+def test_one_row_far_away_leaves_the_others_their_room_and_is_counted() -> None:
+    even = [(math.cos(k), math.sin(k), 0.0) for k in range(100)]
+    assert beyond(even) == []
+    assert beyond([*even, (3.0, 0.0, 0.0)]) == [], "a third of the picture is room enough"
+    assert beyond([*even[:50], (90.0, 0.0, 0.0), *even[50:]]) == [50]
+    assert beyond([*even, (90.0, 0.0, 0.0), (0.0, 80.0, 0.0)]) == [], "two of a hundred are no single row"
+    assert beyond([(x + 50, y, z) for x, y, z in (*even, (9.0, 0.0, 0.0))]) == [], "the origin needs more room"
+    assert beyond([(1.0, 1.0, 1.0)] * 50) == []
+    assert outside(0) == ""
+    assert outside(1) == " 1 row far away lies outside."
+    assert outside(2, "; “Whole picture” shows {}") == " 2 rows far away lie outside; “Whole picture” shows them."

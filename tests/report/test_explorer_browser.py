@@ -40,7 +40,9 @@ class _Explorer:
         self.marks = self.box.locator(".marks")
         self.tip = self.box.locator(".tip")
         self.said = self.box.locator(".said")
-        self.box.locator(".stage").scroll_into_view_if_needed()
+        self.box.scroll_into_view_if_needed()
+        self.box.locator(".stage").wait_for()
+        self.box.scroll_into_view_if_needed()  # it is taller now
         self.settle()
 
     def settle(self) -> None:
@@ -350,7 +352,7 @@ def test_several_pictures_each_wait_until_they_are_seen(browser: Any, tmp_path: 
     with _open(browser, tmp_path, diagnosis) as seen:
         alive = "() => [...document.querySelectorAll('.marks')].map(marks => Boolean(marks.place))"
         assert seen.page.evaluate(alive) == [True, False]
-        seen.page.locator(".explorer .stage").nth(1).scroll_into_view_if_needed()
+        seen.page.locator(".explorer").nth(1).scroll_into_view_if_needed()
         seen.settle()
         assert seen.page.evaluate(alive) == [True, True]
         seen.page.locator('.explorer >> nth=1 >> label:has(input[value="3"])').click()
@@ -392,3 +394,14 @@ def test_hovering_over_a_full_picture_is_quick(browser: Any, tmp_path: Path) -> 
           return taken.sort((a, b) => a - b)[20] }"""
         assert seen.page.evaluate(hover) < 50
         assert seen.tip.is_visible()
+
+
+def test_until_it_is_made_its_drawing_stands_there(browser: Any, tmp_path: Path) -> None:
+    """A screenshot of the whole page, a print or a slow phone shows no empty frame."""
+    visit, _ = _visit(browser, _diagnosis(_picture()), tmp_path, 1440, "light")
+    visit.page.add_init_script("window.IntersectionObserver = class { observe() {} unobserve() {} }")
+    visit.page.reload()
+    assert visit.page.locator(".still svg.chart").first.is_visible()
+    assert visit.page.locator(".controls").is_visible()
+    assert not visit.page.locator(".stage").is_visible()
+    visit.context.close()

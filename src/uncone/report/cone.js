@@ -3,7 +3,7 @@
 // What comes from the record reaches the page through textContent and fillText only, never as markup.
 (() => {
   const root = document.documentElement;
-  root.classList.add("scripted"); // the style sheet then shows this picture in place of the drawings
+  root.classList.add("scripted"); // the style sheet then shows controls, and this picture in place of the drawings once it is drawn
   const LAYERS = 8, CELL = 16, MARGIN = 36, TILT = { yaw: 0.55, pitch: 0.35 };
   const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
@@ -34,11 +34,11 @@
     }
   }
   const span = (values, v) => [values.reduce((a, b) => Math.min(a, b), v), values.reduce((a, b) => Math.max(a, b), v)];
-  function framed(p, angles) { // the view from this side with all points and the origin, as large as the canvas allows
-    const before = p.view;
-    p.view = { ...angles, scale: 1, x: -p.width / 2, y: -p.height / 2 };
+  function framed(p, angles, all) { // the view from this side with the points and the origin, as large as the canvas allows
+    const beyond = new Set(all ? [] : p.data.beyond[p.mode]), within = (places) => (beyond.size ? places.filter((_, i) => !beyond.has(i)) : places);
+    const before = p.view; p.view = { ...angles, scale: 1, x: -p.width / 2, y: -p.height / 2 };
     project(p);
-    const o = place(p, 0, 0, 0), [left, right] = span(p.sx, o[0]), [top, bottom] = span(p.sy, o[1]);
+    const o = place(p, 0, 0, 0), [left, right] = span(within(p.sx), o[0]), [top, bottom] = span(within(p.sy), o[1]);
     p.view = before;
     const scale = Math.min((p.width - 2 * MARGIN) / (right - left || 1e-9), (p.height - 2 * MARGIN) / (bottom - top || 1e-9));
     return { ...angles, scale, x: (-scale * (left + right)) / 2, y: (-scale * (top + bottom)) / 2 };
@@ -104,7 +104,9 @@
     if (x < 0 || x > p.width || y < -12 || y > p.height + 20) return;
     g.font = `600 12px ${getComputedStyle(p.stage).fontFamily}`;
     const wide = g.measureText(text).width;
-    const to = [clamp(x - wide / 2, 4, Math.max(4, p.width - wide - 4)), clamp(y, 14, p.height - 5)];
+    const left = clamp(x - wide / 2, 4, Math.max(4, p.width - wide - 4)), lows = [0, 15, -15, 30, -30].map((by) => clamp(y + by, 14, p.height - 5));
+    const to = [left, lows.find((low) => p.written.every(([l, r, b]) => left > r || left + wide < l || Math.abs(low - b) > 14)) ?? lows[0]];
+    p.written.push([left, left + wide, to[1]]);
     Object.assign(g, { lineWidth: 4, lineJoin: "round", strokeStyle: css("--panel"), fillStyle: css("--ink") });
     g.strokeText(text, ...to); g.fillText(text, ...to);
   }
@@ -124,7 +126,7 @@
   function lettering(p, g) { // the origin, the mean row, the axes' numbers, a bar of known length
     const { mean, high } = p.cloud, ink = css("--ink"), [x, y] = place(p, 0, 0, 0);
     const m = place(p, ...mean.map((v, a) => (a < p.dims ? v : 0)));
-    for (let a = 0; a < p.dims; a++) words(p, g, `axis ${a + 1}`, onAxis(p, a, high[a]).map((v, k) => v - 8 * k));
+    p.written = []; for (let a = 0; a < p.dims; a++) words(p, g, `axis ${a + 1}`, onAxis(p, a, high[a]).map((v, k) => v - 8 * k));
     line(g, [[x - 7, y], [x + 7, y]], 1.4, ink); line(g, [[x, y - 7], [x, y + 7]], 1.4, ink);
     words(p, g, "origin", [x, y + 20]);
     if (p.mode === "raw" && Math.hypot(m[0] - x, m[1] - y) > 24) {
@@ -170,8 +172,8 @@
   }
 
   // Moving, choosing, finding.
-  function reset(p) {
-    p.view = framed(p, p.dims === 3 ? TILT : { yaw: 0, pitch: 0 });
+  function reset(p, all = false) { // without `all` a few points far away from the others may lie outside
+    p.view = framed(p, p.dims === 3 ? TILT : { yaw: 0, pitch: 0 }, all);
     p.whole = p.view.scale; p.touched = false; again(p);
   }
   function resize(p) {
@@ -250,7 +252,7 @@
     on("pointerup", (event) => { if (held.delete(event.pointerId) && moved < 4) pick(p, nearest(p, ...at(event), 32)); });
     on("pointercancel", (event) => held.delete(event.pointerId));
     on("pointerleave", () => { p.hovered = -1; mark(p); });
-    on("dblclick", () => reset(p));
+    on("dblclick", () => reset(p, true));
     on("wheel", (event) => { // the page scrolls on unless the picture was clicked: nobody is caught in it
       if (document.activeElement !== p.marks && !event.ctrlKey) return;
       event.preventDefault();
@@ -261,7 +263,7 @@
     const nearer = (factor) => () => zoom(p, factor, [p.width / 2, p.height / 2]), arrow = (x, y) => (event) => move(p, 24 * x, 24 * y, event.shiftKey);
     const actions = {
       ArrowLeft: arrow(-1, 0), ArrowRight: arrow(1, 0), ArrowUp: arrow(0, -1), ArrowDown: arrow(0, 1),
-      "+": nearer(1.25), "=": nearer(1.25), "-": nearer(0.8), 0: () => reset(p), n: () => step(p, 1), p: () => step(p, -1),
+      "+": nearer(1.25), "=": nearer(1.25), "-": nearer(0.8), 0: () => reset(p, true), n: () => step(p, 1), p: () => step(p, -1),
       "/": () => p.search.focus(), Escape: () => pick(p, -1),
     };
     p.marks.addEventListener("keydown", (event) => {
@@ -283,12 +285,10 @@
       sx: floats(), sy: floats(), depth: floats(), keys: places(), items: places(), drawn: places() };
     p.lower = p.all.map((i) => typed(name(p, i)));
     p.marks.place = (i) => [p.sx[i], p.sy[i]]; // where the i-th row of the data lies on the canvas: for tests
-    show(p); colour(p); resize(p); pointers(p); keys(p); // drawn before anything can be asked of it
-    on("input[type=radio]", "change", () => show(p));
-    on(".colour", "change", () => colour(p));
-    on(".order", "change", () => arrange(p));
-    on("input[type=search]", "input", () => search(p));
-    on(".back", "click", () => step(p, -1)); on(".on", "click", () => step(p, 1)); on(".whole", "click", () => reset(p));
+    box.closest(".live").classList.add("drawn"); show(p); colour(p); resize(p); pointers(p); keys(p); // drawn before anything can be asked of it
+    on("input[type=radio]", "change", () => show(p)); on(".colour", "change", () => colour(p));
+    on(".order", "change", () => arrange(p)); on("input[type=search]", "input", () => search(p));
+    on(".back", "click", () => step(p, -1)); on(".on", "click", () => step(p, 1)); on(".whole", "click", () => reset(p, true));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => colour(p));
     new ResizeObserver(() => resize(p)).observe(p.stage);
   }

@@ -1,18 +1,20 @@
 """The cone picture: rows on the first two singular directions, with and without the mean row."""
 
+import heapq
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uncone.records.parts import Picture
-from uncone.records.text import count
+from uncone.records.text import count, counted, plural
 from uncone.records.token_text import shown_token
 from uncone.report.markup import escape, path, tag
 from uncone.report.svg import Axis, Point, dot, equal_axes, frame, label, rectangle, svg
 
 _SIZE, MOST_POINTS, _COLOURS, _WITHIN = (360.0, 372.0), 3000, 6, 0.95
 _NAMED_PER_GROUP = 120  # points that show their token on hover, for some 60 bytes each
+_FEWEST = 20  # points among which one can be far away from the others
 _FEW = 600  # so few points can be larger without hiding each other
 
 
@@ -69,6 +71,24 @@ def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
     return sorted(chosen)
 
 
+def beyond(points: Sequence[Sequence[float]]) -> list[int]:
+    """The places of one row in 500, or of one, that lie so far away that all others would share a quarter of the picture."""
+    if len(points) < _FEWEST:
+        return []
+    middle = [sorted(axis)[len(axis) // 2] for axis in zip(*points, strict=True)]
+    far = [math.dist(point, middle) for point in points]
+    *_, kept = heapq.nlargest(1 + max(1, len(points) // 500), far)
+    limit = 4 * max(kept, math.hypot(*middle))  # the origin is in the picture
+    return [i for i, away in enumerate(far) if away > limit > 0]
+
+
+def outside(rows: int, more: str = "") -> str:
+    """In words: how many rows are not drawn where they are."""
+    if not rows:
+        return ""
+    return f" {counted(rows, 'row')} far away {plural(rows, 'lies', 'lie')} outside{more.format(plural(rows, 'it', 'them'))}."
+
+
 def wedge(points: Sequence[Point]) -> tuple[float, float] | None:
     """The cone from the origin with 95% of the points: direction and half angle in radians."""
     angles = [math.atan2(y, x) for x, y in points if x or y]
@@ -90,8 +110,9 @@ def opening(half: float | None, where: str) -> str:
 
 def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: str) -> tuple[str, str, str]:
     drawn = sample(picture.groups, len(picture.group_names), MOST_POINTS)
+    drawn = sorted(set(drawn).difference(left_out := beyond(points)))
     (x, y), cone = equal_axes(_SIZE, [points[i] for i in drawn]), wedge(points)
-    caption = opening(cone and cone[1], "in this plane")
+    caption = opening(cone and cone[1], "in this plane") + outside(len(left_out))
     body = frame(x, y, "along the first singular direction (embedding units)", "along the second")
     body += tag("clipPath", rectangle(x.start, y.stop, x.stop, y.start), id=f"{uid}-clip")
     across, down = x.at(0), y.at(0)

@@ -1,5 +1,5 @@
 "use strict";
-// A button beside each command and each piece of code, which copies it. Nothing is loaded and nothing is sent.
+// A button below each piece of code, and below each sentence for its commands, which copies it. Nothing is loaded and nothing is sent.
 (() => {
   const made = (name, fields) => Object.assign(document.createElement(name), fields);
   async function copied(code) { // a browser that keeps the clipboard from pages on disk copies what is selected
@@ -10,14 +10,17 @@
     const said = made("p", { className: "unseen", role: "status" }); // screen readers say what is written here
     document.body.append(said);
     for (const code of document.querySelectorAll("pre, code.command")) {
+      const inline = code.matches(".command"), shown = code.textContent.slice(0, 80), sentence = inline && code.closest("p, h1");
       const button = made("button", { type: "button", className: "copy", textContent: "Copy" });
-      button.append(made("span", { className: "unseen", textContent: ` ${code.textContent.slice(0, 80)}` }));
+      button.append(made("span", { className: inline ? "" : "unseen", textContent: ` ${shown}` }));
       button.addEventListener("click", async () => {
         said.textContent = "";
         said.textContent = button.firstChild.data = (await copied(code)) ? "Copied" : "Selected: press Ctrl and C";
       });
       button.addEventListener("blur", () => { button.firstChild.data = "Copy"; });
-      (code.closest(".scroll") ?? code).after(button);
+      let place = sentence || (code.closest(".scroll") ?? code);
+      while (place.nextElementSibling?.matches(".copy")) place = place.nextElementSibling; // the first command's comes first
+      place.after(button);
     }
   });
 })();

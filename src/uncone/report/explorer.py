@@ -13,7 +13,7 @@ from string import Template
 from uncone.records.parts import Picture
 from uncone.records.text import count, number, plural, shortened
 from uncone.records.token_text import shown_token
-from uncone.report.cone import group_classes, legends, opening, wedge
+from uncone.report.cone import beyond, group_classes, legends, opening, outside, wedge
 from uncone.report.markup import beside, escape, tag, typeset_text
 
 _LONGEST_LABEL, _WITHIN = 80, 0.95
@@ -87,7 +87,7 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
         named=escape(rows),
         rows=typeset_text(rows),
         legend=tag("ul", "".join(items), "legend", data_scale="group"),
-        notes=_notes(cones, shares),
+        notes=_notes(picture, cones, shares),
         scales="".join(map(_bar, scales)),
         data=data,
     )
@@ -122,6 +122,7 @@ def _data(
         "counts": picture.counts,
         "units": {"raw": picture.raw_scale, "centered": picture.centered_scale, "norm": picture.norm_scale},
         "frames": {mode: _frame(points) for mode, points in clouds.items()},
+        "beyond": {mode: beyond(points) for mode, points in clouds.items()},
         "rims": {mode: [_rim(cone, clouds[mode]) for cone in two] for mode, two in cones.items()},
         "shades": {name: base64.b64encode(bytes(values)).decode("ascii") for name, values in shades.items()},
     }
@@ -172,14 +173,16 @@ def _bar(scale: Scale) -> str:
     return tag("div", bar, "scale", data_scale=scale.name, hidden="hidden")
 
 
-def _notes(cones: dict[str, list[Cone | None]], shares: Shares) -> str:
+def _notes(picture: Picture, cones: dict[str, list[Cone | None]], shares: Shares) -> str:
     notes = ""
     for mode, of, held in (("raw", "squared length", shares[0]), ("centered", "variance", shares[1])):
+        left_out = outside(len(beyond(picture.coordinates(centered=mode == "centered"))), "; “Whole picture” shows {}")
         for dims, word in enumerate(("two", "three")):
             cone = cones[mode][dims]
             text = opening(cone and cone[1], "here")
             if held:
                 percent = typeset_text(number(100 * held[dims], limits=(0, 100), digits=2))
                 text = f"These {word} directions hold {percent}% of the rows’ {of}. {text}"
+            text += left_out
             notes += tag("p", text, "muted", data_note=f"{mode}{dims + 2}", hidden="hidden")
     return notes

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ STILL = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 
 
 _TONES = {"quiet": "facts", "lead": "lead", "caution": "caution"}
 _BADGES = ("severe", "warning", "note", "healthy", "structure", "no_effect")
+_NAME = re.compile(r"`(uncone(?:\.\w+)+)`")  # of the package; backticks of a token stay as they are
 _CHANGES = ("better", "worse", "little")
 _FEW, _SENTENCE = 4, 40  # columns and letters of a table whose last column breaks its lines in a narrow window
 
@@ -157,7 +159,11 @@ def _block(block: Block, uid: str = "b") -> str:
 
 def _prose(text: str) -> str:
     parts = enumerate(COMMAND.split(text))
-    return "".join(tag("code", escape(part), "command") if i % 2 else escape(part) for i, part in parts)
+    return "".join(tag("code", escape(part), "command") if i % 2 else _named(part) for i, part in parts)
+
+
+def _named(text: str) -> str:
+    return "".join(tag("code", escape(part)) if i % 2 else escape(part) for i, part in enumerate(_NAME.split(text)))
 
 
 def _table(table: Table) -> str:
