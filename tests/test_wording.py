@@ -1,5 +1,6 @@
 """One of a thing is singular wherever it is counted, and no share is rounded onto a limit it did not reach."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uncone
+from tests.command import load_script
 from tests.report.printed import printed
 from tests.report.records_example import make_diagnosis
 from uncone.model.counts import as_counts
@@ -85,3 +87,23 @@ def test_one_line_of_counts(tmp_path: Path) -> None:
         as_counts(str(table), 2, [None, "b"])
     table.write_text("token\tcount\na\t5\n")
     assert as_counts(str(table), 2, ["a", "b"]).notes == ("1 row is not named in c.tsv: its count is taken as 0.",)
+
+
+BETRAYED = (
+    r"\b(told|anew|at hand|sure turn|held against|one a line|as published|tells of|tells them apart|beyond little)\b"
+)
+
+
+def test_no_text_has_a_word_that_sounds_translated() -> None:
+    script = load_script(Path(__file__).parents[1] / "docs/texts.py")
+    files = sorted((script.ROOT / "src").rglob("*.py"))
+    every = [(path.name, line, text) for path in files for line, text in script.texts(path)]
+    assert len(every) > 3000
+    assert [one for one in every if re.search(BETRAYED, one[2])] == []
+
+
+def test_a_text_is_listed_with_what_a_program_fills_in(tmp_path: Path) -> None:
+    code = '''"""A docstring is none."""\nraise Error(f"expected {n} rows, got {m}: pass " "more")\nx = "name"\n'''
+    (tmp_path / "a.py").write_text(code, encoding="utf-8")
+    texts = load_script(Path(__file__).parents[1] / "docs/texts.py").texts
+    assert list(texts(tmp_path / "a.py")) == [(2, "expected {} rows, got {}: pass more")]

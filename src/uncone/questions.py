@@ -75,7 +75,7 @@ QUESTIONS = {
         "saturation.law.fit_scaling_law",
         "saturation.law.record.ScalingLaw",
         "saturation law SOURCE",
-        "Fit the loss of runs by parameters and tokens, and say how far each lies from the law.",
+        "Fit the loss of runs by parameters and tokens, and say how far each is from the law.",
     ),
     "trace_checkpoints": (
         "saturation.checkpoints.trace_checkpoints",
@@ -93,7 +93,7 @@ QUESTIONS = {
         "saturation.contexts.context_rank",
         "saturation.contexts.record.ContextRank",
         "saturation contexts SOURCE",
-        "Say how many dimensions the contexts of a text need, beside shuffled tokens.",
+        "Say how many dimensions the contexts of a text need, compared with shuffled tokens.",
     ),
     "watch": (
         "watching.watch",

@@ -191,7 +191,7 @@ def test_bad_files_of_ids_are_refused(tmp_path: Path) -> None:
 
 def test_when_every_pair_matches_there_is_no_random_one(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("0\t1\n0\t2\n1\t2\n")
-    with pytest.raises(InputError, match="expected random pairs beside labelled matches, got none"):
+    with pytest.raises(InputError, match="expected random pairs as well as labelled matches, got none"):
         uncone.calibrate(_rows(3), pairs=tmp_path / "p.tsv")
 
 

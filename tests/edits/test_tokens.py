@@ -88,7 +88,9 @@ def test_only_the_rows_that_were_named_change(llama, tmp_path, method):
     ways = {"cat": method, "dog": method, "▁": "covariance" if method == "sub_tokens" else method}
     assert {t.token: t.way for t in edit.tokens} == ways
     notes = {"sub_tokens": "1 of 3 tokens cannot be written with others; their rows are draws around the mean of all"}
-    notes["mean"] = "2 of 3 new rows are equal to another new row: nothing tells these tokens apart. The method 'covari"
+    notes["mean"] = (
+        "2 of 3 new rows are equal to another new row: nothing distinguishes these tokens. The method 'covari"
+    )
     assert len(edit.notes) == (method in notes)
     assert all(note.startswith(notes[method]) for note in edit.notes)
     again = reinitialise_tokens(llama, tmp_path / "p", ids[::-1], method=method)

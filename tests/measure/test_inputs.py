@@ -112,7 +112,7 @@ def test_padding_would_have_changed_the_value() -> None:
 
 @pytest.mark.parametrize("name", OF_MOMENTS)
 def test_a_mask_beside_moments_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="expected no mask beside moments, got one: pass the rows"):
+    with pytest.raises(InputError, match="expected no mask with moments, got one: pass the rows"):
         OF_MOMENTS[name](Moments.of(ROWS, unit_second=True), mask=MASK)
 
 

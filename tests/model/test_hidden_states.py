@@ -320,7 +320,7 @@ def test_bfloat16_is_near(place: Path, whole: LayerStates) -> None:
 
 def test_bad_input_is_refused(bert: Path, lines: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
-    with pytest.raises(UndefinedMeasure, match="expected at least two tokens beside those that stand apart, got 0"):
+    with pytest.raises(UndefinedMeasure, match="expected at least two tokens other than those that stand apart, got 0"):
         hidden_states_of(bert, open_texts(tmp_path / "empty.txt"))
     with pytest.raises(InputError, match="expected at least 2 tokens to read, got 1"):
         hidden_states_of(bert, open_texts(lines), most=1)

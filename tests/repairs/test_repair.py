@@ -424,7 +424,7 @@ class TestTheCommand:
         weights = model / "model.safetensors"
         for arguments, message in (
             ((encoder, y, *data, *text, "--overwrite"), "expected no --overwrite with a model"),
-            ((encoder, y, *data), "give --text F with one a line, --fit-on VECTORS"),
+            ((encoder, y, *data), "give --text F with one per line, --fit-on VECTORS"),
             ((cone, cone, *center, "--overwrite"), "another file to write than what is read"),
             ((cone, y, "--json", cone), "it would be replaced"),
             ((cone, y, "--fit-on", f"{weights}#x", "--json", weights), "it would be replaced"),

@@ -317,7 +317,7 @@ def test_a_gap_is_named() -> None:
         checkpoints.notes_on([checkpoints.Checkpoint("a", step) for step in steps])
         for steps in ((100, 200, 300, 900, 1000, 1100), [2**k for k in range(12)])
     ]
-    assert notes == [["No checkpoint lies between steps 300 and 900, far apart beside their neighbours."], []]
+    assert notes == [["No checkpoint is between steps 300 and 900, far apart compared with their neighbours."], []]
 
 
 def test_a_text_adds_states_and_logits(stories: Path, tmp_path: Path) -> None:

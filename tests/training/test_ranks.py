@@ -191,5 +191,5 @@ def _plain(name: str) -> dict[str, Tensor]:
 def test_single_losses_of_a_head_sharded_by_itself_are_refused(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         assert len(found["refused"]) == 2
-        wanted = "expected reduction 'mean' with a head that is sharded by itself, got 'none'"
+        wanted = "expected reduction 'mean' with a head that is sharded on its own, got 'none'"
         assert all(wanted in said for said in found["refused"])

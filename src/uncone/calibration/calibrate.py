@@ -58,11 +58,11 @@ def calibrate(
     Args:
         vectors: the documents (N, D), in any form that uncone reads; with `texts` their encoder.
         queries: the queries (M, D); without them rows are compared with each other.
-        texts: a file of texts, one a line, whose vectors are compared.
+        texts: a file of texts, one per line, whose vectors are compared.
         query_texts: the same for queries.
         pairs: labelled pairs: id of the query (or first row), id of the row and label, separated by tabs. Matches do
             not count as random pairs, and each threshold gets the share of matches that reach it.
-        ids: the ids of the rows that `pairs` names, one a line; else the texts, the rows' own, or their numbers from 0.
+        ids: the ids of the rows that `pairs` names, one per line; else the texts, the rows' own, or their numbers from 0.
         query_ids: the same for the queries.
         match_at: a pair with a label of at least this matches; by default above 0.
         prior: the share of matches among pairs compared, for the precision; by default 0.01.

@@ -201,7 +201,7 @@ def floor_of(sides: Sides) -> Floor:
 
 def check_pairs(pairs: int) -> None:
     if pairs < 1:
-        raise InputError("expected random pairs beside labelled matches, got none: give the whole collection")
+        raise InputError("expected random pairs as well as labelled matches, got none: give the whole collection")
 
 
 @on_one_thread

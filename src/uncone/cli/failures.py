@@ -18,7 +18,7 @@ class UntoldError(Exception):
     """The exit status stands, though the result could not be written: the cause says why."""
 
     def __init__(self, status: int) -> None:
-        super().__init__(f"the result could not be written; exit status {status} stands")
+        super().__init__(f"the result could not be written; the exit status is still {status}")
         self.status = status
 
 

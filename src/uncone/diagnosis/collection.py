@@ -37,7 +37,7 @@ def named_rows(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
 def _lines_of(path: Path, rows: Rows) -> tuple[list[str | None] | None, tuple[str, ...]]:
     """One line for each row of the source; other files are no names, and a note says so."""
     try:
-        lines = [line.strip() for line in table_lines(path, how="give a text file of ids, one a line")]
+        lines = [line.strip() for line in table_lines(path, how="give a text file of ids, one per line")]
     except InputError as error:
         why = str(error).replace(str(path), path.name)  # a report is passed on, and tells no whole path
         return None, (f"{path.name} does not name the rows: {why}.",)

@@ -33,7 +33,7 @@ _OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction
 _RANK, _ISOSCORE = "effective rank {:.1f} of {d}", "IsoScore {:.3g}"
 _ODD = {
     "zero": "zero: at no angle to any row",
-    "equal": "equal to an earlier row: nothing tells them apart",
+    "equal": "equal to an earlier row: nothing distinguishes them",
     "giant": "at least ten times as long as the median row, which decides inner products and means",
 }
 

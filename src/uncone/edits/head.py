@@ -173,7 +173,7 @@ def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
     tensors = {name: as_stored(*files.tensors[source], source) for name, source in added.items()}
     tensors[head] = shifted(files, table, -mean)
     n, d = files.entries[table].shape
-    notes = (f"The head shared the token table's rows and stands apart now: {n} x {d} numbers more.",)
+    notes = (f"The head shared the token table's rows and is separate now: {n} x {d} numbers more.",)
     return _Layout("parted", tensors, head, notes, config=without_ties(files.config))
 
 

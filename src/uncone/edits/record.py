@@ -144,8 +144,8 @@ class HeadEdit(Record):
         if self.way == "untied":
             return "It is a matrix of its own."
         if self.added:
-            return f"It shared the token table's rows and stands apart now: {listing(self.added)}."
-        return "It stands apart now."
+            return f"It shared the token table's rows and is separate now: {listing(self.added)}."
+        return "It is separate now."
 
 
 @part

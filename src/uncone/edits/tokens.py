@@ -180,7 +180,9 @@ def _notes(ways: Mapping[int, Way], method: Way, labels: Labels, drawn: int) -> 
 def _of_equal(equal: int, n: int, method: Way) -> tuple[str, ...]:
     why = "the trained rows differ too little for draws that differ as they are stored."
     if method == "mean":
-        why = "nothing tells these tokens apart. The method 'covariance' (--method covariance) gives rows that differ."
+        why = (
+            "nothing distinguishes these tokens. The method 'covariance' (--method covariance) gives rows that differ."
+        )
     return (f"{equal} of {n} new rows are equal to another new row: {why}",) * bool(equal)
 
 

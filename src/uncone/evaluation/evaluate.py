@@ -65,7 +65,7 @@ def evaluate(
         qrels: their judgements: TREC's `qid 0 docid relevance`, a table with or without header (query, document,
             relevance; BEIR's query-id, corpus-id, score), JSON lines with such names; or `{query: {document:
             relevance}}`. Relevance above 0 counts.
-        ids: the ids of the documents, one a line; by default the source's own, or row numbers from 0.
+        ids: the ids of the documents, one per line; by default the source's own, or row numbers from 0.
         query_ids: the same for the queries.
         columns: of such a table, the columns of the two texts and of the score, by name or by number from 1. By default
             `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has them, else the first
@@ -164,7 +164,7 @@ def evaluate(
     is_full = task not in _ITEMS and all(numbers.get(measure) == 1 for numbers in originals)
     intervals = (
         f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
-        f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
+        f"seed {seed}; the same resamples for a repair and the original. Each is taken alone."
     )
     told = verdict(name, task, measure, result.differences, items, is_full=is_full)
     return Evaluation(

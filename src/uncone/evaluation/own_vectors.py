@@ -132,7 +132,7 @@ def _places(rows: Rows, ids: Ids | None, option: str) -> dict[str, int]:
     places = places_of(rows, ids)
     lacking = rows.shape[0] - len(places)
     got = f"got {counted(lacking, 'row')} with none or with that of another row"
-    way = f"give others with --{option} FILE, one a line"
+    way = f"give others with --{option} FILE, one per line"
     expect(not lacking, f"an id of its own for each row of {rows.name}, {got}: {way}")
     return places
 
@@ -144,7 +144,7 @@ def _judged(own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[s
         option, places = known[what]
         like = ", ".join(repr(name[:60]) for name in islice(places, 3))
         noun = plural(len(places), what, "queries" if what == "query" else "documents")
-        return f"the ids of {len(places):,} {noun} are like {like}; give others with --{option} FILE, one a line"
+        return f"the ids of {len(places):,} {noun} are like {like}; give others with --{option} FILE, one per line"
 
     judged = read_judgements(own.qrels, place, place_of_query, hint=hint)
     useful = {query: ranks for query, ranks in judged.items() if max(ranks.values()) > 0}

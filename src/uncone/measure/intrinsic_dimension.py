@@ -44,7 +44,7 @@ where rows are spread evenly over the distance r_2:  P(r_2 / r_1 > m) = m^-d""",
     "those of rows that share neighbours are not quite. How large the bias is for a ball and for a Gaussian cloud, "
     "`details` has: `ball_dimensions` and `gaussian_dimensions`, simulated at several N.",
     source="Facco et al. 2017. The likelihood is without the bias of N / sum ln(r_2 / r_1); libraries differ in which of "
-    "these they return.", interval="95%, exact for independent ratios; its bias stands in `details`.",
+    "these they return.", interval="95%, exact for independent ratios; `details` has its bias.",
 )  # fmt: skip
 LEVINA_BICKEL = MeasureDescription(
     "levina_bickel", range=(0.0, None), better="neither",

@@ -38,7 +38,7 @@ ISOSCORE = MeasureDescription(
     says="The share of dimensions that is used evenly.",
     definition="(P - 1) / (D - 1), P the participation ratio (Rudman et al. 2022){debiased}",
     formula="(P - 1) / (D - 1),  P the participation ratio", isotropic="the same function of the isotropic P",
-    reads_badly="the mean matters: it does not see it, so read it beside `mean_cosine`. With few rows it falls, for the "
+    reads_badly="the mean matters: it does not see it, so read it together with `mean_cosine`. With few rows it falls, for the "
     "isotropic cloud too.",
     source="Rudman et al. 2022, whose seven steps reduce to this exactly.",
     variants=(("isoscore_debiased", "`debiased=True`: of the debiased P"),),

@@ -77,7 +77,7 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
     if not isinstance(x, Moments):
         return Moments.of(as_samples(x, mask), **sums)
     if mask is not None:
-        raise InputError("expected no mask beside moments, got one: pass the rows, or moments of those to keep")
+        raise InputError("expected no mask with moments, got one: pass the rows, or moments of those to keep")
     return x
 
 

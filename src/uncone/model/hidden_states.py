@@ -84,7 +84,7 @@ def hidden_states_of(
     stopped = run.over(most, width, engine, save, progress)
     if sums.tokens < 2:
         few = f"got {sums.tokens}: give a longer text"
-        raise UndefinedMeasure(f"expected at least two tokens beside those that stand apart, {few}")
+        raise UndefinedMeasure(f"expected at least two tokens other than those that stand apart, {few}")
     with undisturbed(found.model):
         head = found.head()
         last_states, why_no_last = run.last(opened.name)

@@ -89,7 +89,7 @@ class LayeredModel:
         hidden = getattr(out, "hidden_states", None)
         if not hidden:
             got = f"{type(self.model).__name__}: give an encoder or a decoder of transformers"
-            raise UnsupportedModel(f"expected a model that tells of its hidden states, got {got}")
+            raise UnsupportedModel(f"expected a model that returns its hidden states, got {got}")
         return tuple(hidden), taken[0] if taken else None, reads
 
 

@@ -58,7 +58,7 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
     stored = sum(math.prod(entry.shape) for entry in files.entries.values())
     if described > 2 * stored + 2**20:  # small parts may be missing
         raise InputError(
-            f"expected weights for the model that config.json of {files.where} tells of, {described} numbers, "
+            f"expected weights for the model that config.json of {files.where} describes, {described} numbers, "
             f"got {stored}: they belong to different models, or a part is missing; download it again"
         )
     model_class = _class_of(files)

@@ -80,9 +80,9 @@ def repair(
         queries: own vectors of queries, which with `qrels` choose the method; it is fitted on the documents.
         documents: own vectors of documents, to choose by and to fit on; by default `spec`.
         qrels: which documents answer which queries, as for `uncone.evaluate`.
-        ids: the ids of the documents, one a line; by default the source's own, or row numbers from 0.
+        ids: the ids of the documents, one per line; by default the source's own, or row numbers from 0.
         query_ids: the same for the queries.
-        text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths of them,
+        text: of an encoder, sentences, one per line (`.gz` and `.xz` too). The repair is fitted on four fifths of them,
             unless `fit_on` or `load` is given, and measured on the others, or else on all.
         fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors from before
             its Normalize.
@@ -243,7 +243,7 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
             what = "a model" if kind == "encoder" else "vectors"
             raise InputError(f"expected no --{name.replace('_', '-')} with {what}, got it: leave it out")
     if kind == "encoder" and text is None and fit_on is None and load is None:
-        how = "give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
+        how = "give --text F with one per line, --fit-on VECTORS, or --load T.safetensors"
         raise InputError(f"expected sentences to fit on, got none: {how}")
     check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
     if kind == "vectors":  # before the pass that looks for rows to skip
@@ -297,5 +297,5 @@ def _lost(zeros: int, rows: Rows) -> tuple[str, str]:
     zero = f"{counted(zeros, *subject)} all zero {plural(zeros, 'stays', 'stay')} zero"
     zero = f"{zero}: {plural(zeros, 'it has', 'they have')} no direction to repair." if zeros else ""
     left_out = f"{counted(n, *subject)} not finite {plural(n, 'is', 'are')} not in what was written"
-    moved = "rows behind it have other numbers now, and of what stands beside them only labels are kept"
+    moved = "rows behind it have other numbers now, and of the columns next to them only labels are kept"
     return zero, f"{left_out}, the first row {rows.left_out[0]}: {moved}." if n else ""

@@ -34,7 +34,7 @@ def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
     lines = lines_of(path, how="give a text file in UTF-8, one sentence a line", longest=LONGEST_LINE)
     sentences = _drawn(filter(None, (line.strip() for _, line in lines)), most)
     if (n := len(sentences.lines)) < LEAST_SENTENCES:
-        text = f"different sentences in {path}, one a line"
+        text = f"different sentences in {path}, one per line"
         raise InputError(f"expected at least {LEAST_SENTENCES} {text}, got {n}: give more text")
     return sentences
 

@@ -8,7 +8,7 @@ from uncone.regular import table_lines
 from uncone.roles import Path_
 from uncone.rows.base import Labels, Rows
 
-Ids = Path_ | Sequence[object]  # a file of ids, one a line, or the ids themselves
+Ids = Path_ | Sequence[object]  # a file of ids, one per line, or the ids themselves
 
 
 def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
@@ -21,7 +21,7 @@ def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
     names: Labels = rows.keys if ids is None else None
     if ids is not None:
         if isinstance(ids, str | os.PathLike):
-            given, where = list(table_lines(ids, how="give a text file of ids, one a line")), os.fspath(ids)
+            given, where = list(table_lines(ids, how="give a text file of ids, one per line")), os.fspath(ids)
         else:
             given, where = list(map(str, ids)), "the ids"
         total = rows.shape[0] + len(rows.left_out)

@@ -95,7 +95,7 @@ def _checked_header(source: File) -> tuple[int, dict[str, Any]]:
             raise ValueError("its tensors do not fill it")
         at = stop
     if 8 + length + at != source.size:
-        raise ValueError(f"its header tells of {8 + length + at} bytes, and it has {source.size}")
+        raise ValueError(f"its header announces {8 + length + at} bytes, and it has {source.size}")
     return length, header
 
 

@@ -325,7 +325,7 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
     if (at := gate.status.step) != step:
         raise InputError(
             f"expected the gate's state of step {step} in {own.name}/{STATE} of the output folder, got "
-            f"{'none' if at == 0 else f'that of step {at}'}: if the checkpoint lies elsewhere, call "
+            f"{'none' if at == 0 else f'that of step {at}'}: if the checkpoint is elsewhere, call "
             f"gate.load(checkpoint / {STATE!r}) before train(); if it was written without a gate, use "
             "uncone.attach(model, gate=gate, fresh=True)"
         )

@@ -87,7 +87,7 @@ def is_sharded_alone(head: torch.nn.Module) -> bool:
 def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
     if reduction == "none" and is_sharded_alone(head):
         how = "leave it in the root's group (fully_shard the model only), as the backward pass needs its rows"
-        raise UnsupportedModel(f"expected reduction 'mean' with a head that is sharded by itself, got 'none': {how}")
+        raise UnsupportedModel(f"expected reduction 'mean' with a head that is sharded on its own, got 'none': {how}")
 
 
 def probe(model: Any, head: torch.nn.Linear) -> maps.HeadMap:

@@ -75,7 +75,7 @@ def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> 
     meant = [repair for repair, others in _ELSEWHERE.items() if plain in others and repair in known]
     advice = f"did you mean {meant[0]!r}?" if meant else nearest(plain, known, "choose a repair")
     if plain in ("normalize", "normalise", "normalized", "unit", "l2"):
-        advice = "unit length is no repair by itself, give --normalize (normalize=True) with one"
+        advice = "unit length alone is no repair, give --normalize (normalize=True) with one"
     return InputError(f"expected {what} {', '.join(known)}, got {name!r}: {advice}")
 
 

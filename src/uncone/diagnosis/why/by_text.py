@@ -141,9 +141,7 @@ def begin(
         raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
     for one in filter(is_counts, texts):
-        raise InputError(
-            f"expected a text, got the counts {Path(one).name}: give them as counts, and a text beside them"
-        )
+        raise InputError(f"expected a text, got the counts {Path(one).name}: give them as counts, and a text as well")
     counted = count_tokens(spec, texts, words=False, keep=_CHARACTERS * tokens, progress=progress)
     used, notes, counted_in = counted.counts, list[str](), "in these texts"
     if counts is not None:

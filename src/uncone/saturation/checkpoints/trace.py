@@ -224,5 +224,5 @@ def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
     steps = [one.step for one in read]
     for a, b, c, d in zip(steps, steps[1:], steps[2:], steps[3:], strict=False):
         if c - b > _FAR * max(b - a, d - c):
-            notes.append(f"No checkpoint lies between steps {b:,} and {c:,}, far apart beside their neighbours.")
+            notes.append(f"No checkpoint is between steps {b:,} and {c:,}, far apart compared with their neighbours.")
     return notes

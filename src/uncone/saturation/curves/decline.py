@@ -149,7 +149,7 @@ def _without_odd_end(curve: Curve) -> Curve:
 def _fault(curve: Curve) -> str:
     steps, values = curve.steps, curve.values
     for step in steps[1:][np.diff(steps) <= 0]:
-        return f"two values at step {step:g}: give one a checkpoint, or name the column that tells the curves apart"
+        return f"two values at step {step:g}: give one per checkpoint, or name the column that tells the curves apart"
     for i in np.flatnonzero(~np.isfinite(values)):
         how = "leave that checkpoint out if it was not measured"
         return f"the value at step {steps[i]:g} is {values[i]:g}: {how}"

@@ -98,7 +98,7 @@ class CurveVerdicts(Record):
 
     READING: ClassVar[str] = (
         "P: of such a fall at the end of a curve that never falls, by its own jitter, which may be autocorrelated. Below "
-        "it, in its family: the jitter of the others tells of its correlation, and Holm corrects for their number. A "
+        "it, in its family: the jitter of the others shows its correlation, and Holm corrects for their number. A "
         "curve declined where the latter is small. Seen from: the fall over the last third that is found in 80% of such "
         "curves, judged alone; of a smaller one nothing is said. Each curve is one run: other seeds are other runs."
     )
@@ -120,7 +120,7 @@ class CurveVerdicts(Record):
             name = ", ".join(filter(None, (curve.model, titles.get(curve.family))))
             own.append(f"{name}: {'; '.join(curve.notes)}.")
         apart = f"Curves are distinguished by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
-        corrected = "Each family (one task, metric, suite and shots) is corrected by itself"
+        corrected = "Each family (one task, metric, suite and shots) is corrected separately"
         label = "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN"
         return shown(
             Heading(self.verdict, 1, label, "warning" if fell else "note"),

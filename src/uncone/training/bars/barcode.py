@@ -115,7 +115,7 @@ def check_points(points: object, shapes: str = "(N, D)") -> None:
 
 def _check_groups(points: Tensor, groups: object) -> None:
     if points.ndim == 3:
-        raise InputError("expected points (N, D) beside groups, got (B, n, D): leave groups out")
+        raise InputError("expected points (N, D) with groups, got (B, n, D): leave groups out")
     if not isinstance(groups, Tensor) or groups.dtype not in (*INTEGERS, torch.bool):
         given = groups.dtype if isinstance(groups, Tensor) else type(groups).__name__
         raise InputError(f"expected groups as a tensor of integers, got {given}: number the classes")
