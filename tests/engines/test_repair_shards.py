@@ -1,13 +1,18 @@
 """A repair of many files: each gets a file of its name, and together they are the repair of the whole."""
 
 import resource
+import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import uncone
+from uncone.engines.processes import Processes
 from uncone.errors import InputError, UnconeError
+from uncone.rows.parts import Task
 from uncone.transforms import AllButTheTop
 
 SIZES, D = [400, 380, 500, 7], 12
@@ -54,7 +59,7 @@ def test_a_disk_that_fills_leaves_whole_shards(folder: Path, workers: int | None
             uncone.repair(f"{folder}/in/*.npy", folder / "out", method="center", workers=workers)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    left = sorted(path.name for path in (folder / "out").iterdir())
+    left = sorted(path.name for path in (folder / "out").iterdir())  # no worker writes any more
     assert "2.npy" not in left
     assert set(left) <= {"0.npy", "1.npy", "3.npy"}
     assert np.load(folder / "out/1.npy").shape == (SIZES[1], D)
@@ -107,3 +112,26 @@ def test_what_was_written_before_a_bad_shard_stays_and_is_counted(folder: Path) 
     with pytest.raises(InputError, match=r"NaN or inf .*2 of 4 shards are written in .*new"):
         uncone.repair(f"{folder}/in/*.npy", folder / "new", load=folder / "t.safetensors")
     assert sorted(path.name for path in (folder / "new").iterdir()) == ["0.npy", "1.npy"]
+
+
+def test_an_error_comes_when_no_worker_is_at_work_any_more(folder: Path) -> None:
+    """Shard 0 fails at once, while shard 1 is being written."""
+    tasks = [
+        Task(partial(_slow_or_bad, folder / "mark"), (part,), place)
+        for place, part in enumerate(uncone.open_rows(f"{folder}/in/*.npy").parts[:2])
+    ]
+    engine = Processes(2)
+    try:
+        with pytest.raises(UnconeError, match="bad"):
+            engine.fold(tasks, lambda one, _: one, lambda _: None)
+        assert (folder / "mark").exists()
+    finally:
+        engine.close()
+
+
+def _slow_or_bad(mark: Path, rows: Any, first: int) -> int:
+    if first == 0:
+        raise UnconeError("bad")
+    time.sleep(2)
+    mark.touch()
+    return first

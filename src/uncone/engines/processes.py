@@ -52,6 +52,9 @@ class Processes(Engine):
                     ready[place] = future.result()
                 except BrokenProcessPool:
                     lost.append(place)
+                except Exception:
+                    wait(running)  # with the error nothing is under way any more, such as a file half written
+                    raise
             if lost:  # with one process its neighbours go
                 lost += running.values()
                 running.clear()

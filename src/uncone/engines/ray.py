@@ -95,7 +95,12 @@ class Ray(Engine):
             nonlocal rows
             while len(under_way) > most:
                 place, task = next(settled)
-                self._got(under_way.popleft(), place, task, slow)
+                try:
+                    self._got(under_way.popleft(), place, task, slow)
+                except UnconeError:
+                    if under_way:  # with the error nothing is under way any more, such as a file half written
+                        ray.wait([*under_way], num_returns=len(under_way))
+                    raise
                 rows += task.rows
                 done(rows)
 
