@@ -220,7 +220,7 @@ def _damaged(path: Path) -> Path:
     ("make", "text", "note"),
     [
         (_damaged, LONG, "got NaN or inf in layer 2: the model is damaged"),
-        (_model, "the cat", "The layers could not be read: expected at least two tokens beside"),
+        (_model, "the cat", "The layers could not be read: expected at least two tokens other"),
     ],
 )
 def test_a_part_that_fails_is_a_note_and_the_others_are_there(
