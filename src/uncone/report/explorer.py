@@ -69,7 +69,7 @@ def colour_scales(picture: Picture) -> list[Scale]:
 
 def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     """Hidden where scripts are off."""
-    scales, cones, data = _drawn(picture)
+    scales, cones, far, data = _drawn(picture)
     pictured = len(picture.ids)
     rows = plural(pictured, "the one row", f"all {count(pictured)} rows")
     if pictured < picture.total:
@@ -87,21 +87,27 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
         named=escape(rows),
         rows=typeset_text(rows),
         legend=tag("ul", "".join(items), "legend", data_scale="group"),
-        notes=_notes(picture, cones, shares),
+        notes=_notes(cones, far, shares),
         scales="".join(map(_bar, scales)),
         data=data,
     )
 
 
 @lru_cache(maxsize=1)  # a table that is tied to its head has the same picture
-def _drawn(picture: Picture) -> tuple[list[Scale], dict[str, list[Cone | None]], str]:
-    """Its scales, its cones by mode, and the data of the script as JSON in which nothing ends the script element, for
-    HTML and XML parsers alike."""
+def _drawn(picture: Picture) -> tuple[list[Scale], dict[str, list[Cone | None]], dict[str, list[int]], str]:
+    """Its scales, its cones and its rows beyond the view by mode, and the data of the script: JSON in which nothing ends the
+    script element, for HTML and XML parsers alike."""
     scales = colour_scales(picture)
     clouds = {mode: picture.coordinates(centered=mode == "centered") for mode in ("raw", "centered")}
     cones = {mode: [_cone(points, 2), _cone(points, 3)] for mode, points in clouds.items()}
-    data = json.dumps(_data(picture, scales, clouds, cones), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return scales, cones, re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", data)
+    far = {mode: beyond(points) for mode, points in clouds.items()}
+    data = json.dumps(
+        _data(picture, scales, clouds, cones) | {"beyond": far},
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+    )
+    return scales, cones, far, re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", data)
 
 
 def _data(
@@ -122,7 +128,6 @@ def _data(
         "counts": picture.counts,
         "units": {"raw": picture.raw_scale, "centered": picture.centered_scale, "norm": picture.norm_scale},
         "frames": {mode: _frame(points) for mode, points in clouds.items()},
-        "beyond": {mode: beyond(points) for mode, points in clouds.items()},
         "rims": {mode: [_rim(cone, clouds[mode]) for cone in two] for mode, two in cones.items()},
         "shades": {name: base64.b64encode(bytes(values)).decode("ascii") for name, values in shades.items()},
     }
@@ -173,10 +178,10 @@ def _bar(scale: Scale) -> str:
     return tag("div", bar, "scale", data_scale=scale.name, hidden="hidden")
 
 
-def _notes(picture: Picture, cones: dict[str, list[Cone | None]], shares: Shares) -> str:
+def _notes(cones: dict[str, list[Cone | None]], far: dict[str, list[int]], shares: Shares) -> str:
     notes = ""
     for mode, of, held in (("raw", "squared length", shares[0]), ("centered", "variance", shares[1])):
-        left_out = outside(len(beyond(picture.coordinates(centered=mode == "centered"))), "; “Whole picture” shows {}")
+        left_out = outside(len(far[mode]), "; “Whole picture” shows {}")
         for dims, word in enumerate(("two", "three")):
             cone = cones[mode][dims]
             text = opening(cone and cone[1], "here")

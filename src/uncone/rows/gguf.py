@@ -152,18 +152,20 @@ class _Cursor:
     def take(self, count: int) -> bytes:
         first = self.at - self._start
         if not 0 <= first <= len(self._buffer) - count:
-            self.skip(count)
-            self.at -= count
+            self._check_left(count)
             self._start, first = self.at, 0
             self._buffer = self.source.read(self._start, min(max(_BUFFER, count), self.source.size - self._start))
         self.at += count
         return self._buffer[first : first + count]
 
     def skip(self, count: int) -> None:
+        self._check_left(count)
+        self.at += count
+
+    def _check_left(self, count: int) -> None:
         if count > (left := self.source.size - self.at):
             expected = f"{count} bytes at offset {self.at} of {self.source.name}, got {left}"
             raise InputError(f"expected {expected}: the file was cut, or its header is wrong; copy it again")
-        self.at += count
 
     def unpack(self, form: str) -> tuple[Any, ...]:
         return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))
