@@ -47,6 +47,37 @@ MEASURE_TEXT = """() => [...document.querySelectorAll('svg.chart')].filter(svg =
   }
 })"""
 
+# Texts whose contrast with what is behind them is below that of WCAG 2.2 AA (1.4.3), and controls without a name.
+HARD_TO_READ = """() => {
+  const pen = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true})
+  const rgba = colour => {
+    pen.clearRect(0, 0, 1, 1); pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1)
+    return [...pen.getImageData(0, 0, 1, 1).data].map(value => value / 255)
+  }
+  const over = (a, b) => [0, 1, 2].map(i => a[i] * a[3] + b[i] * (1 - a[3]))
+  const linear = value => value <= .04045 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4
+  const luminance = c => .2126 * linear(c[0]) + .7152 * linear(c[1]) + .0722 * linear(c[2])
+  const parents = element => { const all = []; for (let e = element; e; e = e.parentElement) all.push(e); return all }
+  const found = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+  while (texts.nextNode()) {
+    const text = texts.currentNode.textContent.trim(), element = texts.currentNode.parentElement
+    if (!text || /^(script|style|title|desc)$/i.test(element.tagName) || !element.checkVisibility({visibilityProperty: true})) continue
+    const style = getComputedStyle(element), svg = element.closest('svg')
+    const behind = parents(svg || element).map(e => rgba(getComputedStyle(e).backgroundColor)).reverse()
+    const paper = behind.reduce((below, colour) => over(colour, below), [1, 1, 1])
+    const ink = rgba(svg ? style.fill : style.color)
+    ink[3] *= parents(element).reduce((product, e) => product * getComputedStyle(e).opacity, 1)
+    const [high, low] = [luminance(over(ink, paper)), luminance(paper)].sort((a, b) => b - a)
+    const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700)
+    if ((high + .05) / (low + .05) < (large ? 3 : 4.5)) found.push(text)
+  }
+  for (const control of document.querySelectorAll('button, select, input, a, summary, [tabindex]')) {
+    const label = control.labels?.[0]?.textContent || control.textContent || control.getAttribute('aria-label')
+    if (!label?.trim()) found.push(control.outerHTML)
+  }
+  return found
+}"""
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
@@ -124,6 +155,55 @@ def test_colours_follow_the_scheme(browser: Any, tmp_path: Path) -> None:
         colours.append(visit.page.evaluate("getComputedStyle(document.body).backgroundColor"))
         visit.context.close()
     assert colours[0] != colours[1]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_text_has_contrast_and_controls_have_names(browser: Any, tmp_path: Path, scheme: str) -> None:
+    visit, _ = _visit(browser, make_diagnosis(), tmp_path, 1440, scheme)
+    page = visit.page
+    _see_pictures(page)
+    page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
+    assert page.evaluate(HARD_TO_READ) == []
+    page.add_style_tag(content=".muted { color: color-mix(in srgb, var(--ink) 40%, var(--page)) !important }")
+    page.evaluate("document.querySelector('.seek button').removeAttribute('aria-label')")
+    page.evaluate("document.querySelector('.seek button').textContent = ''")
+    assert len(page.evaluate(HARD_TO_READ)) > 1
+    visit.context.close()
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+def test_the_keyboard_reaches_every_control_and_shows_where_it_is(browser: Any, tmp_path: Path, scripts: bool) -> None:
+    visit, _ = _visit(browser, make_diagnosis(), tmp_path, 1440, "light", java_script_enabled=scripts)
+    page = visit.page
+    if scripts:
+        _see_pictures(page)
+    stops = "button, select, input:checked, input[type=search], a[href], summary, [tabindex='0']"
+    most = page.evaluate(f'[...document.querySelectorAll("{stops}")].filter(e => e.checkVisibility()).length')
+    reached = set()
+    for _ in range(most + 5):
+        page.keyboard.press("Tab")
+        at = page.evaluate(
+            "(e => e === document.body ? null : [e.outerHTML + e.getBoundingClientRect().top + scrollY, "
+            "parseFloat(getComputedStyle(e).outlineWidth)])(document.activeElement)"
+        )
+        if at is None:
+            break
+        reached.add(at[0])
+        assert at[1] >= 2, f"nothing shows that {at[0]:.200} has the keyboard"
+    assert len(reached) == most
+    visit.context.close()
+
+
+def test_values_and_intervals_are_on_a_phones_screen(browser: Any, tmp_path: Path) -> None:
+    visit, _ = _visit(browser, make_diagnosis(), tmp_path, 375, "light")
+    page = visit.page
+    page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
+    edges = page.evaluate(
+        "[...document.querySelectorAll('tbody td:has(> b)')].map(e => e.getBoundingClientRect().right)"
+    )
+    assert len(edges) > 10
+    assert max(edges) <= 375
+    visit.context.close()
 
 
 @pytest.mark.parametrize("width", WIDTHS)
