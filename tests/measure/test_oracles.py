@@ -301,7 +301,7 @@ class TestGroups:
             assert (found.by_name, found.indices.tolist()) == (True, list(range(50, 70))), token
 
     def test_without_reserved_tokens_the_last_ids_stand_in(self) -> None:
-        for labels, why in [(None, "no tokenizer was found"), (["a"] * 30000, "names no reserved tokens")]:
+        for labels, why in [(None, "the rows have no names"), (["a"] * 30000, "names no reserved tokens")]:
             found = measure.reserved_rows(labels, 30000)
             assert (found.by_name, found.indices.tolist()) == (False, list(range(29000, 30000)))
             assert why in found.description

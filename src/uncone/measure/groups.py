@@ -55,7 +55,7 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
     if labels is not None and len(named := special_rows(labels)) >= FEWEST_RESERVED:
         return _named(labels, named, "special")
     count = min(1000, max(1, n // 10))  # most vocabularies are sorted by frequency
-    why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
+    why = "the rows have no names" if labels is None else "the tokenizer names no reserved tokens"
     last = f"the last {plural(count, 'id', f'{count} ids')}, because {why}"
     return Reserved(np.arange(n - count, n), last, "last")
 
