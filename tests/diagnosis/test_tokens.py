@@ -244,6 +244,23 @@ class TestNewRows:
             assert new.command.endswith("m m-set --tokens 4000-4011")
             assert "decayed_rows" not in found
 
+    @pytest.mark.parametrize(("apart", "named"), [(1e-4, True), (1e-2, False)])
+    def test_rows_near_one_vector_are_named(self, tmp_path: Path, apart: float, named: bool) -> None:
+        """As a resize leaves them: the mean of the others, with a little noise."""
+        table = healthy(v=4000) + 0.05
+        fresh = table.mean(0) + apart * table.mean(0).norm() * gaussian(2500, 64, seed=6) / 8
+        tokens = [f"token{i}" for i in range(6500)]
+        d = uncone.diagnose(write_model(tmp_path / "m", torch.cat([table, fresh]), healthy(v=6500), tokens=tokens))
+        found = {f.cause: f for f in d.subjects[0].findings}
+        assert ("new_rows" in found) is named
+        if named:
+            assert found["new_rows"].summary.startswith(
+                "The last 2,500 rows (ids 4,000 to 6,499) are nearly one vector"
+            )
+            assert "token4000" in found["new_rows"].evidence[-1]
+            assert found["new_rows"].command.endswith("m m-set --tokens 4000-6499")
+            assert not found.keys() & {"degenerate_tail", "near_copies", "equal_rows"}
+
     def test_one_short_vector_and_lengths_that_fall_are_none(self, tmp_path: Path) -> None:
         tables = (self._grown(0.2, direction=1.0), healthy(v=4012) * torch.linspace(2, 0.1, 4012)[:, None])
         for i, table in enumerate(tables):

@@ -67,6 +67,10 @@ def find(
         return (Finding("not_measured", "note", TOO_LITTLE, (evidence,), "Pass more rows."),)
     values = {m.name: m for m in measurements if m.value is not None}
     is_collection = advice.kind == "vectors"
+    if new_rows and groups:  # what these rows have in common is no degenerate tail
+        before = tuple(one for one in groups.bins if one.stop <= new_rows.start)
+        reserved = groups.reserved_group if groups.reserved_by_name else None
+        groups = replace(groups, bins=before or groups.bins, reserved_group=reserved)
     causes = [] if head else [as_scores(one, scores) if is_collection else one for one in _drift(values)]
     causes += [] if logits else _rogue(values)
     causes += as_leaning(find_tail(values, groups), groups) if is_collection else find_tail(values, groups)
@@ -230,9 +234,10 @@ def _one_length(decayed: DecayedRows | None, rows: int) -> Iterator[Finding]:
 
 def _started_at_random(new: NewRows, rows: int) -> Iterator[Finding]:
     n, ids = new.stop - new.start, f"{new.start}-{new.stop - 1}"
+    are = "have lengths unlike all others and random directions"
     summary = (
-        f"The last {counted(n, 'row')} (ids {new.start:,} to {new.stop - 1:,}) are of a length of their own and at random "
-        "directions, as rows that were added to a trained table and never set."
+        f"The last {counted(n, 'row')} (ids {new.start:,} to {new.stop - 1:,}) "
+        f"{'are nearly one vector' if new.near_one_vector else are}, like rows added to a trained table and never trained."
     )
     yield Finding("new_rows", "warning", summary, new.evidence, command=ids, extent=n / rows)
 

@@ -26,6 +26,7 @@ from uncone.rows import Array, Rows
 _TOKENS_SHOWN, _MOST_COMPARED = 8, 2048
 _SHORT, _GAP = 0.5, 1.5  # of the median; and so many times apart from all but a hundredth of the other rows
 _FEWEST_NEW, _RANDOM = 3, 0.2  # rows, and the mean cosine of so many that start at random directions
+_ONE_VECTOR = 1e-3  # of its length: a resize with transformers leaves new rows within a ten-thousandth of each other
 Role = Literal["head", "table", "table of its own", "tied table", "collection"]
 """`table` where no head was read, `table of its own` next to a head."""
 TIED = "see the output head, which has the same rows"
@@ -56,11 +57,12 @@ def counts_of(counts: Any, rows: Rows) -> tuple[Array | None, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class NewRows:
-    """The last rows of a table, of a length of their own and without a common direction: started at random."""
+    """The last rows of a table, started at random directions with a length of their own, or near one vector."""
 
     start: int
     stop: int
     evidence: tuple[str, ...]
+    near_one_vector: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,11 @@ class TokenReader:
         return _decayed(floor, rows, self._known[0], self._counts) if floor and len(floor.rows) >= FEWEST else None
 
     def new_rows(self, rows: Rows) -> NewRows | None:
-        """The last rows, all far shorter or all far longer than the others, at random directions."""
+        """The last rows, all far shorter or all far longer than the others at random directions, or all near one vector."""
         if not self._unit or self._role in ("collection", "head") or rows.ids is not None:
             return None
-        return _new_rows(self._unit.norms, rows, self._known[0])
+        norms, unused = self._unit.norms, self._known[0]
+        return _new_rows(norms, rows, unused) or _near_one_vector(norms, rows, unused)
 
     def with_findings_of_their_own(self, rows: Rows, new: NewRows | None) -> frozenset[int]:
         """Of the rows found untrained the ids of zero and new ones, which are no longer `named`."""
@@ -183,11 +186,34 @@ def _new_rows(norms: Array, rows: Rows, unused: Array) -> NewRows | None:
         cosine = read("mean_cosine", mean_cosine, Moments.of(x, second=False)).value
         if gap < _GAP or cosine is None or abs(cosine) > _RANDOM:
             continue
-        first = ", ".join(repr(text) for text in token_texts(rows.labels, range(start, n)[:_TOKENS_SHOWN]) if text)
-        told = [f"length {of.mean():.3g} on average, where the median row has {median:.3g}"]
-        told += [f"mean cosine among them {cosine:.3g}"] + [f"first: {first}"] * bool(first)
-        return NewRows(start, n, tuple(told))
+        lengths = f"length {of.mean():.3g} on average, where the median row has {median:.3g}"
+        return NewRows(start, n, (lengths, f"mean cosine among them {cosine:.3g}", *_first_of(rows, start)))
     return None
+
+
+def _near_one_vector(norms: Array, rows: Rows, unused: Array) -> NewRows | None:
+    """Equal rows have a finding of their own."""
+    n = start = len(norms)
+    last, farthest = np.asarray(rows.read(n - 1, n), np.float64)[0], 0.0
+    while start:
+        first = max(0, start - _MOST_COMPARED)
+        away = np.linalg.norm(np.asarray(rows.read(first, start), np.float64) - last, axis=1)
+        run = int(np.argmin(np.append(away[::-1] <= _ONE_VECTOR * norms[-1], False)))
+        farthest = max(farthest, *away[len(away) - run :])
+        start -= run
+        if run < len(away):
+            break
+    if not 0 < start <= n - _FEWEST_NEW or not farthest or unused[start:].all():
+        return None
+    apart = f"each is within {percent(farthest / norms[-1])} of the length of the last one, {norms[-1]:.3g}"
+    median = f"the median row of the table has a length of {np.median(norms):.3g}"
+    return NewRows(start, n, (apart, median, *_first_of(rows, start)), near_one_vector=True)
+
+
+def _first_of(rows: Rows, start: int) -> list[str]:
+    shown = range(start, rows.shape[0])[:_TOKENS_SHOWN]
+    first = ", ".join(repr(text) for text in token_texts(rows.labels, shown) if text)
+    return [f"first: {first}"] * bool(first)
 
 
 def _decayed(floor: LengthFloor, rows: Rows, unused: Array, counts: Array | None) -> DecayedRows:
