@@ -87,9 +87,7 @@ def test_only_the_rows_that_were_named_change(llama, tmp_path, method):
     assert edit.edited == 3
     ways = {"cat": method, "dog": method, "▁": "covariance" if method == "sub_tokens" else method}
     assert {t.token: t.way for t in edit.tokens} == ways
-    notes = {
-        "sub_tokens": "1 of 3 tokens cannot be split into other tokens. Their rows are draws around the mean of all"
-    }
+    notes = {"sub_tokens": "1 of 3 tokens cannot be split into others. Their rows are draws around the mean of all"}
     notes["mean"] = (
         "2 of 3 new rows are equal to another new row: nothing distinguishes these tokens. The method 'covari"
     )

@@ -190,7 +190,7 @@ class TokenEdit(Record):
     method: Way  # `sub_tokens`, `mean` or `covariance`
     edited: int  # tokens
     tokens: tuple[EditedToken, ...]  # the first 200
-    tensors: tuple[EditedTensor, ...]  # the table, and a head that is a matrix of its own
+    tensors: tuple[EditedTensor, ...]  # the table, and a head that is a separate matrix
     unchanged: int  # other tensors that were compared and are the same to the bit
     seed: int  # of the draw
     loss: TextLoss | None = None  # on the given text

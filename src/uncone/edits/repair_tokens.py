@@ -96,7 +96,7 @@ def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[
         raise InputError(f"cannot find out which tokens of {directory} are untrained: {error}; {HOW}") from error
     ids = [token.id for token in report.listed("found")]
     if not ids:
-        why = report.reason or "none stands out at a false-discovery rate of 1%"
+        why = report.reason or "no token stands out at a false-discovery rate of 1%"
         raise InputError(
             f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {HOW}"
         )

@@ -166,7 +166,7 @@ def _require_other_rows(files: ModelFiles, copy: ModelFiles, name: str, ids: Seq
 def _notes(ways: Mapping[int, Way], method: Way, labels: Labels, drawn: int) -> tuple[str, ...]:
     n, without = len(ways), sum(way != method for way in ways.values())
     nameless = sum(labels[i] is None for i in ways) if labels else 0
-    draws = f"{without} of {n} tokens cannot be split into other tokens. Their rows are draws around the mean of all trained"
+    draws = f"{without} of {n} tokens cannot be split into others. Their rows are draws around the mean of all trained"
     same = f"{drawn} of {n} tokens {plural(drawn, 'has', 'have')} the same sub-tokens as another, or only one. A draw"
     rows = f"{nameless} of {n} rows belong to no token of the tokenizer. No text reaches them, but a head now scores"
     return (
