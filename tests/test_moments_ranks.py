@@ -38,7 +38,8 @@ def test_moments_of_ranks_are_merged_in_their_order(tmp_path: Path) -> None:
     for rank in range(RANKS):
         assert (tmp_path / f"all-{rank}").read_bytes() == merged.to_bytes()
         assert (
-            f"expected moments alike on all ranks, got {{'features': {D}" in (tmp_path / f"refused-{rank}").read_text()
+            f"expected the same moments on all ranks, got {{'features': {D}"
+            in (tmp_path / f"refused-{rank}").read_text()
         )
     pair = two.merge(three).to_bytes()
     assert (tmp_path / "pair-1").read_bytes() == (tmp_path / "pair-2").read_bytes() == pair

@@ -114,11 +114,11 @@ def assert_same(folder: Path, name: str, edit: HeadEdit) -> None:
 
 
 def test_models_that_cannot_be_centred_are_refused_with_their_reason(tmp_path):
-    apart = r"store the head apart with --untie \(untie=True\), which adds 97 x 32 numbers"
+    apart = r"store the head separately with --untie \(untie=True\), which adds 97 x 32 numbers"
     for name, options, untie, message in (
         ("Gemma2ForCausalLM", {}, True, "caps them softly at 2 "),
         ("LlamaForCausalLM", {"tie_word_embeddings": True}, False, apart),
-        ("T5ForConditionalGeneration", {}, False, "nor can the head be stored apart"),
+        ("T5ForConditionalGeneration", {}, False, "The head cannot be stored separately either"),
     ):
         with pytest.raises(UnsupportedModel, match=message):
             center_head(saved(tmp_path / name, name, **options), tmp_path / "o", untie=untie)
@@ -177,7 +177,7 @@ def test_what_reads_raw_logits_is_warned_of(tmp_path):
     (model / "generation_config.json").write_text(json.dumps({"repetition_penalty": 1.2, "temperature": 0.7}))
     penalty, loss = center_head(model, tmp_path / "o").warnings
     assert "repetition_penalty to 1.2" in penalty
-    assert "'z_loss_coefficient': a z-loss" in loss
+    assert "'z_loss_coefficient'. A z-loss" in loss
     (model / "generation_config.json").write_text(json.dumps({"repetition_penalty": 1.0}))
     (model / "config.json").write_text(before)
     assert center_head(model, tmp_path / "p").warnings == ()

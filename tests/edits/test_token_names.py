@@ -39,7 +39,7 @@ def test_a_name_of_no_token_or_of_two_is_refused() -> None:
     ):
         with pytest.raises(InputError, match=message):
             NAMES.in_list(text)
-    with pytest.raises(InputError, match="expected a token string of one id, got 'x' of ids 0, 1: give the id"):
+    with pytest.raises(InputError, match="expected a token string with one id, got 'x' with ids 0, 1: give the id"):
         TokenNames(lambda: ["x", "x"]).in_list("x")
     with pytest.raises(InputError, match="no tokenizer file that gives its token strings"):
         TokenNames(lambda: None).in_list("x")

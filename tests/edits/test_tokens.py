@@ -87,7 +87,7 @@ def test_only_the_rows_that_were_named_change(llama, tmp_path, method):
     assert edit.edited == 3
     ways = {"cat": method, "dog": method, "▁": "covariance" if method == "sub_tokens" else method}
     assert {t.token: t.way for t in edit.tokens} == ways
-    notes = {"sub_tokens": "1 of 3 tokens cannot be written with others; their rows are draws around the mean of all"}
+    notes = {"sub_tokens": "1 of 3 tokens cannot be split into others. Their rows are draws around the mean of all"}
     notes["mean"] = (
         "2 of 3 new rows are equal to another new row: nothing distinguishes these tokens. The method 'covari"
     )
@@ -164,7 +164,7 @@ def test_zero_rows_and_rows_that_are_not_finite_are_found(tmp_path):
     assert all(bool(torch.isfinite(t).all()) for t in tensors(tmp_path / "o").values())
     with pytest.raises(InputError, match=r"expected a token whose row is zero or not finite in .*, got none: give ids"):
         reinitialise_tokens(tmp_path / "o", tmp_path / "p", method="mean")
-    with pytest.raises(InputError, match=r"NaN or inf in 1 \(9\): name them too"):
+    with pytest.raises(InputError, match=r"NaN or inf in 1 \(9\): name these rows too"):
         reinitialise_tokens(tmp_path / "m", tmp_path / "p", [7], method="mean")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "o"]
 
@@ -174,7 +174,7 @@ def test_what_cannot_be(llama, tmp_path):
         ([], "got none: give at least one"),
         ([V], f"expected ids from 0 to {V - 1}, got {V}"),
         ([-1], "got -1"),
-        (list(range(V)), "expected trained rows to make new ones of, got none"),
+        (list(range(V)), "expected trained rows to make new rows from, got none"),
     ):
         refuses(message, reinitialise_tokens, llama, tmp_path / "o", ids)
     (tmp_path / "o").mkdir()

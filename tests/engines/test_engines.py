@@ -169,7 +169,7 @@ def test_a_process_may_end_while_the_caller_has_a_result_in_hand(folder: Path) -
 
 def test_a_process_that_always_dies_is_named(folder: Path) -> None:
     engine = Processes(2)
-    expected = rf"expected a process to read .*05\.npy, got its end {TRIES} times.*5 units of work before it were done"
+    expected = rf"expected a process to read .*05\.npy, but the process ended {TRIES} times.*5 units of work before it were done"
     try:
         with pytest.raises(UnconeError, match=expected):
             engine.fold(tasks(folder, partial(die, 5)), lambda one, other: one + other, lambda _: None)
@@ -185,7 +185,7 @@ def test_a_worker_of_ray_that_is_killed_costs_its_shard_once_more(on_ray: dict[s
 @pytest.mark.slow
 def test_errors_of_ray_name_the_shard(on_ray: dict[str, Any]) -> None:
     assert "nothing in 5" in on_ray["failed"]
-    assert "05.npy, got its end 4 times" in on_ray["killed always"]
+    assert "05.npy, but it ended 4 times" in on_ray["killed always"]
 
 
 def test_an_error_in_a_process_is_that_of_the_shard(folder: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_straggler_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         engine.fold(slow[::2], pair_sum, lambda _: None)  # the start of processes counts
         with pytest.warns(
             UserWarning,
-            match=r"01\.npy has taken [123] s so far; the longest before it took \d\.\d+ s\. uncone waits for it",
+            match=r"01\.npy has taken [123] s so far\. The longest before it took \d\.\d+ s\. uncone is waiting for it",
         ):
             assert engine.fold(slow, pair_sum, lambda _: None) == [0, 1, 2]
     finally:

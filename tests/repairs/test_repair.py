@@ -537,9 +537,9 @@ def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
     for given in ("1,x", "-1", "", str(tmp_path / "ids.txt"), "9" * 12, "9-3", "1-", "0-100000", "0-99999,5"):
         with refused(match=r"expected ids (of tokens|or token strings of the model).*, got .*: give ids"):
             repair_tokens(model, tmp_path / "out", tokens=given)
-    with refused(match=r"cannot tell which tokens of .* are untrained: .*; give ids or token strings such as 3,90"):
+    with refused(match=r"cannot find out which tokens of .* are untrained: .*; give ids or token strings such as 3,90"):
         repair_tokens(model, tmp_path / "out")
-    with refused(match=r"expected --counts .counts=. with tokens that are found"):
+    with refused(match=r"expected --counts .counts=. only with tokens auto or unseen"):
         repair_tokens(model, tmp_path / "out", tokens="zero", counts=tmp_path / "ids.txt")
     with refused(match="expected a whole model to edit"):
         repair_tokens(f"{model}#input", tmp_path / "out", tokens="1")
@@ -557,7 +557,7 @@ def test_tokens_that_never_occur_are_set_anew_where_the_counts_of_training_say_s
     with refused(match="expected --counts .counts=. with unseen tokens, got none"):
         repair_tokens(model, tmp_path / "again", **asked)
     np.save(tmp_path / "all.npy", np.ones(8000, np.int64))
-    with refused(match=r"expected a token that never occurs in all.npy, got none: leave the rows"):
+    with refused(match=r"expected a token that never occurs in all.npy, got none: leave the rows as they are"):
         repair_tokens(model, tmp_path / "again", counts=tmp_path / "all.npy", **asked)
 
 

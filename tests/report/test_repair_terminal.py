@@ -53,13 +53,13 @@ def test_a_repair_says_what_was_undefined_and_rounds_onto_no_limit() -> None:
 def test_an_edit_of_a_head_shows_its_proof_and_its_losses() -> None:
     told = printed(HEAD, 100)
     sentence = " ".join(told.split())
-    assert "its log-probabilities are within 1.50e-5 nats of exact ones, the original's within 2.00e-5" in sentence
+    assert "its log-probabilities are within 1.50e-5 nats of exact ones (the original's: 2.00e-5). The same" in sentence
     rows = [line for line in told.splitlines() if "e-5" in line and "  " in line]
     shown = {line[: line.rindex(" ")].strip(): line.split()[-1] for line in rows}
     assert shown["largest error of the edited model"] == "1.50e-5"
-    assert shown["allowed to it"] == "4.00e-5"
+    assert shown["limit for the edited model"] == "4.00e-5"
     assert shown["largest difference between the two"] == "1.00e-5"
-    assert "but for 1 tie within rounding" in sentence
+    assert "except for 1 tie within rounding" in sentence
     assert "Warning: repetition penalty" in told
     row = next(line for line in told.splitlines() if line.startswith("int8, one scale"))
     assert row.split()[-2:] == ["0.0100", "0.0200"]  # it got worse, and is shown

@@ -154,7 +154,7 @@ def test_micro_batches_can_be_one_cloud() -> None:
         attached.step()
     assert len(kept.points) == 16
     assert torch.allclose(kept.points, by_hand(model, inputs, -1, "cls"))
-    with attach_states(model, kept) as adding, pytest.raises(InputError, match="got a penalty in the loss already"):
+    with attach_states(model, kept) as adding, pytest.raises(InputError, match="the loss already contains the penalty"):
         adding.penalty()
 
 
@@ -184,7 +184,9 @@ def test_a_column_of_its_own_is_taken_out() -> None:
         model(**inputs, topic=topic)
         assert kept.labels.tolist() == topic.tolist()
         for wrong in ({}, {"topic": topic[:3]}, {"topic": topic.float()}):
-            with pytest.raises(InputError, match="expected a column 'topic' in the batch with one integer a sequence"):
+            with pytest.raises(
+                InputError, match="expected a column 'topic' in the batch with one integer per sequence"
+            ):
                 model(**inputs, **wrong)
         model.eval()(**inputs, topic=topic)
         attached.check()

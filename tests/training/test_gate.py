@@ -242,13 +242,13 @@ def test_a_changed_batch_is_refused_or_rescaled() -> None:
     gate, refusing = (RareTokenGate(V, mode="paper", alpha=0.9) for _ in range(2))
     run(gate, steps)
     refusing.load_state_dict(gate.state_dict())
-    said = r"expected about \d+ targets a step, as before the resume, got \d+: keep ranks x batch"
+    said = r"expected about \d+ targets per step, as before the resume, got \d+: keep ranks x batch"
     refuses(said, run, refusing, doubled)
     options: dict[str, Any] = {"mode": "paper", "alpha": 0.9, "window": 5}
     small, rescaling = RareTokenGate(V, **options), RareTokenGate(V, on_batch_change="rescale", **options)
     run(small, steps)
     rescaling.load_state_dict(small.state_dict())
-    with pytest.warns(UserWarning, match="counts a step now mean"):
+    with pytest.warns(UserWarning, match="counts per step are now scaled to"):
         run(rescaling, doubled)
     assert close(rescaling.gates(), small.gates())  # the same five steps twice over, read at the former batch size
 
@@ -273,11 +273,11 @@ def test_a_batch_that_is_told_is_compared_exactly() -> None:
         resumed.load_state_dict(gate.state_dict())
     same_batch.set_batch(64)
     run(same_batch, [[labels[:1] for labels in step] for step in zipfian(5)])
-    said = r"expected 64 sequences a step, as before the resume, got 65: keep ranks x batch"
+    said = r"expected 64 sequences per step, as before the resume, got 65: keep ranks x batch"
     refuses(said, other.set_batch, 65)
     rescaled = RareTokenGate(V, on_batch_change="rescale")
     rescaled.load_state_dict(gate.state_dict())
-    said = "expected 64 sequences a step, as before the resume, got 32: counts a step now mean"
+    said = "expected 64 sequences per step, as before the resume, got 32: counts per step are now scaled to"
     with pytest.warns(UserWarning, match=said):
         rescaled.set_batch(32)
 
@@ -336,14 +336,14 @@ def test_memories_refuse_what_they_cannot_have_held(memory: str, change: dict[st
     gate = RareTokenGate(V, window=32, memory=memory)
     state = gate.state_dict()
     state["counts"] |= change
-    refuses("expected a state that state_dict or save gave", gate.load_state_dict, state)
+    refuses("expected a state from state_dict or save", gate.load_state_dict, state)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     save_file({"x": torch.ones(1)}, tmp_path / "a", metadata={"format": "uncone.gate/1", "state": "[nonsense"})
-    refuses("expected a state that state_dict or save gave", RareTokenGate(V).load, tmp_path / "a")
+    refuses("expected a state from state_dict or save", RareTokenGate(V).load, tmp_path / "a")
     save_file({"x": torch.ones(1)}, tmp_path / "b")
     said = r"expected the state of a gate of format 'uncone.gate/1', got .*b of format None"
     refuses(said, RareTokenGate(V).load, tmp_path / "b")
@@ -378,7 +378,7 @@ def test_a_gate_that_begins_in_a_run_is_a_new_one_with_the_steps_of_the_run(mode
     again.load(tmp_path / "gate")
     assert all(same(a, b) for a, b in zip(run(again, steps[2:]), run(new, steps[2:]), strict=True))
     assert again.status == dataclasses.replace(new.status, step=105)
-    refuses("expected a gate that has not begun, got one of step 105: make another", again.begin_at, 7)
+    refuses("expected a gate that has not begun, got one at step 105: make another", again.begin_at, 7)
 
 
 def test_a_state_from_before_gates_could_begin_in_a_run_is_read() -> None:
@@ -404,13 +404,13 @@ def test_the_gated_share_is_that_of_the_last_step() -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"mode": "soft"}, "expected a mode among relative, paper, official, hard, got 'soft'"),
     ({"rare_share": 0.1, "alpha": 0.1}, "expected one of rare_share, rare_frequency and alpha, got several"),
-    ({"alpha": 4.0}, "got 4.0: it is a number of targets a step, and above 1 the gate would amplify"),
+    ({"alpha": 4.0}, "got 4.0: it is a number of targets per step, and above 1 the gate would amplify"),
     ({"gate_max": 2.0}, "expected gate_max in .0, 1., got 2.0: above 1 the gate would amplify"),
     ({"rare_share": 19.0}, "expected rare_share in .0, 1., got 19.0: it is a share of the whole"),
     ({"window": 0}, "expected window as a number of at least 1, got 0"),
     ({"memory": "disk"}, "expected memory 'exact', 'ring' or 'average', got 'disk'"),
     ({"memory": "ring", "window": "epoch"}, "expected memory 'exact' with window='epoch'"),
-    ({"memory": "ring", "mode": "official"}, "expected memory 'exact'.*cannot take back single steps"),
+    ({"memory": "ring", "mode": "official"}, "expected memory 'exact'.*cannot drop single steps"),
     ({"counts": [1, 2]}, "expected corpus counts of shape .40,., .*got shape .2,."),
     ({"counts": [1] * V, "mode": "official"}, "expected the modes 'relative' or 'hard' and no alpha with corpus"),
     ({"counts": [1] * V, "alpha": 0.5}, "expected the modes 'relative' or 'hard' and no alpha with corpus counts"),

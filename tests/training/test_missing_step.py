@@ -24,7 +24,7 @@ from .models import V, batch, gpt2
 pytestmark = pytest.mark.filterwarnings("ignore:only:UserWarning", "ignore:the:UserWarning")
 AGAIN = r"got another training forward pass without it: add attached\.step\(\) after optimizer\.step\(\)"
 TOO_OFTEN = r"got it after micro-batches too, .*: move attached\.step\(\) to the line after optimizer\.step\(\)"
-NEVER = r"got none in all: add attached\.step\(\) after optimizer\.step\(\), or .*callbacks=\[attached\.callback\]"
+NEVER = r"got none at all: add attached\.step\(\) after optimizer\.step\(\), or .*callbacks=\[attached\.callback\]"
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, 1e-3),
     "one tensor at a time": lambda p: torch.optim.AdamW(p, foreach=False),

@@ -158,10 +158,12 @@ def test_models_without_states_of_one_stack_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="expected a transformers model, got Linear"):
         attach_states(torch.nn.Linear(2, 2), Kept())
     of_images = transformers.ViTModel(transformers.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1))
-    with pytest.raises(UnsupportedModel, match="expected a model of token ids, got ViTModel without a table of tokens"):
+    with pytest.raises(
+        UnsupportedModel, match="expected a model that reads token ids, got ViTModel without a token table"
+    ):
         attach_states(of_images, Kept())
     t5 = build("T5ForConditionalGeneration")
-    said = r"of one stack, got T5ForConditionalGeneration .* pass its get_encoder\(\)"
+    said = r"with a single stack, got T5ForConditionalGeneration .* pass its get_encoder\(\)"
     with pytest.raises(UnsupportedModel, match=said):
         attach_states(t5, Kept())
     kept = Kept()

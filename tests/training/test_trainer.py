@@ -171,7 +171,7 @@ def test_a_gate_begins_at_a_checkpoint_without_one_and_goes_on_from_its_own(tmp_
     trainer("GPT2LMHeadModel", tmp_path, gate=None, steps=SAVED).train()
     gate = RareTokenGate(V, window=5, start_step=2)
     run = trainer("GPT2LMHeadModel", tmp_path, gate=gate, fresh=True, steps=2 * SAVED)
-    with pytest.warns(UserWarning, match="the checkpoint of step 4 was written without a gate .* begins at this step"):
+    with pytest.warns(UserWarning, match="the checkpoint of step 4 was written without a gate .* starts at this step"):
         run.train(resume_from_checkpoint=True)
     assert (gate.status.step, gate.status.counted_steps) == (2 * SAVED, SAVED)
     rare = [entry["uncone/rare_ids"] for entry in run.state.log_history if "uncone/rare_ids" in entry]
@@ -199,5 +199,5 @@ def test_another_batch_after_a_resume_is_refused(tmp_path: Path) -> None:
     trainer("GPT2LMHeadModel", tmp_path, steps=SAVED).train()
     other = trainer("GPT2LMHeadModel", tmp_path)
     other.args.gradient_accumulation_steps = 4
-    with pytest.raises(InputError, match="expected 8 sequences a step, as before the resume, got 16"):
+    with pytest.raises(InputError, match="expected 8 sequences per step, as before the resume, got 16"):
         other.train(resume_from_checkpoint=True)

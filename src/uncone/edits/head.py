@@ -2,8 +2,8 @@
 
     (W - 1 v') h + b = z - (h . v) 1,    softmax(z - c 1) = softmax(z)
 
-With v the mean row, W gets as small as it can. Where W is the token table too, the lookup moves by -v: v is added to a
-table that is always added to it, or the head is stored apart.
+With v the mean row, W gets as small as it can. Where W is also the token table, the lookup moves by -v: v is then added
+to a table that the model always adds to the lookup, or the head is stored separately.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,17 +41,19 @@ from uncone.tensors import blocks_of
 
 Tensor = torch.Tensor
 OTHERS = (
-    "Readers of raw logits, and not probabilities, see them moved by a number for each position: distillation by the "
-    "squares of logits, scores of energy or of logsumexp, contrastive decoding without a softmax."
+    "Code that reads raw logits, not probabilities, sees them shifted by one number per position. Examples: "
+    "distillation on squared logits, energy or logsumexp scores, contrastive decoding without a softmax."
 )
-_NO_EFFECT = "No kind of rounding that was measured errs less on the centred head: the edit helps cosines only."
+_NO_EFFECT = (
+    "No kind of rounding measured here has a smaller error on the centred head, so the edit helps only cosines."
+)
 _EMBEDDINGS = "Vectors that replace rows of the table (inputs_embeds, prompt tuning) need the mean subtracted too."
 _TOKEN_TYPES = (
-    "The model looks token_type_ids up in the token table, so the edit changes inputs with them. Leave them out, or "
-    "use --untie."
+    "The model looks up token_type_ids in the token table, so the edit changes inputs that have token_type_ids. Leave "
+    "them out, or use --untie."
 )
 _READERS = {"repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "exponential_decay_length_penalty": None}
-"""Settings of generation that read raw logits, and their values that do nothing."""
+"""Generation settings that read raw logits, each with the value that does nothing."""
 _PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -91,10 +93,10 @@ def centred_copy(
         try:
             reference = run(original, ids, tell=progress)
         except UnsupportedModel as error:
-            got = f"got one that does not ({error}): store the head apart with --untie (untie=True)"
+            got = f"got one that does not ({error}): store the head separately with --untie (untie=True)"
             raise UnsupportedModel(f"expected a model that also runs in a wider dtype, for the proof, {got}") from error
         layout = _folded(files, original, ids, head_name, mean)
-    else:  # the input of the head stays as it is, so only its product is in question
+    else:  # the head's input stays as it is, so only its product needs a check
         alone = _Layout("untied", {head_name: shifted(files, head_name, -mean)}, head_name)
         layout = _parted(files, head_name, mean) if is_tied else alone
         how = "the original's own hidden states times its head in float64"
@@ -110,9 +112,9 @@ def centred_copy(
         shapes, notes = (head_rows(sides[0]), head_rows(sides[1])), layout.notes
         effects = rounding_errors(sides, mean, before.hidden, (shapes[0].largest, shapes[1].largest))
         if untie and not is_tied:
-            notes += ("The head is a matrix of its own already: there was nothing to untie.",)
+            notes += ("The head was a separate matrix already, so there was nothing to untie.",)
         if scale != 1:
-            notes += (f"The model multiplies its logits by {scale:g}; that changes nothing of this.",)
+            notes += (f"The model multiplies its logits by {scale:g}. This does not affect the result.",)
         if all(effect.after >= effect.before for effect in effects):
             notes += (_NO_EFFECT,)
         return HeadEdit(
@@ -158,14 +160,15 @@ def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str, mean: Tens
 def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
     expected = (
         f"expected a learned table of positions or token types that {type(model).__name__} always adds to a token's "
-        "row, to take the mean, got none (its head shares the token table's rows)"
+        "row, so that it can take the mean, got none (its head shares the token table's rows)"
     )
     try:
         parted(files)
     except UnsupportedModel as error:
-        return UnsupportedModel(f"{expected}; nor can the head be stored apart: {error}")
+        return UnsupportedModel(f"{expected}. The head cannot be stored separately either: {error}")
     n, d = files.entries[table].shape
-    return UnsupportedModel(f"{expected}: store the head apart with --untie (untie=True), which adds {n} x {d} numbers")
+    how = f"store the head separately with --untie (untie=True), which adds {n} x {d} numbers"
+    return UnsupportedModel(f"{expected}: {how}")
 
 
 def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
@@ -173,7 +176,7 @@ def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
     tensors = {name: as_stored(*files.tensors[source], source) for name, source in added.items()}
     tensors[head] = shifted(files, table, -mean)
     n, d = files.entries[table].shape
-    notes = (f"The head shared the token table's rows and is separate now: {n} x {d} numbers more.",)
+    notes = (f"The head shared the token table's rows and is separate now, which adds {n} x {d} numbers.",)
     return _Layout("parted", tensors, head, notes, config=without_ties(files.config))
 
 
@@ -208,13 +211,13 @@ def linear_head(model: Any) -> torch.nn.Linear:
             f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
         )
     if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
-        how = "to subtract a vector from its rows could change probabilities"
+        how = "subtracting a vector from its rows could change probabilities"
         raise UnsupportedModel(f"expected a linear head in floating point, got {type(head).__name__}: {how}")
     return head
 
 
 def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """A constant added to all logits has to change no probability."""
+    """The map from the head's output to the logits, where a constant added to all logits changes no probability."""
     try:
         logits = logit_map(model, head)
     except UnsupportedModel as error:
@@ -237,8 +240,8 @@ def _warnings(files: ModelFiles) -> tuple[str, ...]:
         with suppress(InputError):  # transformers would not read it either
             settings |= read_json(path, dict)
     warnings = [
-        f"generation_config.json sets {name} to {str(settings[name])[:40]}: it divides or multiplies raw logits by "
-        "their sign or size, so with it the edited model generates otherwise. Turn it off, or keep the original."
+        f"generation_config.json sets {name} to {str(settings[name])[:40]}. It divides or multiplies raw logits by "
+        "their sign or size, so the edited model generates differently. Turn it off, or keep the original."
         for name, neutral in _READERS.items()
         if settings.get(name) not in (None, neutral)
     ]
@@ -250,7 +253,7 @@ def _warnings(files: ModelFiles) -> tuple[str, ...]:
     }
     if z_losses:
         warnings.append(
-            f"config.json sets {listing(sorted(z_losses))}: a z-loss holds the logits' sum of exponentials near 1, and "
-            "the edit moves it, so training on would begin with another loss."
+            f"config.json sets {listing(sorted(z_losses))}. A z-loss keeps the sum of the logits' exponentials near 1. "
+            "The edit changes that sum, so further training would start with a different loss."
         )
     return tuple(warnings)

@@ -32,8 +32,9 @@ def text_loss(
     text: Path_ | None,
     tell: Progress | None = None,
 ) -> tuple[TextLoss | None, str]:
-    """(the loss of both on the same text, "") or (None, why there is none). Targets are a causal model's next tokens,
-    another's every seventh token behind its mask, of at most 16,384. Edited `ids` are counted among them."""
+    """(the loss of both models on the same text, "") or (None, why there is no loss). A causal model predicts the next
+    tokens, any other model every seventh token, masked; at most 16,384 tokens are read. Edited `ids` among the targets
+    are counted."""
     if text is None:
         return None, "no text was given"
     tokens, why = token_ids(original, "\n".join(read_texts(text)), n)
@@ -45,7 +46,7 @@ def text_loss(
         model = load_model(original)
         if model.get_output_embeddings() is None or is_seq2seq(model):
             has = "an encoder and a decoder" if is_seq2seq(model) else "no head"
-            return None, f"{type(model).__name__} is no language model of one text: it has {has}"
+            return None, f"{type(model).__name__} has {has}, so it is not a language model of a single text"
         windows = cut(tokens[: max(2, min(_MOST_TOKENS, _MOST_NUMBERS // n))], longest_input(model))
         assert windows is not None
         kind: Kind = "next_token" if is_causal(model, windows[:1]) else "masked_token"
@@ -56,14 +57,14 @@ def text_loss(
     except UnconeError as error:
         return None, str(error)
     if not math.isfinite(before + after):
-        return None, f"it is {before:.4g} before and {after:.4g} after"
+        return None, f"the mean was {before:.4g} before the edit and {after:.4g} after it"
     targets = labels[labels != _IGNORED]
     edits = int(torch.isin(targets, torch.tensor(sorted(ids), dtype=torch.int64)).sum())
     return TextLoss(Path(text).name, kind, len(targets), edits, before, after), ""
 
 
 def is_causal(model: Any, ids: Tensor) -> bool:
-    """Whether another last token leaves the logits at the first position as they were."""
+    """Whether the logits at the first position stay the same when the last token changes."""
     other = ids.clone()
     other[:, -1] = (other[:, -1] + 1) % int(model.get_input_embeddings().weight.shape[0])
     with torch.no_grad():
@@ -72,7 +73,7 @@ def is_causal(model: Any, ids: Tensor) -> bool:
 
 
 def _asked(files: ModelFiles, windows: Tensor, kind: Kind) -> tuple[Tensor, Tensor]:
-    """(input ids, labels (B, T) that are aligned with the logits)."""
+    """(input ids, labels (B, T) aligned with the logits)."""
     labels = torch.full_like(windows, _IGNORED)
     if kind == "next_token":
         labels[:, :-1] = windows[:, 1:]

@@ -25,20 +25,20 @@ SPREAD = 0.1  # of the trained rows' deviation: so near the mean a drawn row is 
 class Trained:
     mean: Tensor  # (D,), float64
     mean_norm: float
-    covariance: Tensor | None  # (D, D), float64, shrunk; None where none was asked for
+    covariance: Tensor | None  # (D, D), float64, shrunk; None unless requested
     shrinkage: float | None
 
 
 def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     """Mean, and on request the shrunk covariance, of the rows at `kept` (int64, ascending): (1 - s) S + s (tr S / D) I,
-    with S that of the rows and s the share of the least expected squared error (Ledoit & Wolf 2004), at least 1e-6, so
-    that fewer rows than features have a Cholesky factor too."""
+    where S is the rows' covariance and s the share with the least expected squared error (Ledoit & Wolf 2004). s is at
+    least 1e-6, so that there is a Cholesky factor even with fewer rows than features."""
     if len(kept) == 0:
-        raise InputError("expected trained rows to make new ones of, got none: name fewer ids")
+        raise InputError("expected trained rows to make new rows from, got none: name fewer ids")
     chosen = SelectedRows(rows, kept.numpy())
     bad = kept[nonfinite_rows(chosen)].tolist()
     if bad:
-        got = f"got NaN or inf in {some_of(bad)}: name them too, and they get new rows with the others"
+        got = f"got NaN or inf in {some_of(bad)}: name these rows too, so that they also get new rows"
         raise InputError(f"expected finite rows to learn from in {rows.name}, {got}")
     moments = Moments.of(chosen, second=with_covariance, unit_first=False)
     covariance, shrinkage = _shrunk(chosen, moments) if with_covariance else (None, None)
@@ -48,8 +48,8 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
 def new_rows(
     rows: Rows, ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], trained: Trained, *, seed: int
 ) -> Tensor:
-    """The new rows (len(ids), D) in float64: the mean of an id's `parts`, or without any that of the trained rows. With a
-    covariance, those that would be `alike` have 0.1 times a normal vector of it added."""
+    """The new rows (len(ids), D) in float64: the mean of an id's `parts`, or the mean of the trained rows for an id
+    without parts. With a covariance, rows that would be `alike` get 0.1 times a normal vector with it added."""
     made, drawn = (
         trained.mean.expand(len(ids), -1).clone(),
         torch.zeros(len(ids), len(trained.mean), dtype=torch.float64),
@@ -70,21 +70,21 @@ def new_rows(
 
 
 def alike(ids: Iterable[int], parts: Mapping[int, tuple[int, ...]]) -> set[int]:
-    """The ids whose parts do not make a row of their own: none, one token alone, or the same shares as another id's."""
+    """The ids whose parts give no distinct row: no parts, a single token, or the same shares as another id's."""
     shares = {i: _shares(parts.get(i, ())) for i in ids}
     times = Counter(shares.values())
     return {i for i, of in shares.items() if len(of) < 2 or times[of] > 1}
 
 
 def _shares(parts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The mean of (a, a, b, b) is that of (b, a)."""
+    """Each part with its share: (a, a, b, b) and (b, a) have the same mean."""
     times = Counter(parts)
     return tuple(sorted((part, n // math.gcd(*times.values())) for part, n in times.items()))
 
 
 def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:
-    """Ledoit & Wolf 2004, equations 5 to 14, with S over n: s = min(b, d) / d, b the error of S as an estimate, d its
-    distance to the target."""
+    """Ledoit & Wolf 2004, equations 5 to 14, with S divided by n: s = min(b, d) / d, where b is the error of S as an
+    estimate and d its distance to the target."""
     n, d = rows.shape
     mean = of_array(moments.mean())
     if n < 2:
@@ -102,14 +102,14 @@ def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:
 
 
 def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """The parts of each token in `ids`, by the tokenizer without all of them. Its model (BPE, WordPiece, Unigram)
-    splits a token of the vocabulary; an added one is split as text. A single byte, an unknown character and an id
+    """The parts of each token in `ids`, from the tokenizer without these tokens. Its model (BPE, WordPiece, Unigram)
+    splits a token of the vocabulary; an added token is split as text. A single byte, an unknown character and an id
     without a token have no parts."""
     without = frozenset(ids)
     content = json.loads(tokenizer.to_str())
     added = {item["id"]: item["content"] for item in content.get("added_tokens") or ()}
     kind = content["model"].get("type")
-    # of an added one, the library gives the normalised string
+    # for an added token, the library gives the normalised string
     pieces = {i: added.get(i) or tokenizer.id_to_token(i) for i in without}
     reduced = _without(content, without, {piece for piece in pieces.values() if piece is not None})
     unknown = _unknown(content["model"], tokenizer)
@@ -121,7 +121,7 @@ def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]
 
 
 def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> Any:
-    """The tokenizer whose `pieces` nothing can become: they keep their ids under names that no text holds."""
+    """The tokenizer that never produces `pieces`: they keep their ids under names that occur in no text."""
     model = dict(content["model"])
     hidden = {piece: f"\ue000uncone{number}\ue001" for number, piece in enumerate(sorted(pieces))}
     vocabulary = model.get("vocab")
@@ -149,7 +149,7 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
 
 def _parts(reduced: Any, kind: str | None, model: Mapping[str, Any], piece: str, *, is_text: bool) -> list[int]:
     if model.get("byte_fallback") and re.fullmatch("<0x[0-9A-F]{2}>", piece):
-        return []  # what stands for a byte is not written with its name
+        return []  # a byte's token is not written as its name
     prefix = model.get("continuing_subword_prefix")
     if kind == "WordPiece" and prefix and piece.startswith(prefix) and not is_text:
         return _continuing(reduced, piece.removeprefix(prefix), prefix)
@@ -164,7 +164,7 @@ def _parts(reduced: Any, kind: str | None, model: Mapping[str, Any], piece: str,
 
 
 def _continuing(reduced: Any, rest: str, prefix: str) -> list[int]:
-    """WordPiece inside a word: the longest piece first, each behind the prefix; or no parts."""
+    """WordPiece inside a word: the longest piece first, each after the prefix; or no parts."""
     parts = list[int]()
     while rest:
         ids = ((stop, reduced.token_to_id(prefix + rest[:stop])) for stop in range(len(rest), 0, -1))

@@ -1,5 +1,5 @@
-"""The proof that an edit changes no probability: the edited model has to lie as near to the original in a wider dtype
-as the original itself, whose distance is its rounding."""
+"""The proof that an edit changes no probability: the edited model must be as near to the original in a wider dtype as
+the original itself is. The original's distance is its rounding."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -19,7 +19,9 @@ from uncone.model.texts import cut, longest_input, token_ids
 from uncone.roles import Path_, Progress
 
 Tensor = torch.Tensor
-FACTOR = 1.5  # times as much the edited model may err: a largest error is chance, its rows are rounded again
+FACTOR = (
+    1.5  # how much larger the edited model's error may be: a largest error is chance, and its rows are rounded again
+)
 _BATCH, _ROWS_AT_ONCE = 4, 64
 
 
@@ -31,8 +33,8 @@ class ProofText:
 
 
 def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> ProofText:
-    """Ids below `n`: at most 1,024 of text and 256 random ones, fewer where their logits would be more than 2**25
-    numbers each, but two windows of a long enough text and a random one."""
+    """Ids below `n`: at most 1,024 of text and 256 random ids, fewer where their logits would be more than 2**25
+    numbers each, but at least two windows of a long enough text and a random one."""
     length = longest_input(model)
     count = max(2 * length, min(1024, 2**25 // n) // length * length)
     generator = torch.Generator().manual_seed(0)
@@ -74,7 +76,7 @@ def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
 def run(
     model: Any, proof: ProofText, *, product: Callable[[Tensor], Tensor] | None = None, tell: Progress | None = None
 ) -> Run:
-    """Run `model` on all ids, with `product` in the place of the head's own, for a wider dtype."""
+    """Run `model` on all ids, with `product` replacing the head's own product, for a wider dtype."""
     head = model.get_output_embeddings()
     logits, hidden, taken = list[Tensor](), list[Tensor](), list[Tensor]()
     hook = head.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
@@ -88,7 +90,7 @@ def run(
                 out = getattr(run_model(model, given), "logits", torch.empty(0))
                 fits = len(taken) == 1 and taken[0].shape[:-1].numel() == keep.numel()
                 if not fits or out.shape[:2] != keep.shape:
-                    got = f"got {len(taken)} and shape {tuple(out.shape)}: more than one head makes the probabilities"
+                    got = f"got {len(taken)} and shape {tuple(out.shape)}: probabilities come from more than one head"
                     raise UnsupportedModel(f"expected one product with the head, and logits at each position, {got}")
                 logits.append(out[keep].detach())
                 hidden.append(taken[0].reshape(*keep.shape, -1)[keep])
@@ -126,18 +128,18 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
 
 
 def require(proof: HeadProof) -> None:
-    if not proof.rounding_edited <= proof.allowed < math.inf:  # nor where it is no number
+    if not proof.rounding_edited <= proof.allowed < math.inf:  # also refuses NaN
         raise UnsupportedModel(
-            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, as the "
-            f"original errs by {proof.rounding:.2g} in {proof.dtype}, got an error of {proof.rounding_edited:.2g} (and "
-            f"{proof.difference:.2g} between the two): the edit would change probabilities, so nothing was written"
+            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones (the "
+            f"original's error is {proof.rounding:.2g} in {proof.dtype}), got an error of {proof.rounding_edited:.2g} "
+            f"({proof.difference:.2g} between the models): the edit would change probabilities, so nothing was written"
         )
     changed = proof.positions - proof.same_first - proof.ties
     if changed:
-        got = f"got another at {changed} that are no ties: the edit would change choices, so nothing was written"
+        got = f"got another at {changed} without a tie: the edit would change choices, so nothing was written"
         raise UnsupportedModel(f"expected the same first token at all {proof.positions} positions, {got}")
 
 
 def _largest(x: Tensor, other: Tensor) -> float:
-    """0 for equal infinities, NaN where one side alone is no number."""
+    """The largest difference: 0 for equal infinities, NaN where only one side is NaN."""
     return float(torch.where(x == other, 0, x - other).abs().max())

@@ -9,17 +9,17 @@ from uncone.records.brief import part
 from uncone.records.layout import moved, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import count, counted, listing, number, shortened
+from uncone.records.text import count, counted, listing, number, plural, shortened
 from uncone.records.token_text import shown_token
 
 GAUGE = (
-    "A gauge change: one vector was subtracted from every row of the head, which changes no probability: neither "
+    "One vector was subtracted from every row of the head (a gauge change). This changes no probability, so neither "
     "perplexity nor any choice. It can help whatever reads the head's numbers: quantisation, cosines between its rows, "
-    "low precision. The effects measured here say whether it does."
+    "low precision. The effects measured here show whether it does."
 )
 _KINDS = {
     "int8_tensor": "int8, one scale",
-    "int8_rows": "int8, one scale a row",
+    "int8_rows": "int8, one scale per row",
     "float16": "float16",
     "bfloat16": "bfloat16",
     "logits_bfloat16": "logits in bfloat16",
@@ -40,17 +40,17 @@ class HeadProof:
     """Log-probabilities of the original and the edited model on the same ids, in nats. The proof holds where
     `rounding_edited` is not above `allowed`."""
 
-    text: str  # what the models ran on, beside random ids
+    text: str  # what the models ran on, in addition to random ids
     positions: int  # compared
     dtype: str  # of the head's product
-    reference: str  # what stands for the original without its rounding
+    reference: str  # what served as the original without its rounding
     difference: float  # the largest change of a log-probability; never above `rounding` + `rounding_edited`
     rounding: float  # the original's largest error against the reference
-    rounding_edited: float  # the edited model's, against the same reference
-    # what `rounding_edited` may not be above: 1.5 times `rounding`, and what it takes to write the largest logit
+    rounding_edited: float  # the edited model's largest error against the same reference
+    # the limit for `rounding_edited`: 1.5 times `rounding`, plus the rounding of the largest logit
     allowed: float
-    same_first: int  # positions at which the same token comes first
-    ties: int  # positions at which another does, nearer to the first than rounding tells apart
+    same_first: int  # positions where both models rank the same token first
+    ties: int  # positions where they rank different tokens first, too close together for rounding to separate
 
 
 @part
@@ -82,12 +82,12 @@ class HeadEdit(Record):
     folded_into: tuple[str, ...]  # the tensors that the mean was added to
     added: tuple[str, ...]  # the tensors that the original did not have
     before: HeadRows  # the rows of the original
-    after: HeadRows  # those of the copy
-    proof: HeadProof  # that probabilities are the same
+    after: HeadRows  # the rows of the copy
+    proof: HeadProof  # the proof that probabilities are the same
     effects: tuple[RoundingError, ...]  # what rounding does to the head, before and after
     unchanged: int  # other tensors that were compared and are the same to the bit
     warnings: tuple[str, ...] = ()  # settings that read raw logits
-    notes: tuple[str, ...] = ()  # what users of raw logits or input vectors have to know
+    notes: tuple[str, ...] = ()  # what users of raw logits or input vectors need to know
     left_out: tuple[str, ...] = ()  # files that hold the weights in another format and were not copied
     statement: str = GAUGE  # that this is a gauge change, and what that means
 
@@ -100,7 +100,7 @@ class HeadEdit(Record):
         proof = (
             ("largest error of the original", number(p.rounding)),
             ("largest error of the edited model", number(p.rounding_edited)),
-            ("allowed to it", number(p.allowed)),
+            ("limit for the edited model", number(p.allowed)),
             ("largest difference between the two", number(p.difference)),
         )
         errors = [(_KINDS[e.kind], e.before, e.after) for e in self.effects]
@@ -113,15 +113,15 @@ class HeadEdit(Record):
         if before.mean_cosine is not None and after.mean_cosine is not None:
             lengths.append(("mean cosine of two rows", before.mean_cosine, after.mean_cosine))
         return shown(
-            Heading(f"The head of {self.name} is centred: {self._agreement()}.", 1),
+            Heading(f"The head of {self.name} is centred. {self._agreement()}.", 1),
             Text(f"{self.head}: {count(self.n)} x {count(self.d)}, {self.dtype}. {self._way()}", "quiet"),
             _compared(self.unchanged),
             Table(("log-probabilities, in nats", "value"), proof, ("value",)),
-            Text(f"on {count(p.positions)} positions of {p.text}, in {p.dtype}; exact is {p.reference}", "quiet"),
+            Text(f"{count(p.positions)} positions of {p.text}, in {p.dtype}. Exact: {p.reference}.", "quiet"),
             _sides("error of logits when rounded", errors),
-            Text("root mean square, as a share of the logits' deviation over the vocabulary", "quiet"),
+            Text("Root mean square, as a share of the logits' standard deviation over the vocabulary.", "quiet"),
             _sides("rows of the head", lengths),
-            moved("After the edit", "share of the number before", ratios, "Dashed: as before the edit.", 1.0),
+            moved("After the edit", "share of the value before", ratios, "Dashed: as before the edit.", 1.0),
             Text(self.statement),
             (Text(f"Warning: {warning}", "caution") for warning in self.warnings),
             _notes(self.notes, self.left_out),
@@ -132,17 +132,17 @@ class HeadEdit(Record):
 
     def _agreement(self) -> str:
         p = self.proof
-        ties = f", but for {counted(p.ties, 'tie')} within rounding" if p.ties else ""
+        ties = f", except for {counted(p.ties, 'tie')} within rounding" if p.ties else ""
         return (
-            f"on {count(p.positions)} positions its log-probabilities are within {number(p.rounding_edited)} nats of "
-            f"exact ones, the original's within {number(p.rounding)}, and the same token comes first everywhere{ties}"
+            f"On {count(p.positions)} positions its log-probabilities are within {number(p.rounding_edited)} nats of "
+            f"exact ones (the original's: {number(p.rounding)}). The same token comes first everywhere{ties}"
         )
 
     def _way(self) -> str:
         if self.way == "folded":
-            return f"Its rows are the token table's; the mean went into {listing(self.folded_into)}."
+            return f"It shares the token table's rows. The mean was added to {listing(self.folded_into)}."
         if self.way == "untied":
-            return "It is a matrix of its own."
+            return "It is a separate matrix."
         if self.added:
             return f"It shared the token table's rows and is separate now: {listing(self.added)}."
         return "It is separate now."
@@ -151,10 +151,10 @@ class HeadEdit(Record):
 @part
 class EditedToken:
     id: int  # its row
-    token: str | None  # its token; of a byte-level vocabulary as text
+    token: str | None  # its token; as text for a byte-level vocabulary
     way: Way  # `sub_tokens`, `mean` or `covariance`
-    sub_tokens: tuple[int, ...] = ()  # whose rows the new row is the mean of
-    # whether a tenth of the trained rows' spread was added, since these sub-tokens make no row of its own
+    sub_tokens: tuple[int, ...] = ()  # the new row is the mean of their rows
+    # whether a draw with a tenth of the trained rows' spread was added, because the sub-tokens give no distinct row
     drawn: bool = False
 
 
@@ -167,7 +167,7 @@ class EditedTensor:
     dtype: str  # as stored
     rows_equal: int  # rows that were compared and are the same to the bit: all others
     mean_norm_others: float  # mean length of the trained rows
-    mean_norm_before: float | None  # of the edited rows; none where one was not finite
+    mean_norm_before: float | None  # of the edited rows; none where an edited row was not finite
     mean_norm_after: float  # of the edited rows
     shrinkage: float | None = None  # share of the identity in the covariance that rows were drawn with
 
@@ -176,9 +176,9 @@ class EditedTensor:
 class TextLoss:
     text: str  # the file's name
     kind: Literal["next_token", "masked_token"]  # `next_token` or `masked_token`
-    targets: int  # tokens asked for
-    with_edited: int  # of these, edited ones
-    before: float  # mean loss in nats of a token
+    targets: int  # tokens the model had to predict
+    with_edited: int  # targets that are edited tokens
+    before: float  # mean loss per token, in nats
     after: float  # the same for the copy
 
 
@@ -190,31 +190,33 @@ class TokenEdit(Record):
     method: Way  # `sub_tokens`, `mean` or `covariance`
     edited: int  # tokens
     tokens: tuple[EditedToken, ...]  # the first 200
-    tensors: tuple[EditedTensor, ...]  # the table, and a head that is a matrix of its own
+    tensors: tuple[EditedTensor, ...]  # the table, and a head that is a separate matrix
     unchanged: int  # other tensors that were compared and are the same to the bit
     seed: int  # of the draw
     loss: TextLoss | None = None  # on the given text
-    no_loss: str = ""  # why there is none
+    no_loss: str = ""  # why there is no loss
     notes: tuple[str, ...] = ()  # tokens without parts, rows without a token
     left_out: tuple[str, ...] = ()  # files that hold the weights in another format and were not copied
 
     def blocks(self) -> Blocks:
         columns = ("matrix", "role", "rows kept", "norm before", "norm after", "norm, trained")
-        listed, loss, told = self.tokens[:_MOST_SHOWN], self.loss, self.no_loss and f"No loss: {self.no_loss}"
+        listed, loss, effect = self.tokens[:_MOST_SHOWN], self.loss, self.no_loss and f"No loss: {self.no_loss}"
         more = self.edited - len(listed)
         if loss is not None:
-            told = (
+            effect = (
                 f"Mean loss on {loss.text}: {number(loss.before)} nats before, {number(loss.after)} after, "
                 f"over {counted(loss.targets, 'target')} ({count(loss.with_edited)} of them edited tokens)."
             )
-        edited = f"{counted(self.edited, 'token')} of {self.name} with new rows"
+        edited = (
+            f"{counted(self.edited, 'token')} of {self.name} {plural(self.edited, 'has a new row', 'have new rows')}"
+        )
         norms = [
             (shortened(t.name), t.mean_norm_before / others, t.mean_norm_after / others)
             for t in self.tensors
             if t.mean_norm_before is not None and (others := t.mean_norm_others) > 0
         ]
         return shown(
-            Heading(f"{edited}; every other row is the same to the bit.", 1),
+            Heading(f"{edited}. Every other row is bit-for-bit the same.", 1),
             _compared(self.unchanged),
             Table(columns, tuple(map(_tensor, self.tensors)), columns[2:]),
             Table(("id", "token", "set to", "sub-tokens"), tuple(map(_token, listed)), ("id",)),
@@ -223,10 +225,10 @@ class TokenEdit(Record):
                 "Norms of the edited rows",
                 "mean norm, as a share of the other rows'",
                 norms,
-                "Dot: after. Line: from before. Dashed: as long as the other rows.",
+                "Dot: after the edit. Line: change since before. Dashed: as long as the other rows.",
                 1.0,
             ),
-            Text(told),
+            Text(effect),
             _notes(self.notes, self.left_out),
         )
 
@@ -235,7 +237,7 @@ class TokenEdit(Record):
 
 
 def _compared(tensors: int) -> Text:
-    return Text(f"{counted(tensors, 'other tensor')} compared, all the same to the bit.", "quiet")
+    return Text(f"{counted(tensors, 'other tensor')} compared, all bit-for-bit the same.", "quiet")
 
 
 def _notes(notes: tuple[str, ...], left_out: tuple[str, ...]) -> Bullets:
@@ -255,4 +257,4 @@ def _tensor(t: EditedTensor) -> Row:
 
 def _token(token: EditedToken) -> Row:
     name = Cell(shown_token(token.token or ""), tone="token")
-    return str(token.id), name, _WAYS[token.way] + ", and a draw" * token.drawn, " ".join(map(str, token.sub_tokens))
+    return str(token.id), name, _WAYS[token.way] + ", plus a draw" * token.drawn, " ".join(map(str, token.sub_tokens))

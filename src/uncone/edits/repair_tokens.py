@@ -37,25 +37,26 @@ def repair_tokens(
     text: Read = None,
     progress: Progress | None = None,
 ) -> TokenEdit:
-    """Write a copy of a language model in which some tokens have new rows, and measure its loss.
+    """Write a copy of a language model with new rows for some tokens, and measure its loss.
 
     Args:
-        model: a directory of transformers, or the name of a cached one.
+        model: a transformers directory, or the name of a cached model.
         out: a new directory.
-        tokens: ids, spans such as 90-99 and token strings such as <|user|>, separated by commas; a file with one per
-            line; "zero", "added", "unseen": those of count 0 in `counts` that are neither reserved nor special, or
-            "auto": those that `under_trained_tokens` finds. A string is spelled as the tokenizer spells it, or as
-            text. In such a list digits are always an id. A sequence holds ids (int) and token strings (str).
-        method: what new rows are made of, "sub_tokens", "mean" or "covariance".
+        tokens: ids, spans such as 90-99 and token strings such as <|user|>, separated by commas; a file with one entry
+            per line; "zero", "added"; "unseen", the tokens with count 0 in `counts` that are neither reserved nor
+            special; or "auto", the tokens that `under_trained_tokens` finds. A string is spelled as the tokenizer
+            spells it, or as text. In such a list digits are always an id. A sequence holds ids (int) and token strings
+            (str).
+        method: what new rows are made from, "sub_tokens", "mean" or "covariance".
         counts: with "auto" or "unseen", how often each token occurs in the text that trained the model, as for
-            `diagnose`: "auto" takes those of count 0 for unused where few tokens are reserved by name.
-        text: on which the loss is measured before and after.
-        progress: called with (the step, how much is done, of how much).
+            `diagnose`. "auto" treats tokens with count 0 as unused where few tokens are reserved by name.
+        text: the text on which the loss is measured before and after.
+        progress: called with (step, done, total).
 
     Raises:
-        InputError: no such ids, token strings (the nearest are given) or method, counts of other rows, or beside
-            tokens that are named, "unseen" without counts, no token that looks untrained or is unseen, and what
-            `reinitialise_tokens` raises.
+        InputError: no such ids, token strings (the error names the nearest) or method; counts of other rows, or counts
+            together with tokens that are named; "unseen" without counts; no token that looks untrained or is unseen;
+            and whatever `reinitialise_tokens` raises.
     """
     need_torch("uncone.repair_tokens")
     from uncone.edits.tokens import reinitialise_tokens, way_named
@@ -63,8 +64,8 @@ def repair_tokens(
 
     directory, way = whole_model(model), way_named(method)
     if counts is not None and tokens not in ("auto", "unseen"):
-        found = "tokens that are found (auto, unseen)"
-        raise InputError(f"expected --counts (counts=) with {found}, got named ones: leave it out")
+        search = "only with tokens auto or unseen"
+        raise InputError(f"expected --counts (counts=) {search}, got other tokens: leave the counts out")
     if counts is None and tokens == "unseen":
         raise InputError("expected --counts (counts=) with unseen tokens, got none: give counts of the training text")
     ids: str | Sequence[int]
@@ -92,16 +93,18 @@ def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[
     try:
         report = under_trained_tokens(rows, prefer=prefer, counts=None if seen is None else seen.counts, most=n)
     except UndefinedMeasure as error:
-        raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {HOW}") from error
+        raise InputError(f"cannot find out which tokens of {directory} are untrained: {error}; {HOW}") from error
     ids = [token.id for token in report.listed("found")]
     if not ids:
-        why = report.reason or "none stands out at a false-discovery rate of 1%"
-        raise InputError(f"expected a token that looks untrained, got none ({why}): leave the rows, or {HOW}")
+        why = report.reason or "no token stands out at a false-discovery rate of 1%"
+        raise InputError(
+            f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {HOW}"
+        )
     return ids, () if seen is None else seen.notes
 
 
 def _unseen(directory: Path, counts: Path_) -> tuple[list[int], tuple[str, ...]]:
-    """The ids of count 0 that have a token and are neither reserved nor special; and notes on the counts."""
+    """The ids with count 0 that have a token and are neither reserved nor special; and notes on the counts."""
     model = open_language_model(directory)
     rows = model.rows(model.places().input, with_tokens=True)
     seen, labels = read_counts(counts, n := rows.shape[0], rows.labels), rows.labels or [""] * rows.shape[0]
@@ -110,7 +113,7 @@ def _unseen(directory: Path, counts: Path_) -> tuple[list[int], tuple[str, ...]]
     ids = [i for i, often in enumerate(seen.counts.tolist()) if not (often or left[i])]
     if not ids:
         raise InputError(
-            f"expected a token that never occurs in {Path(counts).name}, got none: leave the rows, or {HOW}"
+            f"expected a token that never occurs in {Path(counts).name}, got none: leave the rows as they are, or {HOW}"
         )
     return ids, seen.notes
 
@@ -125,7 +128,7 @@ def are_ids(text: str) -> bool:
 
 
 class TokenNames:
-    """The ids of tokens by name. `labels()` gives the token strings; it is called once a name is no id."""
+    """The ids of tokens by name. `labels()` gives the token strings; it is called as soon as a name is not an id."""
 
     def __init__(self, labels: Callable[[], Labels]) -> None:
         self._labels, self._by_name = labels, dict[str, list[int]]()
@@ -167,11 +170,13 @@ class TokenNames:
             raise InputError(f"expected ids or token strings of the model, got {name[:_SHOWN]!r}: {like}")
         if len(ids) > 1:
             among = ", ".join(map(str, ids[:5])) + (", ..." if len(ids) > 5 else "")
-            raise InputError(f"expected a token string of one id, got {name[:_SHOWN]!r} of ids {among}: give the id")
+            raise InputError(
+                f"expected a token string with one id, got {name[:_SHOWN]!r} with ids {among}: give the id"
+            )
         return ids[0]
 
     def _known(self, name: str) -> list[int]:
-        """With the spaces around it or else without; of a spelling before those of a text."""
+        """The ids of a name with its surrounding spaces, or else without them; a tokenizer's spelling goes first."""
         if not self._by_name:
             labels, read = self._labels(), dict[str, list[int]]()
             if labels is None:

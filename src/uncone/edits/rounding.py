@@ -1,4 +1,4 @@
-"""How far rounding the head, or its logits, moves the differences of logits."""
+"""How much rounding the head, or its logits, changes the differences between logits."""
 
 import torch
 
@@ -20,8 +20,8 @@ def rounding_errors(
     An error is a root mean square about the mean over the vocabulary, as a share of the logits' standard deviation.
     int8 is symmetric, 127 for the largest absolute value of the whole matrix or of each row.
 
-    `sides` are the head's rows (V, D), original and edited by -`mean`, and `largest` their largest absolute values; of
-    the head's inputs `hidden` (T, D) 128 are used.
+    `sides` are the head's rows (V, D), original and edited by -`mean`, and `largest` their largest absolute values. 128
+    of the head's inputs `hidden` (T, D) are used.
     """
     h = hidden[:: max(1, len(hidden) // 128)][:128].float()
     n, d = sides[0].shape
@@ -29,7 +29,7 @@ def rounding_errors(
     narrower: list[Kind] = [kind for kind in _FLOATS if _DIGITS[kind] < stored]
     of_rows: list[Kind] = ["int8_tensor", "int8_rows", *narrower]
     kinds: list[Kind] = [*of_rows, "logits_bfloat16"]
-    # of each kind, and last of the logits: sums and sums of squares over the vocabulary, a position a column
+    # sums and sums of squares over the vocabulary, for each kind and last for the logits; one column per position
     sums = torch.zeros(2, len(kinds) + 1, 2, len(h), dtype=torch.float64)
     size = rows_at_once(d)
     for one, other in zip(*(blocks_of(rows, size) for rows in sides), strict=True):

@@ -1,5 +1,5 @@
-"""Tables that are always added to a tied table, and so can take its mean: positions, token types. Each candidate gets a
-test vector and the model is run."""
+"""Tables that the model always adds to a tied table, so that they can take its mean: positions, token types. To test a
+candidate, a vector is added to it and the model is run."""
 
 import inspect
 import itertools
@@ -19,8 +19,9 @@ _MOST_CANDIDATES, _MOST_TABLES = 8, 2
 
 
 def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> dict[str, float] | None:
-    """The fewest tables, by parameter name, that undo a vector subtracted from all token rows, and how many times each
-    takes it; None where no two do. Tables that are not `stored`, as sinusoids, are computed."""
+    """The fewest tables, by parameter name, that undo a vector subtracted from all token rows, and how many times the
+    vector is added to each; None where no two tables do. Tables that are not `stored`, such as sinusoids, are left out,
+    because the model computes them."""
     table = model.get_output_embeddings().weight
     few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])
     random = torch.Generator().manual_seed(0)
@@ -42,7 +43,7 @@ def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> d
 
 
 def reads_token_types(model: Any, proof: ProofText, compensation: Mapping[str, float]) -> bool:
-    """Whether given token types are looked up in the token table too (GPT-2): the edit would move them."""
+    """Whether the model looks up token types in the token table too (GPT-2): the edit would move them."""
     if is_seq2seq(model) or "token_type_ids" not in inspect.signature(model.forward).parameters:
         return False
     table = model.get_output_embeddings().weight
@@ -60,12 +61,12 @@ def reads_token_types(model: Any, proof: ProofText, compensation: Mapping[str, f
         folded = {named[name]: n * vector for name, n in compensation.items()}
         moved = run_with({table: -vector} | folded)
     except UnsupportedModel:
-        return False  # it takes none of this kind
+        return False  # the model takes no such token types
     return bool((moved - exact).abs().max() > 0.1 * (effect - exact).abs().max())
 
 
 def _candidates(model: Any) -> dict[str, Tensor]:
-    """Other lookup tables of as many features, the smallest first, as an edit should touch little."""
+    """Other lookup tables with as many features, the smallest first, because an edit should touch little."""
     table = model.get_output_embeddings().weight
     lookups = ((f"{name}.weight", x.weight) for name, x in model.named_modules() if isinstance(x, torch.nn.Embedding))
     tables = [(len(x), name, x) for name, x in lookups if x is not table and x.shape[1] == table.shape[1]]
@@ -79,7 +80,7 @@ def lookups(model: Any) -> list[torch.nn.Embedding]:
 
 
 def _scale(model: Any) -> float:
-    """The lookup may scale rows: by the square root of D in some (BART with scale_embedding)."""
+    """The factor by which the lookup scales rows: the square root of D in some models (BART with scale_embedding)."""
     lookup = lookups(model)[-1]
     row = lookup.weight.detach()[:8]
     with torch.no_grad():

@@ -52,10 +52,11 @@ def reinitialise_tokens(
 ) -> TokenEdit:
     """Write a copy of a model with new rows for some tokens, and for no others.
 
-    The table and a head of its own are both edited, each from its own rows; a bias stays. `ids` may be "zero", the rows
-    but the padding's that are zero or not finite, or "added", the tokens behind the tokenizer's own vocabulary, some of
-    which may be trained (the roles of a chat). Methods: "sub_tokens", the mean of the rows that the string is split
-    into without them, or else "mean", that of all trained rows; "covariance", a draw around it by `seed`.
+    The table and a separate head are both edited, each from its own rows; a bias stays. `ids` may be "zero", the rows
+    that are zero or not finite (except for padding), or "added", the tokens after the tokenizer's own vocabulary, some
+    of which may be trained (chat roles). Methods: "sub_tokens", the mean of the rows that the token's string is split
+    into without these tokens, or a draw for a string without such parts; "mean", the mean of all trained rows;
+    "covariance", a draw around that mean, from `seed`.
     """
     way = way_named(method)
     creatable(out, outside=model)
@@ -84,7 +85,7 @@ def reinitialise_tokens(
 
 def way_named(method: str) -> Way:
     if method not in WAYS:
-        how = nearest(method, WAYS, "choose what new rows are made of")
+        how = nearest(method, WAYS, "choose what new rows are made from")
         raise InputError(f"expected --method (method=) {', '.join(WAYS)}, got {method!r}: {how}")
     return method
 
@@ -98,7 +99,7 @@ def _edited(
     method: Way,
     seed: int,
 ) -> tuple[list[EditedTensor], dict[str, NewTensor], int]:
-    """And how many new rows are equal to another as they are stored."""
+    """The edited tensors, and how many new rows equal another new row once stored."""
     roles: dict[str, Literal["table", "head", "both"]] = {places.input: "both" if places.tied else "table"}
     if places.head is not None and not places.tied:
         own, n = files.entries[places.head].shape[0], files.entries[places.input].shape[0]
@@ -113,7 +114,7 @@ def _edited(
         trained = trained_rows(rows, kept, with_covariance=draws)
         fresh = new_rows(rows, chosen, parts, trained, seed=seed)
         others = [other for other in vocabulary_matrices(files) if other not in roles.keys() | tensors.keys()]
-        # torch.save holds shared rows under each of their names
+        # torch.save stores shared rows under each of their names
         for same in (name, *(other for other in others if same_rows(files, name, other))):
             tensors[same] = _with_rows(files, same, chosen, fresh)
         (n, d), before = rows.shape, _mean_norm(files, name, chosen)
@@ -126,7 +127,7 @@ def _edited(
 
 
 def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -> NewTensor:
-    """All other rows stay as they are stored, to the bit."""
+    """The tensor with `rows` at `ids`; all other rows stay as stored, bit for bit."""
     source, entry = files.tensors[name]
     at = torch.tensor(ids)
 
@@ -158,27 +159,25 @@ def _require_other_rows(files: ModelFiles, copy: ModelFiles, name: str, ids: Seq
         other[at[(at >= start) & (at < start + len(a))] - start] = False
         changed, start = changed + int(other.sum()), start + len(a)
     if changed:
-        got = f"got {changed} others: the original was written to, or the disk is faulty; nothing was written"
-        raise InputError(f"expected all rows of {name!r} but {len(ids)} to be as they were, {got}")
+        got = f"got {changed} others changed: the original was written to, or the disk is faulty; nothing was written"
+        raise InputError(f"expected all rows of {name!r} except {len(ids)} to stay the same, {got}")
 
 
 def _notes(ways: Mapping[int, Way], method: Way, labels: Labels, drawn: int) -> tuple[str, ...]:
     n, without = len(ways), sum(way != method for way in ways.values())
     nameless = sum(labels[i] is None for i in ways) if labels else 0
-    draws = (
-        f"{without} of {n} tokens cannot be written with others; their rows are draws around the mean of all trained"
-    )
-    same = f"{drawn} of {n} tokens {plural(drawn, 'has', 'have')} the sub-tokens of another, or one alone; a draw keeps"
-    rows = f"{nameless} of {n} rows stand for no token of the tokenizer: no text reaches them, but a head now scores"
+    draws = f"{without} of {n} tokens cannot be split into others. Their rows are draws around the mean of all trained"
+    same = f"{drawn} of {n} tokens {plural(drawn, 'has', 'have')} the same sub-tokens as another, or only one. A draw"
+    rows = f"{nameless} of {n} rows belong to no token of the tokenizer. No text reaches them, but a head now scores"
     return (
         (f"{draws} rows.",) * bool(without)
-        + (f"{same} rows apart.",) * bool(drawn)
-        + (f"{rows} them like others.",) * bool(nameless)
+        + (f"{same} keeps their rows different.",) * bool(drawn)
+        + (f"{rows} them like the others.",) * bool(nameless)
     )
 
 
 def _of_equal(equal: int, n: int, method: Way) -> tuple[str, ...]:
-    why = "the trained rows differ too little for draws that differ as they are stored."
+    why = "the trained rows are too similar for draws to differ once stored."
     if method == "mean":
         why = (
             "nothing distinguishes these tokens. The method 'covariance' (--method covariance) gives rows that differ."
@@ -189,22 +188,22 @@ def _of_equal(equal: int, n: int, method: Way) -> tuple[str, ...]:
 def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int, labels: Labels) -> list[int]:
     if isinstance(ids, str):
         if ids not in ("zero", "added"):
-            raise InputError(f"expected ids, 'zero' or 'added', got {ids!r}: give the numbers of the tokens")
+            raise InputError(f"expected ids, 'zero' or 'added', got {ids!r}: give the ids of the tokens")
         chosen = _added_tokens(files, n) if ids == "added" else _zero_rows(files, places, labels)
         if not chosen:
-            what = "is zero or not finite" if ids == "zero" else "was added behind the vocabulary"
+            what = "is zero or not finite" if ids == "zero" else "was added after the vocabulary"
             raise InputError(f"expected a token whose row {what} in {files.path}, got none: give ids")
         return chosen
     chosen = sorted(set(map(whole_id, ids)))
     if not chosen:
-        raise InputError("expected ids of tokens to give new rows, got none: give at least one")
+        raise InputError("expected ids of tokens that get new rows, got none: give at least one")
     if wrong := [i for i in (chosen[0], chosen[-1]) if not 0 <= i < n]:
         raise InputError(f"expected ids from 0 to {n - 1}, got {wrong[0]}: give ids of rows that {places.input} has")
     return chosen
 
 
 def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
-    """Tokens with a row that is zero or not finite in the table or the head, but for the padding."""
+    """Tokens with a row that is zero or not finite in the table or the head, except for padding."""
     empty = set[int]()
     for name in filter(None, (places.input, places.head)):
         start, rows = 0, rows_of(files, name)
@@ -223,7 +222,7 @@ def _added_tokens(files: ModelFiles, n: int) -> list[int]:
 
 
 def whole_id(value: Any) -> int:
-    """`int` would cut a number that is not whole."""
+    """The id as an int; `int` itself would cut a number that is not whole."""
     try:
         return operator.index(value)
     except TypeError as error:

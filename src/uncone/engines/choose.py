@@ -1,4 +1,4 @@
-"""Which engine works on the parts of rows: this process, several of this machine, or Ray."""
+"""Which engine works on the parts of rows: this process, several processes of this machine, or Ray."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,9 +21,9 @@ def working(workers: int | None, engine: EngineName | None, address: str | None)
 
 
 def engine_of(workers: int | None, engine: EngineName | None, address: str | None) -> Engine | None:
-    """None where nothing was asked for. Raises InputError: options that exclude each other, Ray is not installed."""
+    """None where no option is given. Raises InputError: options that exclude each other, Ray is not installed."""
     if engine not in (None, "processes", "ray"):
-        raise InputError(f"expected an engine of processes or ray, got {engine!r}: leave it out for this process")
+        raise InputError(f"expected the engine processes or ray, got {engine!r}: leave it out for this process")
     if workers is not None:
         whole_number(workers, "workers", 1, 4096)
     if address is not None and engine != "ray":

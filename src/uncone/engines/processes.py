@@ -1,7 +1,7 @@
-"""Parts of rows in several processes of this machine. One that is killed costs its part once more, and nothing else.
+"""Parts of rows in several processes of this machine. If a process is killed, only its part is done again.
 
-Each process has a pipe of its own. In the pool of `concurrent.futures` all share one, and the others would wait for
-ever for a process that was killed while it wrote there.
+Each process has its own pipe. In the pool of `concurrent.futures` all processes share one pipe, and the others would
+wait for ever for a process that was killed while it was writing.
 """
 
 import os
@@ -26,7 +26,7 @@ TRIES = 3
 
 
 class Processes(Engine):
-    """With `workers` processes, by default as many as the BLAS has threads, which they share evenly."""
+    """An engine with `workers` processes, by default as many as the BLAS has threads; they share the threads evenly."""
 
     def __init__(self, workers: int | None = None) -> None:
         self._threads = available()
@@ -34,13 +34,11 @@ class Processes(Engine):
         self._processes = list[_Process]()
 
     def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
-        """At most one result of each worker waits for its turn."""
+        """The results in order; at most one result of each worker waits for its turn."""
         if on_gpu:
-            raise InputError(
-                "expected --engine ray with --device cuda, got processes: each worker needs a GPU of its own"
-            )
+            raise InputError("expected --engine ray with --device cuda, got processes: each worker needs its own GPU")
         made, tries, slow, left = pickle.dumps(make), Counter[int](), Stragglers(), enumerate(units)
-        open_, running = dict[int, N](), dict[_Process, int]()  # units that were not given, and those being worked on
+        open_, running = (dict[int, N](), dict[_Process, int]())  # units not yet yielded, and units in work
         ready, turn, more = dict[int, U](), 0, True
         try:
             while more or open_:
@@ -76,7 +74,7 @@ class Processes(Engine):
                 self._end(process)
 
     def _let_finish(self, running: "dict[_Process, int]") -> None:
-        """With an error nothing is under way any more, such as a file half written."""
+        """Wait until no unit is running, so that an error leaves no file half written."""
         while running:
             for process in _answered(running):
                 del running[process]
@@ -86,9 +84,9 @@ class Processes(Engine):
     def _count(self, tries: Counter[int], place: int, units: dict[int, Any]) -> None:
         tries[place] += 1
         if tries[place] >= TRIES:
-            way = "was it killed for its memory? Take fewer workers (--workers)"
+            way = "did it run out of memory? Use fewer workers (--workers)"
             raise UnconeError(
-                f"expected a process to read {units[place].name}, got its end {TRIES} times: {way}. "
+                f"expected a process to read {units[place].name}, but the process ended {TRIES} times: {way}. "
                 f"{place} units of work before it were done"
             )
 
@@ -114,7 +112,7 @@ class _Process:
     """A worker, and this process's end of its pipe."""
 
     def __init__(self, threads: int) -> None:
-        context = get_context("spawn")  # a fork has locks that nobody opens
+        context = get_context("spawn")  # a fork has locks that nothing releases
         self.pipe, its = context.Pipe()
         self.is_busy = False
         self.process = context.Process(target=_serve, args=(its, threads), daemon=True)
@@ -127,7 +125,7 @@ class _Process:
             self.pipe.send_bytes(content)
 
     def answer(self) -> tuple[bool, Any] | None:
-        """Whether it is a result or an error, and that; None once the process has ended."""
+        """Whether the answer is a result, and the result or the error; None once the process has ended."""
         self.is_busy = False
         try:
             content = self.pipe.recv_bytes()
@@ -143,13 +141,13 @@ class _Process:
 
 
 def _answered(running: dict[_Process, int]) -> list[_Process]:
-    """Those which have answered or ended within a second."""
+    """The processes that have answered or ended within a second."""
     by_pipe = {process.pipe: process for process in running}
     return [by_pipe[pipe] for pipe in wait([*by_pipe], timeout=1.0)]  # type: ignore[index]
 
 
 def _serve(pipe: Connection, threads: int) -> None:
-    """What a worker does until the other end of its pipe is closed, or it is told to end."""
+    """What a worker does until the other end of its pipe is closed, or the worker is terminated."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # one from the keyboard is for the first process
     signal.signal(signal.SIGTERM, _leave)
     os.environ["OMP_NUM_THREADS"] = str(threads)  # of torch, where it is loaded
@@ -184,6 +182,6 @@ def _sendable(error: Exception) -> Exception:
 
 
 def _leave(*_: object) -> None:
-    """What is under way is left as by an interrupt, so that it removes what it has half written."""
+    """Leave the current unit as an interrupt does, so that it removes what it has half written."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit()

@@ -1,6 +1,7 @@
-"""Parts of rows on a cluster of Ray: a task for each unit of work, and for each run of them an actor that adds their sums.
+"""Parts of rows on a cluster of Ray: a task for each unit of work, and for each run of them an actor that adds their
+sums.
 
-States stay where they are made: this process gets the last one alone. A worker that dies costs its unit once more.
+States stay where they are made: this process gets only the last one. If a worker dies, its unit is done again.
 """
 
 import copy
@@ -18,21 +19,21 @@ _LOOK_EVERY = 1.0  # seconds
 
 
 class Ray(Engine):
-    """At `address`, or on this machine; `workers` bounds how many units are on their way, by default one a core."""
+    """Ray at `address`, or on this machine; `workers` limits how many units run at once, by default one per core."""
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
         self._ray = needed("ray", "expected Ray for --engine ray, got none: pip install 'uncone[ray]'")
         self._address, self._workers, self._began = address, workers, False
 
     def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
-        """Actors do the work: each makes its worker once, and with `on_gpu` has a GPU of its own. If an actor dies, for example
-        with its machine, another actor gets its unit, and a successor starts once there is room."""
+        """Actors do the work: each makes its worker once, and with `on_gpu` has its own GPU. If an actor dies, for
+        example with its machine, another actor gets its unit, and a successor starts once there is room."""
         ray = self._start()
         kept = ray.remote(_Worker).options(num_cpus=1, num_gpus=int(on_gpu))
         free = self._free(on_gpu)  # more actors would wait for ever
         most, slow, tries = min(self._workers or free, free), Stragglers(), Counter[int]()
         actors, under_way = [kept.remote(make) for _ in range(most)], deque[_UnderWay]()
-        coming = dict[Any, Any]()  # successors by what tells that they are there
+        coming = dict[Any, Any]()  # successors by the reference that shows that they have started
 
         def give(place: int, unit: Any) -> _UnderWay:
             there, _ = ray.wait([*coming], num_returns=1, timeout=0 if actors else None) if coming else ([], [])
@@ -78,14 +79,14 @@ class Ray(Engine):
                 if not left:
                     times = f"{RETRIES + 1} times"
                     raise UnconeError(
-                        f"expected a worker of Ray to keep sums, got its end {times}: was it killed for its memory?"
+                        f"expected a Ray worker to keep sums, but it ended {times}: did it run out of memory?"
                     ) from error
         raise AssertionError
 
     def _folded(
         self, ray: Any, tasks: Sequence[Task[T]], merge: Callable[[T, T], T], done: Callable[[int], None]
     ) -> Any:
-        """As `Fold` merges, where the first of a run is an actor, to which the others are added."""
+        """Merge as `Fold` does; the first of a run is an actor, to which the others are added."""
         work = ray.remote(_worked).options(max_retries=RETRIES, num_cpus=1)
         make = ray.remote(_Total).options(num_cpus=0)
         window, slow = self._workers or self._free(), Stragglers()
@@ -139,7 +140,8 @@ class Ray(Engine):
         return max(1, int(self._ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1)))
 
     def _got(self, result: Any, place: int, unit: N, slow: Stragglers) -> Any:
-        """Of a unit, which may be a straggler; its error names it. The end of an actor, and of a machine that had the result, is raised as it is."""
+        """The result of a unit, which may be a straggler; its error names the unit. The end of an actor, or of a
+        machine that had the result, is raised unchanged."""
         ray = self._ray
         errors = ray.exceptions
         while not ray.wait([result], timeout=_LOOK_EVERY)[0]:
@@ -158,8 +160,8 @@ class Ray(Engine):
             raise self._ended(unit, cause) from error
 
     def _ended(self, unit: N, cause: Exception) -> UnconeError:
-        got = f"its end {RETRIES + 1} times ({type(cause).__name__}): was it killed for its memory?"
-        return UnconeError(f"expected a worker of Ray to read {unit.name}, got {got}")
+        but = f"it ended {RETRIES + 1} times ({type(cause).__name__}): did it run out of memory?"
+        return UnconeError(f"expected a Ray worker to read {unit.name}, but {but}")
 
     def close(self) -> None:
         if self._began:
@@ -201,7 +203,7 @@ class _Total:
 
 
 def _own(one: Any) -> Any:
-    """A copy: what comes from another process cannot be written to."""
+    """A copy, because objects from another process cannot be written to."""
     return copy.deepcopy(one)
 
 

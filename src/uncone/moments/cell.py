@@ -1,4 +1,4 @@
-"""The sums of one block of rows by pieces: the same bytes on any number of threads."""
+"""The sums of one block of rows, piece by piece: the same bytes on any number of threads."""
 
 import math
 from collections import defaultdict
@@ -18,19 +18,19 @@ _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
 PIECE = 512  # rows summed at once in their dtype: few, for small rounding and a core's cache
 _FEW = 32  # rows that a BLAS sums at once in float32: more would round away a digit
-_FAR = 8.0  # a row so many times as far out as the median takes its block to float64: it would cost others' digits
-_ALONG_ONE = 1.1  # so does a participation ratio this near to 1
+_FAR = 8.0  # a row so many times as far out as the median moves its block to float64: other rows would lose digits
+_ALONG_ONE = 1.1  # a participation ratio this near to 1 does the same
 _COMPARED = 64
 _ADDED = 2**16  # numbers added at once: what a core's cache holds
 _SAFE_NORM = {"f": (1e-11, 1e15), "d": (1e-140, 1e140)}  # by dtype: no square under- or overflows
 SHORTEST = 1e-140  # where no row is longer, second-order sums have no digits
-_quiet = partial(np.errstate, all="ignore")  # overflow and division by zero are looked for afterwards
+_quiet = partial(np.errstate, all="ignore")  # overflow and division by zero are checked afterwards
 
 
 class Cell:
     """The partial sums of one block: products in the dtype of the rows, everything else in float64.
 
-    Float32 rows are multiplied about the shift, or where that is far away about a centre of their piece's own, and the
+    Float32 rows are multiplied about the shift, or, where the shift is far away, about their piece's own centre; the
     part between the two is added in float64.
     """
 
@@ -46,7 +46,7 @@ class Cell:
         self.rounding, self._few_values = np.zeros(len(shift)), False
 
     def add(self, x: Array, w: Array | None) -> None:
-        """Add rows (n, D) with weights (n,); where float32 will not do, as float64."""
+        """Add rows (n, D) with weights (n,), in float64 where float32 is not enough."""
         self.sums["n"] += len(x)
         self.epsilon = max(self.epsilon, float(np.finfo(x.dtype).eps))
         x, norms, sums, offsets = self._measured(x, w)
@@ -68,7 +68,7 @@ class Cell:
         if self._second:
             rows = self._buffer("rows", x.shape, x.dtype)
             sample = np.sort(rows[:: -(-len(rows) // _COMPARED)], axis=0)
-            # Most numbers come again in their column.
+            # Most numbers repeat within their column.
             self._few_values |= len(sample) == _COMPARED and bool((sample[1:] == sample[:-1]).mean() > 0.5)
             self._add_product("second", rows)
         if self._unit_second:  # sum w u u' over unit rows, while the rows are still in a cache
@@ -78,7 +78,7 @@ class Cell:
             self._add_product("unit_second", y)
 
     def take_product(self, name: str) -> Array:
-        """Only the lower half of "second" or "unit_second" has a meaning."""
+        """Remove and return a product; only the lower half of "second" or "unit_second" has a meaning."""
         product = self._products.pop(name)
         if name == "second":
             self._count_rounding(product)
@@ -116,7 +116,7 @@ class Cell:
             centers = self._shift + offsets
             longest = _lengths(centers).max()
             shortest, most = norms.min(), norms.max()
-            # The rows' own norms may tell that no centred row is so far out; NaN is never near.
+            # The rows' own norms may show that no centred row is so far out; NaN is never near.
             limits = (_FAR * (low - longest) for low in (shortest, np.median(norms)))
             if not any(most + longest <= limit for limit in limits):
                 pieces = zip(cuts(len(x)), centers.astype(x.dtype), strict=True)
@@ -168,7 +168,7 @@ def _sum_piece(
 ) -> None:
     """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows.
 
-    `scale` stands for 1 / norm. `y` is working memory; with a `center` it ends as sqrt(weight) (x - center).
+    `scale` is 1 / norm. `y` is working memory; with a `center` it ends up as sqrt(weight) (x - center).
     """
     first, *unit = sums
     with _quiet():
@@ -202,7 +202,8 @@ def _weighted_sum(factors: Array, x: Array, out: Array) -> None:
 
 
 def _centers(shift: Array, x: Array, parts: list[slice]) -> Array:
-    """Centres of pieces (pieces, D): the shift, or for float32 rows two deviations off a mean of some."""
+    """Centres of pieces (pieces, D): the shift, or, for float32 rows two deviations away from it, a mean of some
+    rows."""
     centers = np.repeat(shift.astype(x.dtype)[None], len(parts), 0)
     if x.dtype != np.float32:
         return centers
@@ -231,8 +232,8 @@ def cuts(n: int, size: int = PIECE) -> list[slice]:
 
 
 def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -> Array:
-    """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D). Strips
-    below the diagonal take little more time than a BLAS syrk does."""
+    """left' right of (n, D) matrices, a symmetric product, written or added to the lower half of `out` (D, D). Strips
+    below the diagonal take little more time than a BLAS syrk."""
 
     def strip(cut: slice) -> None:
         strips = left[:, cut].T, right[:, : cut.stop]
@@ -242,7 +243,7 @@ def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -
             else:
                 np.matmul(*strips, out=out[cut, : cut.stop])
 
-    # The last strips are the longest; the short ones then even out the threads.
+    # The last strips are the longest; the short strips then even out the threads.
     share(partial(strip, cut) for cut in reversed(cuts(len(out), _strip_size(out))))
     return out
 
@@ -282,7 +283,7 @@ class NotFiniteError(InputError):
 
 @contextmanager
 def counting_nonfinite(rows: Rows) -> Iterator[None]:
-    """Where a block is not finite, the error counts such rows and names the first."""
+    """Where a block is not finite, raise an error that counts such rows and names the first."""
     try:
         yield
     except NotFiniteError:
@@ -315,7 +316,7 @@ def measured_norms(x: Array) -> Array | None:
 
 
 def row_norms(x: Array) -> Array:
-    """The rows' Euclidean norms, float64 (n,), whatever finite length they have."""
+    """The rows' Euclidean norms, float64 (n,), for any finite length."""
     norms = measured_norms(x)
     return measured_norms(x.astype(np.float64)) if norms is None else norms  # type: ignore[return-value]
 
@@ -334,7 +335,8 @@ def first_mean(x: Array) -> Array:
 
 
 def add_about(total: Array, part: Array, moved: tuple[Array, Array, Array | None] | None) -> None:
-    """total += part, (D, D); with its own first sums, those about the total's shift, and how far the shifts are apart:
+    """total += part, (D, D); with the part's own first sums, its first sums about the total's shift, and the difference
+    of the shifts:
 
     sum w (y + delta)(y + delta)' = second + first delta' + delta first' + weight delta delta'
     """
@@ -351,7 +353,7 @@ def checked_weights(weights: Any, n: int) -> Array | None:
         return None
     w = as_floats(weights, "weights")
     if w.shape != (n,):
-        raise InputError(f"expected weights of shape ({n},), got {w.shape}: give one weight a row")
+        raise InputError(f"expected weights of shape ({n},), got {w.shape}: give one weight per row")
     with np.errstate(over="ignore"):
         total = float(w.sum())
     if not np.isfinite(w).all() or w.min() < 0 or not 0 < total < math.inf:

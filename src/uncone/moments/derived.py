@@ -1,4 +1,4 @@
-"""The mergeable summary of rows that nearly every measure is computed from, by one pass."""
+"""The mergeable summary of rows, from one pass, that nearly every measure is computed from."""
 
 import math
 from collections import deque
@@ -43,14 +43,14 @@ class Moments(Sums):
 
         Args:
             weights: (N,) non-negative, for instance token counts.
-            unit_second: also sum u u' (for `uniformity`); costs as much again.
-            second: False leaves out the (D, D) sums, an order of magnitude faster: `mean_cosine`, `mean_shift` and
-                `rogue_dimensions` do without.
+            unit_second: also sum u u' (for `uniformity`), at the same cost again.
+            second: False leaves out the (D, D) sums, which is an order of magnitude faster: `mean_cosine`, `mean_shift`
+                and `rogue_dimensions` do not need them.
             unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions` and
-                `uniformity` read.
+                `uniformity` need.
             drawn: False keeps no rows: the readings of these moments then have no intervals.
-            shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by cell.
-            progress: called with the rows done.
+            shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share a shift, cell by cell.
+            progress: called with the number of rows done.
         Raises InputError: a row is not finite; weights of another length, negative or all zero.
         """
         rows = as_samples(rows)
@@ -74,8 +74,8 @@ class Moments(Sums):
     def add_all(
         self, rows: Rows, weights: Array | None = None, progress: Ticks = None
     ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Add all rows, cell by cell of the grid; yields each part with its first row's number. `del` a part before the
-        next: the reader uses its memory again."""
+        """Add all rows, cell by cell of the grid; yields each part with the number of its first row. `del` a part
+        before reading the next: the reader reuses its memory."""
         n = rows.shape[0]
         if n > self.most_kept():
             self.sum_products()
@@ -89,10 +89,10 @@ class Moments(Sums):
         self.finish()
 
     def over_ranks(self, group: Any = None) -> Self:
-        """The moments of the rows of all ranks of torch.distributed (of `group`), on each of them the same to the byte.
+        """The moments of the rows of all torch.distributed ranks (of `group`), the same to the byte on every rank.
 
-        The ranks' moments are merged in their order, as files are; drawn rows stay behind. Raises InputError: no ranks were
-        begun, or theirs are of another number of features or other sums.
+        The ranks' moments are merged in order, as files are, without drawn rows. Raises InputError: there are no ranks,
+        or their moments have different numbers of features or different sums.
         """
         from uncone.moments.ranks import merged
 
@@ -136,7 +136,7 @@ class Moments(Sums):
         """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1]; 0 where all rows are equal."""
         if "concentration" not in self._derived:
             self._require_rows(2)
-            # Of C times a factor that falls out of the ratio; of few rows by their own products.
+            # Computed from C times a factor that cancels in the ratio; for few rows, from their own products.
             rows = self._about_mean() if self.keeps_rows else None
             second, first = (self._second(), self.first) if rows is None else (rows @ rows.T, np.zeros(len(rows)))
             m = first / self.weight
@@ -149,7 +149,7 @@ class Moments(Sums):
         return self._derived["concentration"]  # type: ignore[no-any-return]
 
     def covariance(self) -> Array:
-        """The covariance (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
+        """The covariance (D, D), divided by N - 1 (with weights, by N (1 - 1/N), N in Kish's sense)."""
         self._require_rows(2)
         n = self.effective_n
         scatter: Array = self._scatter()
@@ -207,12 +207,12 @@ class Moments(Sums):
         return self._whole(values)
 
     def _whole(self, values: Array) -> Array:
-        """With zeros for directions that the rows do not span, (D,)."""
+        """The values with zeros for directions that the rows do not span, (D,)."""
         return values if len(values) == self.d else np.append(values, np.zeros(self.d - len(values)))
 
     def leading_spectrum(self, k: int, *, centered: bool) -> Array:
-        """The first k numbers of `spectrum` and the sum of the others (k + 1,), without a decomposition unless
-        one was made."""
+        """The first k numbers of `spectrum` and the sum of the others (k + 1,), without a whole decomposition unless
+        there is one already."""
         self._require_rows(2 if flag(centered, "centered") else 1)
         whole_number(k, "k", 1)
         name = f"leading values {centered}"
@@ -226,20 +226,20 @@ class Moments(Sums):
         return np.append(values[:k], values[k:].sum())
 
     def take_products(self, raw: Self, mean: Array) -> None:
-        """Take the second-order sums and the decomposition of `raw`, whose rows minus `mean` were summed here
-        without."""
+        """Take the second-order sums and the decomposition from `raw`, whose rows minus `mean` were summed here without
+        products."""
         assert raw.shift is not None
         values, vectors = raw._centered_eigen()[0], raw._derived["vectors"]
         self.shift, self.first, self.rounding = raw.shift - mean, raw.first, raw.rounding
         if raw.keeps_rows:
-            self._products["second"] = None  # the rows that are kept here do for both
+            self._products["second"] = None  # the rows kept here serve both
         else:
             self.second = raw.second
         self._derived = {"centered": (values, self.mean() @ vectors), "vectors": vectors}
         self._derived["roundings"] = raw._derived["roundings"]
 
     def spectral_error(self, *, centered: bool) -> Array:
-        """The standard deviation of what rounding adds to each number of `spectrum` (D,).
+        """The standard deviation of the rounding error in each number of `spectrum` (D,).
 
         To first order the error E of a product adds v'Ev to the eigenvalue of the unit eigenvector v, and E_ij is about
         one rounding of the sum S_ij. With r_i one rounding of S_ii and R the mean square correlation of features, the
@@ -253,8 +253,8 @@ class Moments(Sums):
         """The number of `spectrum` below which rounding alone may have made it (D,).
 
         Rounding gives directions without variance the eigenvalues of a random matrix, up to sqrt(D) times its entries.
-        Rows of few values, whose errors are not independent, came up to 8 times as large, and float64 sums to 32
-        roundings of the trace.
+        Rows of few values, whose errors are not independent, reached 8 times as much, and float64 sums 32 roundings of
+        the trace.
         """
         n = self.effective_n
         of_matrix = 8 * (math.sqrt(self.d) + 1) * self._one_rounding(centered=centered)[1]
@@ -264,8 +264,8 @@ class Moments(Sums):
         return np.maximum(np.minimum(of_matrix, largest), sums * (n / (n - 1) if centered else 1.0))
 
     def _one_rounding(self, *, centered: bool) -> tuple[Array, Array]:
-        """The root of sum v_i^4 r_i^2, and sum v_i^2 r_i, of the eigenvectors v of `spectrum`, r one rounding of each
-        feature."""
+        """The root of sum v_i^4 r_i^2, and sum v_i^2 r_i, for the eigenvectors v of `spectrum`, with r one rounding of
+        each feature."""
         self._centered_eigen()
         n, (alone, together) = self.effective_n, self._derived["roundings"]
         scale = (n / (n - 1) if centered else 1.0) / self.weight
@@ -288,8 +288,8 @@ class Moments(Sums):
         return self._whole(self._raw_eigen()[1])
 
     def directions(self) -> Array:
-        """Unit eigenvectors of `second_moment` as columns (D, D). Of few rows that are kept there are N + 1
-        columns: along all other directions the rows are 0."""
+        """Unit eigenvectors of `second_moment` as columns (D, D). Where few rows are kept there are N + 1 columns:
+        along all other directions the rows are 0."""
         return self.eigen()[1]
 
     def eigen(self) -> tuple[Array, Array]:
@@ -304,13 +304,13 @@ class Moments(Sums):
         return "centered" in self._derived
 
     def once(self, name: str, make: Callable[[], Array]) -> Array:
-        """What `make` makes, kept until more rows come."""
+        """The result of `make`, kept until more rows come."""
         if name not in self._derived:
             self._derived[name] = make()
         return self._derived[name]  # type: ignore[no-any-return]
 
     def keep_directions(self) -> None:
-        """Free the second-order sums; what was read from them before, and `directions`, stay."""
+        """Free the second-order sums; earlier results from them, and `directions`, stay."""
         self.directions()
         self.second = self.unit_second = None
         for name in ("vectors", "summed", "drawn products True", "drawn products False"):
@@ -333,7 +333,7 @@ class Moments(Sums):
 
     @on_one_thread
     def _centered_eigen(self) -> tuple[Array, Array]:
-        """Of the mean of (x - mean)(x - mean)', with the mean in the eigenvectors."""
+        """Eigenvalues of the mean of (x - mean)(x - mean)', and the mean along the eigenvectors."""
         if "centered" not in self._derived:
             self._require_rows(1)
             if self.keeps_rows:
@@ -355,7 +355,7 @@ class Moments(Sums):
         return self._derived["raw"]  # type: ignore[no-any-return]
 
     def _with_mean(self, *eigen: Array) -> tuple[Array, Array, Array | None]:
-        """N rows have no more than N eigenvalues above 0."""
+        """The decomposition after adding the mean; N rows have at most N eigenvalues above 0."""
         values, along, vectors = add_rank_one(*eigen)
         values[self.n :] = 0.0
         return values, along, vectors
@@ -387,7 +387,7 @@ def _add_outer(matrix: Array, left: Array, right: Array, *, out: Array) -> Array
 def _of_part(
     kind: type[Moments], options: dict[str, Any], weights: Array | None, shift: Any, rows: Rows, first: int
 ) -> Moments:
-    """Of the rows from number `first` on; other parts draw other rows."""
+    """The moments of the rows from number `first` on; other parts draw other rows."""
     w = None if weights is None else weights[first : first + rows.shape[0]]
     is_drawn = options["drawn"] and weights is None
     moments = kind(rows.shape[1], shift=shift if options["second"] else None, **options | {"drawn": False})

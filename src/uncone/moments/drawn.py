@@ -1,4 +1,4 @@
-"""Some of the rows that come, and for how many each stands: how sure a reading is, is read from them."""
+"""A sample of the rows, and how many rows each sampled row represents: intervals of readings come from it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,18 +11,18 @@ from uncone.rows import Array
 from uncone.threads import share
 
 FEWEST, MOST = 1024, 4096
-WIDE = 8192  # columns, of which fewer rows are kept
-NUMBERS = 2**19  # of all rows; fewer columns leave room for more rows
+WIDE = 8192  # columns; of wider rows fewer are kept
+NUMBERS = 2**19  # in all kept rows; fewer columns leave room for more rows
 _STRIP = 256  # rows that a core's cache holds
 
 
 class DrawnRows:
-    """At most 1,024 random rows (up to 4,096 of few columns, 256 of very many), drawn as they come: priority sampling (Duffield, Lund &
-    Thorup 2007).
+    """At most 1,024 random rows (up to 4,096 with few columns, 256 with very many), drawn as they come: priority
+    sampling (Duffield, Lund & Thorup 2007).
 
-    Rows far from the first ones' mean are drawn more often, by 1 + (|y|^2 / mean |y|^2)^2: a few of them may decide how
-    sure a reading of squares is. The sum of f(x) over all rows is, without bias, that of weight f(x) over these. They
-    are all rows where these are few.
+    Rows far from the mean of the first rows are drawn more often, by 1 + (|y|^2 / mean |y|^2)^2, because a few such
+    rows may decide how certain a reading of squares is. The sum of weight f(x) over the drawn rows is an unbiased
+    estimate of the sum of f(x) over all rows. Where there are few rows, all are drawn.
     """
 
     def __init__(self, d: int, seed: int = 0) -> None:
@@ -33,7 +33,7 @@ class DrawnRows:
         self._parts: list[Array] = []
 
     def add(self, squares: Array, take: Callable[[Array], Array]) -> None:
-        """Draw from the next rows, of squared lengths (n,); `take` returns the rows (k, D) at some places (k,)."""
+        """Draw from the next rows, with squared lengths (n,); `take` returns the rows (k, D) at given places (k,)."""
         if len(squares) == 0:
             return
         squares = np.minimum(squares, 1e100, dtype=np.float64)
@@ -60,7 +60,7 @@ class DrawnRows:
 
     @property
     def weights(self) -> Array:
-        """For how many rows each stands (k,), from 1."""
+        """How many rows each drawn row represents (k,), at least 1."""
         self._thin(self._ranks, 0)
         return np.maximum(1.0, self._threshold / self._sizes) if len(self._sizes) else self._sizes
 
@@ -72,10 +72,10 @@ class DrawnRows:
             self._parts.append(take(at))
 
     def _thin(self, ranks: Array, spare: int) -> None:
-        """Keep the rows with the highest of `ranks` where these are more than may be kept and `spare`."""
+        """Keep the rows with the highest of `ranks` where there are more than the limit plus `spare`."""
         ranks = ranks[ranks > self._threshold]
         if len(ranks) > self.most + spare:
-            # the highest rank that is left out says how rare the others are
+            # the highest rank that is left out shows how rare the others are
             self._threshold = float(np.partition(ranks, -self.most - 1)[-self.most - 1])
         kept = self._ranks > self._threshold
         if not kept.all():
@@ -93,7 +93,7 @@ def squares_about(x: Array, shift: Array) -> Array:
     near, found = shift.astype(x.dtype), np.empty(len(x), x.dtype)
 
     def work(cut: slice) -> None:
-        with np.errstate(all="ignore"):  # of rows that no float32 squares
+        with np.errstate(all="ignore"):  # for rows whose squares leave float32
             y = x[cut] - near
             np.einsum("ij,ij->i", y, y, out=found[cut])
 

@@ -1,4 +1,4 @@
-"""Eigenvalues of large symmetric matrices: all in its place, a few, all after a rank-one change."""
+"""Eigenvalues of large symmetric matrices: all of them in place, a few, or all after a rank-one change."""
 
 import ctypes
 import math
@@ -25,12 +25,12 @@ _EPS = 2.0**-52
 def leading_pairs(matrix: Array, k: int) -> tuple[Array, Array]:
     """The k largest eigenvalues and unit eigenvectors (D, k) of a positive semi-definite `matrix` (D, D).
 
-    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of 1e-9 of the largest eigenvalue; a whole
-    decomposition, which takes the memory of the matrix, where it is small or the iteration takes long.
+    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of 1e-9 of the largest eigenvalue. Where the
+    matrix is small or the iteration takes long: a whole decomposition, in the matrix's memory.
     """
     d, scale = len(matrix), float(matrix.diagonal().max()) or 1.0  # no square of a quotient leaves float64
     width = -(-(k + 11) // 16) * 16
-    if d // 4 >= 4 * width:  # a basis of more rows is as dear as a whole decomposition
+    if d // 4 >= 4 * width:  # a basis of more rows costs as much as a whole decomposition
         of_rows = ritz_pairs(lambda x: (np.ascontiguousarray(x.T) @ matrix / scale).T, d, k, most=d // 4, block=width)
         for values, residuals, rows, turned in of_rows:
             if float(residuals.max()) <= 1e-9 * float(values[0]):
@@ -43,11 +43,11 @@ def leading_pairs(matrix: Array, k: int) -> tuple[Array, Array]:
 @on_one_thread
 def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
     """Eigenvalues, largest first, and unit eigenvectors as columns of a symmetric float64 `matrix` (D, D), which is
-    lost.
+    overwritten.
 
-    NumPy's function copies it twice, and works on one thread where bytes must not depend on their number. Here LAPACK
-    makes it tridiagonal in place, whose halves are decomposed side by side and joined (Cuppen 1981), and the vectors
-    are turned back panel by panel.
+    NumPy's function copies the matrix twice, and works on one thread where bytes must not depend on the number of
+    threads. Here LAPACK makes the matrix tridiagonal in place; its halves are decomposed in parallel and joined (Cuppen
+    1981), and the vectors are turned back panel by panel.
     """
     n = len(matrix)
     call = _lapack() if n >= _WHOLE and matrix.flags.c_contiguous else None
@@ -83,7 +83,7 @@ def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
 
 @on_one_thread
 def few_to_eigen(rows: Array, mean: Array) -> tuple[Array, Array, Array]:
-    """Of N `rows` about their `mean`, (N, D) with N < D, as `consume_to_eigen` of rows' rows: N + 1 eigenvalues and
+    """As `consume_to_eigen` of rows' rows, for N `rows` about their `mean`, (N, D) with N < D: N + 1 eigenvalues and
     vectors (D, N + 1), and the mean (N + 1,) in these vectors.
 
     A QR decomposition of [rows', mean] turns the rows to N + 1 features: vectors of the products (N, N), turned back,
@@ -97,7 +97,7 @@ def few_to_eigen(rows: Array, mean: Array) -> tuple[Array, Array, Array]:
 
 @cache
 def _lapack() -> Callable[..., None] | None:
-    """To call routines of the LAPACK that NumPy brings along; None where it has another."""
+    """A function that calls routines of the LAPACK in NumPy's package; None where NumPy uses another LAPACK."""
     with suppress(OSError, AttributeError):
         home = Path(np.__file__).parent
         for library in ThreadpoolController().lib_controllers:
@@ -109,7 +109,7 @@ def _lapack() -> Callable[..., None] | None:
 
 
 def _call(routines: Mapping[str, Callable[..., None]], name: str, *given: bytes | int | Array) -> None:
-    """Fortran takes all by reference, then the lengths of texts."""
+    """Call a Fortran routine, which takes all arguments by reference, then the lengths of texts."""
     info = ctypes.c_int64(0)
     passed = [
         one
@@ -128,17 +128,17 @@ def _call(routines: Mapping[str, Callable[..., None]], name: str, *given: bytes 
 def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple[Array, Array, Array | None]:
     """Eigenvalues of diag(values) + z z', largest first, and |z . q| for the unit eigenvector q of each.
 
-    So one decomposition answers for rows about their mean and about the origin: with C = V diag(d) V' and z = V' m, C +
+    So one decomposition serves for rows about their mean and about the origin: with C = V diag(d) V' and z = V' m, C +
     m m' has the eigenvalues of diag(d) + z z', and the eigenvectors V q. The eigenvalues are the roots of the secular
     equation (Golub 1973)
 
         f(l) = 1 + sum_j z_j^2 / (d_j - l),
 
-    one between each two neighbouring poles d_j and one beyond the last, found at once to the rounding of their distance
-    from a pole, in about nine steps of D^2 divisions.
+    one between any two neighbouring poles d_j and one beyond the last. All roots are found together, to the rounding of
+    their distance from a pole, in about nine steps of D^2 divisions.
 
-    `values` (D,) are in any order, as z. The third result is `vectors` (D, D), V, turned to V q; of fewer values than D
-    they are (D, K).
+    `values` (D,) are in any order, and z in the same order. The third result is `vectors` (D, D), V, turned to V q;
+    with fewer values than D they are (D, K).
     """
     # Near 1 no square leaves float64; powers of two change no digit.
     half = math.frexp(max(float(np.abs(values).max()), float(np.abs(z).max()) ** 2))[1] // 2
@@ -160,7 +160,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
     signed = np.copysign(np.sqrt(np.abs(weights)), parts)
 
     def turn(first: int) -> None:
-        """The parts of some vectors along the old ones, before the rotations of the deflation."""
+        """The components of some vectors along the old vectors, before the rotations of the deflation."""
         which = ranks[first : first + _TILE]
         new, some = np.flatnonzero(which >= len(settled)), which[which >= len(settled)] - len(settled)
         old = np.flatnonzero(which < len(settled))
@@ -180,7 +180,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
 
 
 def _by_tile(function: Callable[..., tuple[Array, ...]], tiles: list[tuple[int, int]], *of: Array) -> list[Array]:
-    """The results for all roots. What overflows or divides by zero, no root is taken from."""
+    """The results for all roots. No root uses a value that overflows or divides by zero."""
 
     def work(tile: tuple[int, int]) -> tuple[Array, ...]:
         with np.errstate(all="ignore"):
@@ -190,8 +190,8 @@ def _by_tile(function: Callable[..., tuple[Array, ...]], tiles: list[tuple[int, 
 
 
 def _weights_of(poles: Array, origin: Array, tau: Array, first: int, stop: int) -> tuple[Array]:
-    """The squares z_j^2 for which the computed roots l_k are exact (Gu and Eisenstat 1994), as consistent where roots
-    are close:
+    """The squares z_j^2 for which the computed roots l_k are exact (Gu and Eisenstat 1994), so that vectors are
+    consistent where roots are close:
 
         z_j^2 = prod_k (l_k - d_j) / prod_(k != j) (d_k - d_j).
     """
@@ -208,10 +208,10 @@ def _along(poles: Array, weights: Array, origin: Array, tau: Array, first: int, 
 
 
 def _deflated(d: Array, z: Array) -> tuple[Array, Array, list[int], Array, Array, list[tuple[int, int, float, float]]]:
-    """The poles of the secular equation, ascending, their parts of z, and where they are; the eigenvalues that z
-    leaves, and where those are; and the rotations (i, j, cosine, sine) of rows of vectors before.
+    """The poles of the secular equation, ascending, their parts of z, and their places; the eigenvalues that z leaves
+    unchanged, and their places; and the rotations (i, j, cosine, sine) of rows of vectors before.
 
-    A pole without weight stays, and of two equal poles a rotation gives all weight to one, as in LAPACK's dlaed2; less
+    A pole without weight stays. Of two equal poles, a rotation gives all weight to one, as in LAPACK's dlaed2. Less
     than 8 roundings of the largest number in the matrix are neglected.
     """
     total = float(z @ z)
@@ -239,11 +239,11 @@ def _deflated(d: Array, z: Array) -> tuple[Array, Array, list[int], Array, Array
 
 
 def _roots(poles: Array, weights: Array, first: int, stop: int) -> tuple[Array, Array]:
-    """Roots first to stop, root k between poles k and k + 1: each one's nearer pole, and distance from it.
+    """Roots first to stop, root k between poles k and k + 1: the nearer pole of each root, and the distance from it.
 
-    A step solves c + s / (left - l) + S / (right - l) = 0 for the two poles beside a root, with the nearer pole's own
-    weight and the rest of f and f' in c and in the other weight (the fixed weight method, Li 1994); beyond the last
-    pole there is one pole. A step that leaves the bracket is replaced by bisection.
+    A step solves c + s / (left - l) + S / (right - l) = 0 for the two poles next to a root, with the nearer pole's own
+    weight, and the rest of f and f' in c and in the other weight (the fixed weight method, Li 1994). A root beyond the
+    last pole has one pole. A step that leaves the bracket is replaced by bisection.
     """
     last = stop == len(poles)
     k = np.arange(first, stop)

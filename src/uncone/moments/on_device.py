@@ -1,4 +1,4 @@
-"""The sums of a tensor where it lies, by torch."""
+"""The sums of a tensor on its own device, by torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,7 +51,7 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
 
 
 def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Tensor]:
-    """Rows that float32 cannot square, or that lie far out, are summed in float64."""
+    """Add a block; rows that float32 cannot square, or that are far out, are summed in float64."""
     norms = torch.linalg.vector_norm(x, dim=1)
     low, high = _SAFE[x.dtype]
     if not bool(((norms > low) & (norms < high)).all()):

@@ -1,4 +1,4 @@
-"""Moments of ranks of torch.distributed, such as `torchrun` begins, merged."""
+"""Merge the moments of torch.distributed ranks, such as `torchrun` starts."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,19 +17,19 @@ _PIECE = 2**28  # bytes sent at once
 def merged(
     own: M, to_bytes: Callable[[M], bytes], from_bytes: Callable[[bytes], M], kinds: dict[str, Any], group: Any
 ) -> M:
-    """`own` of every rank of `group`, of which the first merges them in their order and sends the sum to all."""
+    """The sum of `own` over the ranks of `group`: the first rank merges them in order and sends the sum to all."""
     if not (dist.is_available() and dist.is_initialized()):
         raise InputError(
-            "expected ranks of torch.distributed, got none: begin them, as torchrun and init_process_group do"
+            "expected ranks of torch.distributed, got none: start them with torchrun and init_process_group"
         )
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     if rank < 0:
         raise InputError("expected a group that this rank is in, got another: give each rank its own group")
     every: list[Any] = [None] * ranks
     dist.all_gather_object(every, kinds, group=group)
-    for number, other in enumerate(every):  # on every rank, so that none waits for ever
+    for number, other in enumerate(every):  # on every rank, so that no rank waits for ever
         if other != every[0]:
-            raise InputError(f"expected moments alike on all ranks, got {every[0]} on 0 and {other} on {number}")
+            raise InputError(f"expected the same moments on all ranks, got {every[0]} on 0 and {other} on {number}")
     is_nccl = dist.get_backend(group) == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if is_nccl else torch.device("cpu")
     place = [number if group is None else dist.get_global_rank(group, number) for number in range(ranks)]

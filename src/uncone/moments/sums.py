@@ -1,10 +1,11 @@
-"""Sums over rows, taken block by block, and their file: what `Moments` is computed from.
+"""Sums over rows, block by block, and their file: what `Moments` is computed from.
 
-They are taken about a fixed `shift`: a large common direction would cancel the digits of the rest. Products
-are float32 for float32 rows (float64 where a few rows or one direction outweigh the others), one partial sum for each
-cell of the grid; these are added in float64, in grid order: the same cells with the same shift give the same bytes.
+The sums are about a fixed `shift`, because a large common direction would cancel the digits of the rest. Products are
+float32 for float32 rows (float64 where a few rows or one direction outweigh the others), one partial sum for each cell
+of the grid. The partial sums are added in float64, in grid order: the same cells with the same shift give the same
+bytes.
 
-Few and wide rows, smaller than their products, are kept until these are read or more rows come.
+A few wide rows, smaller than their products, are kept until the products are read or more rows come.
 """
 
 import math
@@ -40,12 +41,12 @@ _DIMENSIONS = {"shift": 1, "first": 1, "second": 2, "rounding": 1, "unit_first":
 
 
 def products_bytes(d: int) -> int:
-    """Memory that the products of `d` columns take, and their spectrum: five matrices of float64 at once."""
+    """The memory for the products of `d` columns and their spectrum: five matrices of float64 at once."""
     return 40 * d * d
 
 
 def _product(name: str) -> Any:
-    """A (D, D) sum of which `update` keeps the lower half: it is made whole when asked for."""
+    """A (D, D) sum of which `update` keeps the lower half: reading it makes it whole."""
 
     def read(sums: "Sums") -> Array | None:
         if sums._few is not None and name in sums._products:
@@ -74,15 +75,15 @@ class Sums:
     Attributes (float64 arrays):
         first, second: sums of w y (D,) and w y y' (D, D).
         unit_first, unit_square, unit_second: sums of w u (D,), w^2 u^2 (D,) and w u u' (D, D), without zero rows.
-        epsilon: the largest machine epsilon among the blocks' dtypes; unit_epsilon: of those that unit rows were summed
-            in, which is float64 where float32 would not do.
-        rounding: one rounding of each number on the diagonal of `second`, (D,); of separate products, whose errors
-            are independent, the root of the sum of squares.
+        epsilon: the largest machine epsilon among the blocks' dtypes; unit_epsilon: the same among the dtypes that unit
+            rows were summed in, which is float64 where float32 is not enough.
+        rounding: one rounding of each number on the diagonal of `second`, (D,); for separate products, whose errors are
+            independent, the root of the sum of squares.
         n, zero_rows: rows seen, and how many of them were all zero.
-        weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: without the zero rows.
-        norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
-        drawn: `DrawnRows`, some of the rows, for intervals; None under weights, or read from a file.
-    Sums that were not asked for are None.
+        weight, weight_square: sums of w and of w^2; unit_weight, unit_weight_square: without the zero rows.
+        norm_sum, norm_square_sum, norm_min, norm_max: sums of w |x| and w |x|^2; the extremes of |x|.
+        drawn: `DrawnRows`, some of the rows, for intervals; None with weights, or when read from a file.
+    Sums that were not requested are None.
     """
 
     second: Array | None = _product("second")
@@ -110,7 +111,7 @@ class Sums:
         wanted = {"second": second, "unit_second": unit_second}
         self._products: dict[str, Any] = {name: None for name, is_wanted in wanted.items() if is_wanted}
         self._lower: set[str] = set()  # products of which only the lower half is up to date
-        self._few: list[_Parts] | None = []  # of each cell its rows and weights, as long as they stand for products
+        self._few: list[_Parts] | None = []  # the rows and weights of each cell, as long as they replace products
         self._parts: _Parts = []  # of `_cell`
         self.unit_first, self.unit_square = (zeros((d,)) if unit_first else None for _ in range(2))
         self.n = self.zero_rows = 0
@@ -119,28 +120,28 @@ class Sums:
         self.norm_min = math.inf
         self.rounding = zeros((d,))
         self._scratch: dict[str, Array] = {}
-        self._cell: Cell | None = None  # of which there are more rows to come
+        self._cell: Cell | None = None  # a cell with more rows to come
         self._derived: dict[str, Any] = {}
         if d < _WIDE or not self._products:
             self.sum_products()
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the rows are so few and wide that they stand for their products."""
+        """Whether the rows are so few and wide that they are kept instead of their products."""
         return self._few is not None
 
     def has(self, product: str) -> bool:
-        """Whether there is a product "second" or "unit_second", which reading it would form."""
+        """Whether there is a product "second" or "unit_second"; reading it may have to form it first."""
         return product in self._products
 
     def sum_products(self) -> None:
-        """Form products from here on, and those of the rows that were kept until now."""
+        """Form products from here on, and the products of the rows kept until now."""
         few, self._few = self._few, None
         if few is None:
             return
         if self.has("second"):
             what = f"the products of {self.d:,} columns with each other"
-            way_out = "is the matrix transposed? Moments with second=False need none of it"
+            way_out = "is the matrix transposed? Moments with second=False do not need it"
             check_memory(products_bytes(self.d), what, way_out)
         self._products = {name: zeros((self.d, self.d)) for name in self._products}
         with one_blas_thread():
@@ -150,8 +151,8 @@ class Sums:
         self._parts = []
 
     def update(self, block: Any, weights: Any = None, *, more: bool = False) -> None:
-        """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell, or in
-        parts of `rows_at_once`, with `more` for all but the last. Raises InputError: a row that is not finite, or of
+        """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum. Call it once per grid cell, or in
+        parts of `rows_at_once` with `more` for all but the last. Raises InputError: a row that is not finite, or has
         another width."""
         block = as_numbers(block)
         if block.ndim != 2 or block.shape[1] != self.d:
@@ -161,7 +162,7 @@ class Sums:
         if weights is not None:
             weights = as_floats(weights, "weights")
             if weights.shape != (len(block),):
-                raise InputError(f"expected {len(block)} weights, got {weights.shape}: give one a row")
+                raise InputError(f"expected {len(block)} weights, got {weights.shape}: give one per row")
             if not ((weights >= 0) & (weights < math.inf)).all():
                 got = f"{weights.min()} to {weights.max()}: pass counts"
                 raise InputError(f"expected finite weights from 0 up, got {got}")
@@ -198,17 +199,17 @@ class Sums:
         assert self.shift is not None
         if w is None:
             self.drawn.add(squares_about(x, self.shift), lambda at: x[at])
-        else:  # what other rows would weigh is not known
+        else:  # the weights of other rows are not known
             self.drawn = None
 
     def widen(self, other: Any) -> None:
-        """Take in the extremes of the norms, and the largest machine epsilons."""
+        """Include the other's extremes of the norms, and its largest machine epsilons."""
         self.norm_min = min(self.norm_min, other.norm_min)
         for name in ("norm_max", "epsilon", "unit_epsilon"):
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
 
     def _summed_cell(self, parts: Iterable[tuple[Array, Array | None]], cell: Cell | None = None) -> Cell:
-        """The sums of a cell, or more of them, with products unless the rows are kept."""
+        """The sums of a cell, or of more of its rows, with products unless the rows are kept."""
         if cell is None:
             products, centered = () if self.keeps_rows else tuple(self._products), self.has("second")
             assert self.shift is not None
@@ -225,11 +226,11 @@ class Sums:
         self.rounding = np.hypot(self.rounding, cell.rounding)
 
     def most_kept(self) -> int:
-        """A decomposition of more rows costs as much as one of their products."""
+        """The most rows that are kept: decomposing more rows costs as much as decomposing their products."""
         return self.d // 2
 
     def _summed(self) -> Self:
-        """Where rows are kept, a copy with products in their place."""
+        """Where rows are kept, a copy with products instead."""
         if self._few is None:
             return self
         summed = copy(self)
@@ -243,16 +244,16 @@ class Sums:
         return self
 
     def work_with(self, other: Self) -> None:
-        """Use the working memory of `other`, for moments that are updated in turn and never at once."""
+        """Use the working memory of `other`, for moments that are updated in turn and never at the same time."""
         self._scratch = other._scratch
 
     def absorb(self, other: Self) -> Self:
-        """`merge`, in the memory of these moments, which are not to be used any more."""
+        """`merge`, in the memory of these moments, which must not be used any more."""
         return self.merge(other, _reuse=True)
 
     def merge(self, other: Self, *, _reuse: bool = False) -> Self:
-        """The moments of both sets of rows, about this one's shift. Raises InputError: another number of features, or
-        other sums."""
+        """The moments of both sets of rows, about the shift of `self`. Raises InputError: another number of features,
+        or other sums."""
         if not isinstance(other, Sums) or (self.d, self._kinds()) != (other.d, other._kinds()):
             got = other.d if isinstance(other, Sums) else shown(other)
             raise InputError(f"expected moments of {self.d} features with the same sums, got {got}: sum both alike")
@@ -290,7 +291,7 @@ class Sums:
         return self.unit_first, self.unit_square
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to another process: no working memory, and whole products, as those that come cannot be written to."""
+        """What another process gets: no working memory, and whole products, because it cannot write to what it gets."""
         if self._few is None:
             for name in tuple(self._lower):
                 mirror(self._products[name])
@@ -298,12 +299,12 @@ class Sums:
         return vars(self) | {"_scratch": {}, "_derived": {}}
 
     def to_bytes(self) -> bytes:
-        """The sums as a safetensors file: 8 D^2 bytes and little more for each sum of products; without drawn rows."""
+        """The sums as a safetensors file: little more than 8 D^2 bytes per sum of products; without drawn rows."""
         return to_bytes(self.tensors(), {"format": _FORMAT})
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """What `to_bytes` made. Raises InputError: other bytes, or some that were cut."""
+        """Read what `to_bytes` made. Raises InputError: other bytes, or bytes that were cut."""
         file = MemoryFile("bytes", 0, np.frombuffer(content, np.uint8))
         tensors, _ = read_tensors(file, format=_FORMAT, what="moments", how="make them with Moments.to_bytes")
         return cls.from_tensors(tensors, "bytes")
@@ -321,17 +322,17 @@ class Sums:
 
     @classmethod
     def load(cls, path: Path_) -> Self:
-        """Read what `save` wrote. Raises InputError: no such file, or another."""
+        """Read what `save` wrote. Raises InputError: no such file, or another kind of file."""
         content, _ = read_tensors(path, format=_FORMAT, what="moments", how="write it with Moments.save")
         return cls.from_tensors(content, path)
 
     @classmethod
     def from_tensors(cls, content: Mapping[str, Array], path: Path_) -> Self:
-        """A message names `path`."""
+        """The sums from `tensors`; errors name `path`."""
         tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_DIMENSIONS}}
         wrong = next(_wrong_parts(tensors), None)
         if wrong is not None:
-            got = f"{path} with another {wrong} or none: write it again with Moments.save"
+            got = f"{path} with a missing or wrong {wrong}: write it again with Moments.save"
             raise InputError(f"expected finite sums of a whole number of rows, got {got}")
         kinds: dict[str, Any] = {name: name in tensors for name in _KINDS}
         sums = cls(len(tensors["first"]), **kinds)
@@ -357,7 +358,7 @@ class Sums:
             raise InputError(f"expected a row longer than {SHORTEST:.0e}, got {got}")
 
     def rows_at_once(self, itemsize: int) -> int:
-        """Few enough to bound the buffer, enough to keep a product busy."""
+        """How many rows to add at once: few enough to bound the buffer, enough to keep a product busy."""
         enough = max(256, _BUFFER_BYTES // (self.d * itemsize), self.d)
         return min(GRID, 1 << (enough.bit_length() - 1))  # a power of two, so that pieces share out evenly
 
@@ -369,7 +370,7 @@ class Sums:
 
 
 def _wrong_parts(tensors: dict[str, Array]) -> Iterator[str]:
-    """Sums in a file that are missing, of another dtype or shape, or of no rows."""
+    """The names of sums in a file that are missing, have another dtype or shape, or fit no rows."""
     units = {"unit_first", "unit_square"}
     needed = {"scalars", "first", *(units if any(name.startswith("unit") for name in tensors) else ())}
     yield from sorted(needed - set(tensors))

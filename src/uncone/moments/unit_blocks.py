@@ -1,4 +1,4 @@
-"""How sure is a mean cosine of a running text? Sums of unit rows over stretches of it."""
+"""How certain is a mean cosine of running text? Sums of unit rows over stretches of the text."""
 
 import math
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from uncone.rows import Array
 from uncone.rows.floats import is_tensor
 from uncone.threads import one_blas_thread
 
-STRETCH = 256  # rows that a block has at first; it doubles whenever there are too many blocks
+STRETCH = 256  # rows of a block at first; doubled whenever there are too many blocks
 
 
 class UnitBlocks:
-    """For each of several layers the sums of unit rows over stretches of one text, at most 128 of them: neighbours of a
-    text are alike, so that an interval is taken over stretches and not over rows (batch means)."""
+    """For each of several layers, the sums of unit rows over at most 128 stretches of one text. Neighbours in a text
+    are alike, so an interval must come from stretches and not from rows (batch means)."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         self.sums = [np.zeros((0, d)) for d in widths]  # of each layer (blocks, D), float64
@@ -41,15 +41,15 @@ class UnitBlocks:
         self._make_few()
 
     def absorb(self, later: Self) -> None:
-        """Add the blocks of what comes next in the text."""
+        """Add the blocks of the text's continuation."""
         self.sums = [np.concatenate(pair) for pair in zip(self.sums, later.sums, strict=True)]
         self.counts = np.append(self.counts, later.counts)
         self.size = max(self.size, later.size)
         self._make_few()
 
     def mean_cosine_interval(self, layer: int) -> tuple[float, float] | None:
-        """The 95% interval of the mean cosine of a layer's rows in different blocks, by the jackknife over blocks (Tukey
-        1958): rows of one block have a passage in common. None with fewer than 10 blocks."""
+        """The 95% interval of the mean cosine of a layer's rows in different blocks, by the jackknife over blocks
+        (Tukey 1958), because rows of one block share a passage. None with fewer than 10 blocks."""
         b = len(self.counts)
         if b < 10:
             return None
@@ -84,7 +84,7 @@ class UnitBlocks:
 
 
 def _sum(inverse: Array, x: Any) -> Array:
-    """The sum of unit rows (D,), float64, taken where `x` lies."""
+    """The sum of unit rows (D,), float64, computed on the device of `x`."""
     if not is_tensor(x):
         return np.asarray(inverse @ x, np.float64)
     import torch

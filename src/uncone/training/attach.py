@@ -42,21 +42,22 @@ def attach(
     options: CrossEntropyOptions | None = None,
     fresh: bool = False,
 ) -> "Attached":
-    """Compute `model`'s training loss inside its head, gated, without its logits; evaluation stays as it is.
+    """Compute `model`'s training loss inside its head, gated and without its logits; evaluation stays the same.
 
     A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted, so load
     weights first.
 
     Args:
-        model: of transformers, with a linear head and its cross-entropy as loss; also inside DDP, PEFT or a compiler.
+        model: a transformers model with a linear head and cross-entropy as its loss; also inside DDP, PEFT or a
+            compiler.
         gate: for instance a `RareTokenGate`; None is the plain loss.
-        penalties: of the head's weight (V, D), scalars to add to the loss; one alone without brackets too.
+        penalties: functions of the head's weight (V, D) that return scalars to add to the loss; or a single function.
         options: without scale and cap, which come from the model.
-        fresh: let the gate begin, with a warning, where a Trainer resumes from a checkpoint without a gate's state; by
-            default such a checkpoint is refused.
+        fresh: start the gate afresh, with a warning, where a Trainer resumes from a checkpoint without a gate's state;
+            by default such a checkpoint is refused.
 
     Returns:
-        A handle, also as a context manager: `with attach(model, gate=gate) as attached: ...`
+        A handle, also a context manager: `with attach(model, gate=gate) as attached: ...`
 
     UnsupportedModel where the model cannot be measured, or has another objective; InputError for a gate of another
     vocabulary, or options that contradict the model.
@@ -75,7 +76,7 @@ def attach(
     refuse_patched(inner, options.backend)
     refuse_sharded(head, options.reduction)
     if "labels" not in inspect.signature(inner.forward).parameters:
-        raise UnsupportedModel(f"expected a model that takes labels, got {type(inner).__name__}: no loss")
+        raise UnsupportedModel(f"expected a model that takes labels, got {type(inner).__name__}: it has no loss")
     if gate is not None or penalties:
         refuse_frozen(inner, head)
     _check_gate(gate, head, inner, options.ignore_index)
@@ -86,8 +87,8 @@ def attach(
 
 @dataclass(eq=False, repr=False)
 class Attached(Attachment):
-    """A model that trains through the gated loss. Call `step()` after each optimiser step, or give `callback` to a
-    Trainer, or `lightning` to Lightning's."""
+    """A model that trains through the gated loss. Call `step()` after each optimiser step, or pass `callback` to a
+    transformers Trainer, or `lightning` to Lightning's."""
 
     model: Any
     head: torch.nn.Linear
@@ -97,19 +98,20 @@ class Attached(Attachment):
     gate: Gate | None
     fresh: bool = False
     nll: Tensor | None = field(default=None, init=False)
-    """The last training forward's cross-entropy in nats a target, a detached scalar: the mean over that micro-batch; 0
-    without targets. It includes label smoothing and a z loss."""
+    """The last training forward's cross-entropy in nats per target, a detached scalar: the mean over that micro-batch;
+    0 without targets. It includes label smoothing and a z loss."""
     penalty: Tensor | None = field(default=None, init=False)
-    """The penalties' undivided sum there, detached; None without penalties."""
+    """The penalties' undivided sum in the last training forward, detached; None without penalties."""
     stats: CrossEntropyStats | None = field(default=None, init=False)
-    """Its plain cross-entropy, accuracy and log-sum-exp; what another package's kernel does not say is NaN."""
+    """The last training forward's plain cross-entropy, accuracy and log-sum-exp; NaN where another package's kernel
+    does not report them."""
 
     def __post_init__(self) -> None:
         super().__init__()
         self._ignored: Any = self.options.ignore_index
         several = [f"penalty/{name}" for name in names_of(self._penalties)] if len(self._penalties) > 1 else []
         of_loss: tuple[str, ...] = OF_LOSS
-        if self.options.backend.startswith("wrap:"):  # which says the loss alone
+        if self.options.backend.startswith("wrap:"):  # these kernels report only the loss
             of_loss = () if self.options.label_smoothing or self.options.z_loss else OF_LOSS[:1]
         self._means = Means(several + ["penalty"] * bool(self._penalties), self.head.weight.device, of_loss)
         self._targets: Tensor | None = None  # aligned targets that wait for the head's input
@@ -120,7 +122,8 @@ class Attached(Attachment):
         self._on_model = self._put(self.model, self._run_model)
 
     def step(self) -> None:
-        """Call it once after each `optimizer.step()`. UnsupportedModel where no loss went through the head since."""
+        """Call it once after each `optimizer.step()`. UnsupportedModel if no loss went through the head since the last
+        call."""
         if self._taken == 0:
             how = "pass labels to the model in training mode (a loss computed outside of it is not gated)"
             raise UnsupportedModel(f"expected at least one training loss in this step, got none: {how}")
@@ -134,14 +137,14 @@ class Attached(Attachment):
         yield self.head.weight
 
     def logs(self) -> dict[str, int | float]:
-        """The gate's status and, as means since the last call, the loss's stats and the penalties, each as a log names
-        it. Every rank calls it. It waits for the device, and nothing else does."""
+        """The gate's status, the loss's stats and the penalties, named as for a log; stats and penalties are means
+        since the last call. Every rank must call it. It waits for the device, and nothing else does."""
         status = getattr(self.gate, "status", None)
-        told: dict[str, Any] = asdict(status) if isinstance(status, GateStatus) else {}
-        told |= self._means.take()
+        numbers: dict[str, Any] = asdict(status) if isinstance(status, GateStatus) else {}
+        numbers |= self._means.take()
         if not self.options.z_loss:
-            told.pop("z_loss", None)
-        return {f"uncone/{name}": value for name, value in told.items() if value is not None}
+            numbers.pop("z_loss", None)
+        return {f"uncone/{name}": value for name, value in numbers.items() if value is not None}
 
     def _refuse(self, args: Any) -> None:
         super()._refuse(args)
@@ -155,7 +158,7 @@ class Attached(Attachment):
         if step > 0:
             _resume(self.gate, args, step, fresh=self.fresh)
         steps = args.gradient_accumulation_steps
-        with suppress(TypeError):  # without a length: `end_epoch` tells it later
+        with suppress(TypeError):  # without a length: `end_epoch` sets it later
             tell(self.gate, "set_epoch", -(-len(loader) // steps))
         tell(self.gate, "set_batch", args.world_size * args.train_batch_size * steps)
 
@@ -168,7 +171,7 @@ class Attached(Attachment):
             if not self.fresh:
                 how = "call gate.load_state_dict before fit; if that run had no gate, use attach(..., fresh=True)"
                 raise InputError(f"expected the gate's state in the checkpoint of step {step}, got none: {how}")
-            _begin_fresh(self.gate, step, "its callbacks are without it")
+            _begin_fresh(self.gate, step, "its callbacks hold no gate")
         every, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
         if isinstance(batches, int):
             tell(self.gate, "set_epoch", -(-batches // every))
@@ -205,12 +208,12 @@ class Attached(Attachment):
             self.stats = _stats_of(self.nll, counted, plain=not options.label_smoothing and not options.z_loss)
         values = None
         if self._penalties:
-            rows = weight.clone() if is_sharded_alone(self.head) else weight  # what the backward pass still finds
+            rows = weight.clone() if is_sharded_alone(self.head) else weight  # rows that the backward pass still finds
             each = torch.stack([penalty(rows).to(loss.dtype) for penalty in self._penalties])
             added = each.sum()
             self.penalty = added.detach().clone()
             values = torch.cat([each[: len(each) * (len(each) > 1)], added[None]])
-            # it counts once over all micro-batches of a step
+            # penalties count once over all micro-batches of a step
             loss = loss + (added if items is None else added * part_of_step(counted, items))
         if self.stats is not None:
             self._means.add(self.stats.numbers, values)
@@ -225,10 +228,10 @@ class Attached(Attachment):
             return self._on_model.original(**inputs)
         if "ignore_index" in inputs:
             got = f"got {inputs['ignore_index']}: give attach options=CrossEntropyOptions(ignore_index=...)"
-            raise InputError(f"expected no ignore_index in a call of the model, {got}")
+            raise InputError(f"expected no ignore_index in a call to the model, {got}")
         if getattr(self.model, "_loss_function", None) is not self._loss_function:
-            got = "got another: set it first, then attach"
-            raise UnsupportedModel(f"expected the loss function that was attached to, {got}")
+            got = "got another: set the loss function first, then attach"
+            raise UnsupportedModel(f"expected the loss function that the model had when attached, {got}")
         self._check_step()
         targets = inputs.pop("shift_labels", None)
         if targets is None:
@@ -246,13 +249,13 @@ class Attached(Attachment):
             outputs = self._on_model.original(**inputs)
             if self._loss is None:
                 got = "got no call: was it replaced (a copy in modules_to_save, resized embeddings)? Attach after that"
-                raise UnsupportedModel(f"expected the model to use the head that was attached to, {got}")
+                raise UnsupportedModel(f"expected the model to use the head that it had when attached, {got}")
             _refuse_more_losses(outputs)
             loss = self._loss
         finally:
-            self._targets = self._loss = None  # its gradients are as large as the head
+            self._targets = self._loss = None  # the loss's gradients are as large as the head
         self._taken += 1
-        if not at_once:  # a forward that failed and is tried again is counted once
+        if not at_once:  # a forward that failed and is run again is counted once
             tell(self.gate, "observe", targets)
         return with_loss(outputs, loss, logits=NoLogits())
 
@@ -263,20 +266,20 @@ class LogitsNotComputedError(UnsupportedModel, AttributeError):
 
 class NoLogits:
     def __getattr__(self, name: str) -> Any:
-        how = "leave out what reads them (token accuracy, compute_metrics in training), or detach"
-        raise LogitsNotComputedError(f"expected no use of a training step's logits, got one: {how}")
+        how = "turn off what reads them (token accuracy, compute_metrics in training), or detach"
+        raise LogitsNotComputedError(f"expected no code that reads a training step's logits, got some: {how}")
 
 
 def _refuse_more_losses(outputs: Any) -> None:
     named = () if isinstance(outputs, tuple) else outputs.items()
     if more := [name for name, value in named if "loss" in name and name != "loss" and value is not None]:
-        got = f"got {', '.join(more)} besides, which would be lost"
+        got = f"got {', '.join(more)} as well, which would be lost"
         how = "turn it off (for instance output_router_logits=False), or add it yourself as a penalty"
         raise UnsupportedModel(f"expected the cross-entropy as the only loss, {got}: {how}")
 
 
 def _stats_of(nll: Tensor, targets: Tensor, *, plain: bool) -> CrossEntropyStats:
-    """As far as the mean `nll` of the targets says."""
+    """The stats that follow from the mean `nll` of the targets; the others are NaN."""
     numbers = torch.full((6,), torch.nan, dtype=torch.float64, device=nll.device)
     numbers[0] = targets
     if plain:
@@ -291,7 +294,7 @@ def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...])
         got = f"got {options.softcap} and {options.logit_scale}: both are measured on the model"
         raise InputError(f"expected options without softcap and logit_scale, {got}")
     if options.ignore_index is None:
-        raise InputError("expected an ignore_index, got None: use -100, as the last position has no target")
+        raise InputError("expected an ignore_index, got None: use -100, because the last position has no target")
     if options.num_items is not None:
         raise InputError("expected options without num_items, got one: pass num_items_in_batch to the model")
 
@@ -305,7 +308,7 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
     if size != rows:
         raise InputError(f"expected a gate for the head's {rows} rows, got {size}: RareTokenGate({rows})")
     if (counted := getattr(gate, "ignore_index", ignore_index)) != ignore_index:
-        raise InputError(f"expected one ignore_index, got gate {counted}, options {ignore_index}: use one")
+        raise InputError(f"expected one ignore_index, got {counted} (gate) and {ignore_index} (options): use the same")
     names = ("pad", "bos", "eos", "unk", "cls", "sep", "mask", "decoder_start")
     special = (getattr(model.config, f"{name}_token_id", None) for name in names)
     ids = (i for one in special for i in (one if isinstance(one, list | tuple) else [one]))
@@ -320,12 +323,12 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
     if states := [folder / STATE for folder in (*folders, own) if (folder / STATE).exists()]:
         gate.load(states[0])
     elif fresh and gate.status.step == 0:
-        _begin_fresh(gate, step, f"{own.name}/{STATE} is not there")
+        _begin_fresh(gate, step, f"{own.name}/{STATE} is missing")
         return
     if (at := gate.status.step) != step:
         raise InputError(
             f"expected the gate's state of step {step} in {own.name}/{STATE} of the output folder, got "
-            f"{'none' if at == 0 else f'that of step {at}'}: if the checkpoint is elsewhere, call "
+            f"{'none' if at == 0 else f'the state of step {at}'}: if the checkpoint is elsewhere, call "
             f"gate.load(checkpoint / {STATE!r}) before train(); if it was written without a gate, use "
             "uncone.attach(model, gate=gate, fresh=True)"
         )
@@ -333,5 +336,5 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
 
 def _begin_fresh(gate: Any, step: int, where: str) -> None:
     tell(gate, "begin_at", step)
-    said = f"the checkpoint of step {step} was written without a gate ({where})"
-    warnings.warn(f"{said}: the gate begins at this step, with counts of its own from here on", stacklevel=3)
+    cause = f"the checkpoint of step {step} was written without a gate ({where})"
+    warnings.warn(f"{cause}, so the gate starts at this step and counts from here on", stacklevel=3)

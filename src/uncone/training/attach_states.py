@@ -30,33 +30,34 @@ def attach_states(
     across_ranks: bool = True,
     group: Any = None,
 ) -> "AttachedStates":
-    """Penalise the states of `model` in training, one state a sequence; evaluation stays as it is.
+    """Penalise the states of `model` in training, one state per sequence; evaluation stays the same.
 
     Args:
-        model: of transformers, also inside DDP, PEFT or a compiler; of a SentenceTransformer its `[0].auto_model`.
+        model: a transformers model, also inside DDP, PEFT or a compiler; for a SentenceTransformer pass its
+            `[0].auto_model`.
         penalty: takes points (N, D) and labels (N,) or None and returns a scalar, as a `PersistentEntropy` does. None
             adds nothing: the clouds are for a `Monitor`.
-        pooling: the state of each sequence's first token ("cls") or last one ("last"), or the mean of all, without
-            padding on either side: the attention mask marks it, or without one the config's pad_token_id.
+        pooling: the state of each sequence's first token ("cls") or last token ("last"), or the mean of all ("mean"),
+            without padding on either side. The attention mask marks padding, or else the config's pad_token_id.
         layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a final
             normalisation and before a pooler.
-        labels: the column of the batch with one class a sequence. Under "labels", token labels and real numbers are no
-            classes: the batch then is one cloud, as with None. A column that the model does not take never reaches it.
-        add_to_loss: to the model's training loss, or else keep the states until `penalty()` asks: for a loss of your
-            own, or several micro-batches as one cloud. None is True where the model takes labels.
-        across_ranks: the points of all ranks are one cloud, with the gradient of a single process; False: a cloud a
+        labels: the column of the batch with one class per sequence. Token labels and real numbers in "labels" are not
+            classes: the batch is then one cloud, as with None. A column that the model does not take never reaches it.
+        add_to_loss: add the penalty to the model's training loss; or else keep the states until you call `penalty()`,
+            for your own loss, or for several micro-batches as one cloud. None means True where the model takes labels.
+        across_ranks: the points of all ranks are one cloud, with the gradient of a single process; False: one cloud per
             rank.
         group: the ranks, of torch.distributed; None is all.
 
     Returns:
-        A handle, also as a context manager: `with attach_states(model, PersistentEntropy()) as attached: ...`
+        A handle, also a context manager: `with attach_states(model, PersistentEntropy()) as attached: ...`
 
     Each micro-batch is a cloud. Under a Trainer its penalty counts as its loss does: where the model divides its loss
-    by the targets of the whole step, by its share of them.
+    by the targets of the whole step, the penalty is multiplied by the micro-batch's share of the targets.
 
     Raises:
         InputError: options that contradict each other, or no such layer.
-        UnsupportedModel: a model without hidden states of one stack.
+        UnsupportedModel: a model without hidden states of a single stack.
     """
     top = unwrapped(model)
     base = _base(top)
@@ -78,8 +79,8 @@ def attach_states(
 
 @dataclass(eq=False, repr=False)
 class AttachedStates(Attachment):
-    """A model whose states are penalised in training. Call `step()` after each optimiser step, or give `callback` to a
-    Trainer, or `lightning` to Lightning's."""
+    """A model whose states are penalised in training. Call `step()` after each optimiser step, or pass `callback` to a
+    transformers Trainer, or `lightning` to Lightning's."""
 
     model: Any
     base: Any
@@ -91,11 +92,11 @@ class AttachedStates(Attachment):
     _across_ranks: bool
     _group: Any
     value: Tensor | None = field(default=None, init=False)
-    """The penalty's last part of a loss, detached; None before."""
-    steps: int = field(default=0, init=False)  # optimiser steps so far, those before a Trainer's resume too
+    """What the penalty last added to a loss, detached; None before."""
+    steps: int = field(default=0, init=False)  # optimiser steps so far, including steps before a Trainer's resume
     _kept: list[Tensor] = field(default_factory=list, init=False)  # states that wait for the penalty
     _followers: list[Callable[[Tensor, Tensor | None], object]] = field(default_factory=list, init=False)
-    """Each is called with every cloud, detached, and its classes."""
+    """Each follower is called with every cloud, detached, and its classes."""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -113,16 +114,17 @@ class AttachedStates(Attachment):
 
     def penalty(self, labels: Tensor | None = None) -> Tensor:
         """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud with `labels`
-        (N,) in their order. InputError where it is in the model's loss already, or no forward was in training mode."""
+        (N,) in their order. InputError where the model's loss already contains it, or no forward was in training
+        mode."""
         if self._adds:
-            raise InputError("expected add_to_loss=False, got a penalty in the loss already: use that")
+            raise InputError("expected add_to_loss=False, got True: the loss already contains the penalty")
         if not self._kept:
             raise InputError("expected a forward in training (train(), gradients on) since the last call, got none")
         added = self._take(labels, None)
         return torch.zeros(()) if added is None else added
 
     def step(self) -> None:
-        """Call it once after each `optimizer.step()`. UnsupportedModel where no states were taken since."""
+        """Call it once after each `optimizer.step()`. UnsupportedModel if no states were read since the last call."""
         self._kept.clear()  # their gradient belongs to the weights before the step
         if self._taken == 0:
             how = "call penalty() before the optimiser's step"
@@ -139,8 +141,8 @@ class AttachedStates(Attachment):
         return iter(self.model.parameters())
 
     def logs(self) -> dict[str, int | float]:
-        """The penalty of a cloud, undivided, as a mean over those since the last call, as a log names it. Every rank
-        calls it."""
+        """The penalty of a cloud, undivided, named as for a log: the mean over the clouds since the last call. Every
+        rank must call it."""
         return {f"uncone/{name}": value for name, value in self._means.take().items()}
 
     def state_dict(self) -> dict[str, int]:
@@ -162,7 +164,7 @@ class AttachedStates(Attachment):
         return _WithPenalty(loss, self)
 
     def resume(self, steps: int) -> None:
-        """Go on after so many optimiser steps."""
+        """Continue after so many optimiser steps."""
         self.steps = steps
 
     def detach(self) -> None:
@@ -235,7 +237,7 @@ class AttachedStates(Attachment):
         if loss.ndim:
             raise UnsupportedModel(f"expected one loss, got shape {tuple(loss.shape)}: reduce it to its mean")
         if not self._kept:
-            got = "got no call of the one attached to: was it replaced since? Attach after that"
+            got = "got no call to the base model it had when attached: was it replaced? Attach after that"
             raise UnsupportedModel(f"expected {type(self.model).__name__} to call its base model, {got}")
         if not self._own_column and self._labels is not None:
             column = inputs.get(self._labels)
@@ -251,8 +253,8 @@ class AttachedStates(Attachment):
             return column.reshape(-1)  # type: ignore[no-any-return]
         if self._labels == "labels":
             return None
-        got = f"got {'none' if column is None else kind(column)}: add it, or labels=None"
-        raise InputError(f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), {got}")
+        got = f"got {'none' if column is None else kind(column)}: add it, or pass labels=None"
+        raise InputError(f"expected a column {self._labels!r} in the batch with one integer per sequence ({n}), {got}")
 
     def _part(self, inputs: dict[str, Any]) -> Tensor | None:
         """None unless the model divides its loss by a whole step's targets."""
@@ -284,23 +286,23 @@ class _WithPenalty(torch.nn.Module):
 
 def _base(top: Any) -> Any:
     if not hasattr(top, "base_model") or not hasattr(top, "config"):
-        how = "of a SentenceTransformer pass its [0].auto_model; else call the penalty in your own loop"
+        how = "for a SentenceTransformer pass its [0].auto_model; else call the penalty in your own loop"
         raise UnsupportedModel(f"expected a transformers model, got {type(top).__name__}: {how}")
     if is_seq2seq(top) and {"encoder", "decoder"} <= {name for name, _ in top.base_model.named_children()}:
         got = f"got {type(top).__name__} with an encoder and a decoder"
         how = "pass its get_encoder(), and call penalty() in your loop"
-        raise UnsupportedModel(f"expected a model of one stack, {got}: {how}")
+        raise UnsupportedModel(f"expected a model with a single stack, {got}: {how}")
     return top.base_model
 
 
 def _layers(top: Any, base: Any, *, count: bool) -> int:
-    """The hidden states, with embeddings; 1 without `count`, as to ask for all leaves hooks of transformers that cannot
-    be pickled."""
+    """The number of hidden states, with embeddings; 1 without `count`, because requesting all of them leaves hooks of
+    transformers that cannot be pickled."""
     table = base.get_input_embeddings()
     if not isinstance(getattr(table, "num_embeddings", None), int):
-        got = f"got {type(base).__name__} without a table of tokens: call the penalty in your own loop"
-        raise UnsupportedModel(f"expected a model of token ids, {got}")
-    # Sharded weights are whole inside the root only.
+        got = f"got {type(base).__name__} without a token table: call the penalty in your own loop"
+        raise UnsupportedModel(f"expected a model that reads token ids, {got}")
+    # Sharded weights are whole only inside the root.
     asked = top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
     ids = torch.tensor([[0, 1], [1, 0]], device=next(base.parameters()).device) + min(5, table.num_embeddings - 2)
     more: dict[str, Any] = {"output_hidden_states": True} if count or asked is not base else {}

@@ -1,4 +1,4 @@
-"""Forwards in the place of a model's own, and their handle."""
+"""Forwards that replace a model's own, and their handle."""
 
 import atexit
 import inspect
@@ -31,13 +31,13 @@ _BETWEEN: tuple[str, ...] = (
 _BETWEEN += ("lightning", "pytorch_lightning", "lightning_fabric")
 _EACH = "expected attached.step() after each optimizer.step()"
 _LINE = (
-    "add attached.step() after optimizer.step(), or give a Trainer callbacks=[attached.callback], a Lightning Trainer "
-    "callbacks=[attached.lightning], where attached is what attach returned"
+    "add attached.step() after optimizer.step(), or pass callbacks=[attached.callback] to a Trainer or "
+    "callbacks=[attached.lightning] to a Lightning Trainer, where attached is what attach returned"
 )
 
 
 class Forward:
-    """`run` in the place of a module's forward, with its signature: Trainer drops columns that it lacks."""
+    """`run` in place of a module's forward, with its signature: Trainer drops columns that the signature lacks."""
 
     of_uncone = True
 
@@ -67,7 +67,7 @@ class Forward:
         if self.module.__dict__.get("forward") is not self:
             return
         before = self._before
-        while isinstance(before, Forward) and not before._handle.active:  # it was detached first
+        while isinstance(before, Forward) and not before._handle.active:  # the inner one was detached first
             before = before._before
         if before is None:
             del self.module.forward
@@ -100,7 +100,8 @@ def _call(method: weakref.WeakMethod[Any], *args: Any) -> None:
 
 
 class Attachment:
-    """A handle on attached forwards, also as a context manager; `callback` serves a Trainer, `lightning` Lightning's."""
+    """A handle on attached forwards, also a context manager. Use `callback` for a Trainer, `lightning` for
+    Lightning's."""
 
     model: Any
     gate: Any = None
@@ -128,17 +129,17 @@ class Attachment:
         return self._forwards[-1]
 
     def check(self) -> None:
-        """UnsupportedModel if detached, or if another forward took this one's place."""
+        """UnsupportedModel if detached, or if another forward replaced this one."""
         if not self.active:
-            raise UnsupportedModel("expected an attached model, got one that was detached: attach again")
+            raise UnsupportedModel("expected an attached model, got a detached one: attach again")
         for forward in self._forwards:
             called: Any = forward.module.__dict__.get("forward")  # mixed precision of accelerate wraps it
             if called is None or inspect.unwrap(called, stop=partial(is_, forward)) is not forward:
-                got = "got another: something patched it since (use_liger_kernel?); attach last"
+                got = "got another: something patched it afterwards (use_liger_kernel?); attach last"
                 raise UnsupportedModel(f"expected the attached forward of {type(forward.module).__name__}, {got}")
 
     def detach(self) -> None:
-        """Give the model its own forward back. Warns (`StepWarning`) how many optimiser steps went without `step()`."""
+        """Give the model its own forward back. Warns (`StepWarning`) how many optimiser steps had no `step()`."""
         self._watch.end()
         was_active, self.active = self.active, False
         for forward in self._forwards:
@@ -150,12 +151,12 @@ class Attachment:
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
-        self._quiet |= kind is not None  # an error says more than a warning, and must get out
+        self._quiet |= kind is not None  # an error is more informative than a warning, and must get out
         self.detach()
 
     def _closed(self) -> None:
-        """Warn of steps amid micro-batches: finite gradients wait, unlike after a step that a scaler skipped. A few
-        calls are let pass, as gradients may be infinite on another rank alone."""
+        """Warn of steps between micro-batches: finite gradients wait, unlike after a step that a scaler skipped. A few
+        such calls raise no warning, because gradients may be infinite on another rank only."""
         self._taken, self._stepped, self._late = 0, True, False
         moved, self._moved = self._moved, False
         self._closed_steps += moved
@@ -164,8 +165,8 @@ class Attachment:
         self._extra += 1
         if self._extra >= max(2, self._closed_steps):
             self._warn(
-                "expected attached.step() once after each optimizer.step(), got it after micro-batches too, whose "
-                "gradients wait: move attached.step() to the line after optimizer.step(), out of the loop over "
+                "expected attached.step() once after each optimizer.step(), got it after micro-batches too, while "
+                "their gradients wait: move attached.step() to the line after optimizer.step(), out of the loop over "
                 "micro-batches; with accelerate, write: if accelerator.sync_gradients: attached.step()"
             )
 
@@ -174,7 +175,8 @@ class Attachment:
         return 0 < sum(float((g.to_local() if hasattr(g, "to_local") else g).norm()) for g in gradients) < math.inf
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
-        """Another model's steps, or micro-batches before a step, are not late."""
+        """Note a step of this model's optimiser. Another model's steps, or micro-batches before a step, are not
+        late."""
         if self.active and not (self._moved and (self._late or not self._taken)):
             mine = set(map(id, self._trained()))
             if any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"]):
@@ -186,11 +188,11 @@ class Attachment:
             self._warn(f"{_EACH}, got another training forward pass without it: {_LINE}")
 
     def _say_at_the_end(self) -> None:
-        """Where no optimiser's step was seen, warn of losses without a step."""
+        """Warn of optimiser steps without `step()`, or, where no optimiser step was seen, of losses without one."""
         if missed := self._missed + self._late:
             got = f"none after {missed:,} of {self._closed_steps + missed:,} optimiser steps"
         elif self._taken and not self._stepped and self.gate is not None:
-            got = "none in all"
+            got = "none at all"
         else:
             return
         self._warn(f"{_EACH}, got {got}: {_LINE}", again=True)
@@ -222,7 +224,7 @@ class Attachment:
                 attached.step()
 
             def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-                if logs is None or "loss" not in logs:  # an evaluation's, or the summary of a run
+                if logs is None or "loss" not in logs:  # logs of an evaluation, or the summary of a run
                     return
                 logs |= (status := attached.logs())
                 if state.log_history and state.log_history[-1].get("step") == state.global_step:
@@ -261,12 +263,12 @@ class Attachment:
             )
         if args.n_gpu > 1:
             got = f"got {args.n_gpu}: DataParallel copies models; use torchrun"
-            raise UnsupportedModel(f"expected one device a process, {got}")
+            raise UnsupportedModel(f"expected one device per process, {got}")
 
 
 def call_first(callback: Any) -> None:
-    """Put `callback` before all others of the Trainer's handler that calls it now: the trackers' `on_log` then gets its
-    numbers. Without such a handler they are in `log_history` alone."""
+    """Put `callback` first in the Trainer's handler that calls it now, so that the trackers' `on_log` gets its numbers.
+    Without such a handler the numbers are only in `log_history`."""
     frame: Any = sys._getframe()
     while (frame := frame.f_back) is not None:
         callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)

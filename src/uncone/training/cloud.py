@@ -18,9 +18,9 @@ Pooling = Literal["cls", "mean", "last"]
 
 
 def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
-    """(B, D) of hidden (B, T, D) and mask (B, T), 0 where there is no token; padding may lie on either side. Without
-    tokens a sequence gives its first position, or zeros with "mean". A mean is in float32 at least: bfloat16 cannot
-    count to 257, and sums of float16 may overflow."""
+    """States (B, D) from hidden (B, T, D) and mask (B, T), 0 where there is no token; padding may be on either side. A
+    sequence without tokens gives its first position, or zeros with "mean". A mean is in float32 at least: bfloat16
+    cannot count to 257, and sums of float16 may overflow."""
     b, t, _ = hidden.shape
     wide = torch.promote_types(hidden.dtype, torch.float32)
     if mask is None:
@@ -35,7 +35,7 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
 
 
 def token_mask(inputs: Mapping[str, Any], hidden: Tensor, pad: int | None) -> Tensor | None:
-    """(B, T) by the attention mask, else by ids that are not padding; None is all."""
+    """(B, T) from the attention mask, or else from ids that are not padding; None is all."""
     mask: Tensor | None = inputs.get("attention_mask")
     ids: Tensor | None = inputs.get("input_ids")
     if mask is not None:
@@ -53,7 +53,7 @@ def are_classes(labels: Tensor) -> Tensor:
 
 
 def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
-    """Points (N, D) and labels (N,), without those labelled -100."""
+    """Points (N, D) and labels (N,), without points labelled -100."""
     if not isinstance(points, Tensor) or points.ndim != 2:
         raise InputError(f"expected points of shape (N, D), got {kind(points)}: pass a tensor of points")
     if not points.is_floating_point():
@@ -64,7 +64,7 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
         return points, None
     one_each = isinstance(labels, Tensor) and labels.shape == points.shape[:1]
     if not isinstance(labels, Tensor) or not one_each or labels.is_floating_point() or labels.is_complex():
-        got = f"got {kind(labels)}: pass a tensor with one class a point, or None for one cloud"
+        got = f"got {kind(labels)}: pass a tensor with one class per point, or None for one cloud"
         raise InputError(f"expected labels of shape ({len(points)},) with integers, {got}")
     labels = labels.to(points.device)
     kept = are_classes(labels)
@@ -83,8 +83,8 @@ def joined(
     points: Tensor, labels: Tensor | None, part: Tensor, group: Any = None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """The points (sum of N, D) and labels of all ranks in their order, and the mean of their parts; N may differ.
-    Gradients reach a rank's own points, times the number of ranks: DDP and FSDP take their mean, which is then that of
-    one process."""
+    Gradients reach a rank's own points, times the number of ranks: DDP and FSDP average them, which then gives the
+    gradient of one process."""
     ranks = world(group)
     if ranks < 1:
         raise InputError("expected a group that this rank is in, got another: give each rank its own group")
@@ -112,15 +112,15 @@ def _gathered(x: Tensor, sizes: list[int], group: Any) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class AnisotropyScores:
-    """A_1 to A_k of one cloud and of an isotropic cloud of as many points, in [0, 1]; less is more isotropic. None
+    """A_1 to A_k of one cloud and of an isotropic cloud with as many points, in [0, 1]; lower is more isotropic. None
     where there is no variance."""
 
     raw: Scores | None
-    centred: Scores | None  # without their mean
-    within_class: Scores | None  # each point without the mean of its class; None without labels
-    raw_floor: Scores  # isotropic references, from Marchenko-Pastur: of n points,
-    centred_floor: Scores  # of n - 1 degrees of freedom,
-    within_class_floor: Scores | None  # of n - classes
+    centred: Scores | None  # less the mean of all points
+    within_class: Scores | None  # each point less the mean of its class; None without labels
+    raw_floor: Scores  # isotropic references, from Marchenko-Pastur: for n points,
+    centred_floor: Scores  # for n - 1 degrees of freedom,
+    within_class_floor: Scores | None  # for n - classes
     n: int
     d: int
     classes: int  # 0 without labels
@@ -131,12 +131,12 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
 
         A_i = s_i^2 / sum of s_j^2,  s the singular values of the points (N, D)
 
-    Compare scores of one n only, as the floor depends on it: 64 isotropic points of 768 features have A_1 of about
-    0.026. Computed in float64; the caller waits for the device.
+    Compare only scores with the same n, because the floor depends on it: 64 isotropic points with 768 features have A_1
+    of about 0.026. Computed in float64; the caller waits for the device.
 
     Args:
         points: (N, D), floating point.
-        labels: (N,) integers; -100 is left out.
+        labels: (N,) integers; points labelled -100 are left out.
 
     InputError for another shape or dtype, no points, points that are not finite, or k below 1.
     """
@@ -164,7 +164,7 @@ def check_k(k: object) -> None:
 
 
 def _scaled(x: Tensor) -> Tensor:
-    """Squares shall not overflow."""
+    """The points scaled so that squares do not overflow."""
     return x / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny)
 
 

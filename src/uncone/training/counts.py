@@ -1,7 +1,7 @@
-"""How often was each id a target lately, which ids are rare by that, and how much of their push passes?
+"""How often was each id a target recently, which ids are therefore rare, and how much of their push passes?
 
-The memories have `total` (V,), int64, or float64 where steps fade, and the `steps` that it stands for. `push` closes a
-step with its counts, int64 (V,); `load` goes on from `state`.
+The memories have `total` (V,), int64, or float64 where steps fade, and the number of `steps` in it. `push` closes a
+step with its counts, int64 (V,); `load` continues from `state`.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ State = dict[str, Tensor]
 Gates = tuple[Tensor, Tensor, Tensor]
 MODES = ("relative", "paper", "official", "hard")
 RARE_SHARE = 0.19  # of the vocabulary, which the paper evaluates as rare
-ALPHA = 0.03  # ids with fewer targets a step are rare in the published models, with 32,768 targets in all
+ALPHA = 0.03  # ids with fewer targets per step are rare in the published models, with 32,768 targets in all
 
 
 @dataclass
@@ -51,13 +51,13 @@ class Rule:
                 raise InputError(f"expected {name} in [0, 1], got {value}: {why}")
         if self.alpha is not None and not 0 < finite_number(self.alpha, "alpha") <= 1:
             raise InputError(
-                f"expected alpha in (0, 1], got {self.alpha}: it is a number of targets a step, and above 1 the gate "
+                f"expected alpha in (0, 1], got {self.alpha}: it is a number of targets per step, and above 1 the gate "
                 "would amplify; rare_frequency does not depend on the batch size"
             )
 
     def gates(self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None) -> Gates:
         """The gates of ids counted `counts` (V,) times in `steps` steps, at a batch of `targets_per_step`, by default
-        that of the counts; without counts no id is rare."""
+        the batch of the counts; without counts no id is rare."""
         n, total = len(counts), float(counts.sum())
         rare, g1, g2 = torch.zeros(n, dtype=torch.bool), torch.ones(n), torch.ones(n)
         if steps == 0 or total == 0:
@@ -91,7 +91,7 @@ class Rule:
 
 
 class ExactWindow:
-    """The last `window` steps, by default all, each as its ids (int32) and their counts (int64), and 8 V bytes."""
+    """The last `window` steps, all by default: the ids (int32) and counts (int64) of each step, and 8 V bytes."""
 
     def __init__(self, vocab_size: int, window: int | None) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
@@ -150,7 +150,8 @@ class ExactWindow:
 
 
 class BucketRing:
-    """The last `window` steps in 16 buckets of 8 V bytes; as the oldest goes whole, at least 15/16 of them are held."""
+    """The last `window` steps in 16 buckets of 8 V bytes. The oldest bucket is dropped whole, so at least 15/16 of the
+    steps are kept."""
 
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
@@ -220,7 +221,7 @@ class ExponentialAverage(_Total):
 
 
 class StaticCounts(_Total):
-    """Counts of a corpus, taken beforehand; 8 V bytes."""
+    """Counts of a corpus, made beforehand; 8 V bytes."""
 
     steps = 1.0
 
@@ -228,12 +229,12 @@ class StaticCounts(_Total):
         total = torch.from_numpy(as_floats(counts, "counts"))
         is_finite = total.shape == (vocab_size,) and bool(total.isfinite().all())
         if not is_finite or float(total.min()) < 0 or not 0 < float(total.sum()) < 2.0**53:
-            got = f"got shape {tuple(total.shape)} with a sum of {float(total.sum()):g}: give one count an id"
+            got = f"got shape {tuple(total.shape)} with a sum of {float(total.sum()):g}: give one count per id"
             raise InputError(f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, {got}")
         self.total = total if np.asarray(as_array(counts)).dtype.kind == "f" else total.long()
 
     def push(self, counts: Tensor) -> None:
-        """No batch moves the counts of a corpus."""
+        """A batch does not change the counts of a corpus."""
 
     def load(self, state: State) -> None:
         if not torch.equal(like(state["total"], self.total), self.total):
@@ -246,7 +247,7 @@ Counts = ExactWindow | BucketRing | ExponentialAverage | StaticCounts
 def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule: Rule) -> Counts:
     if counts is not None:
         if rule.mode in ("paper", "official") or rule.alpha is not None:
-            got = "got a rule that reads targets a step: a corpus has no steps"
+            got = "got a rule that needs targets per step: a corpus has no steps"
             raise InputError(f"expected the modes 'relative' or 'hard' and no alpha with corpus counts, {got}")
         return StaticCounts(vocab_size, counts)
     window = window if isinstance(window, str) and window == "epoch" else positive("window", window)
@@ -255,7 +256,7 @@ def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule
     if memory == "exact":
         return ExactWindow(vocab_size, None if isinstance(window, str) else window)
     if isinstance(window, str) or rule.mode == "official":
-        got = f"got {memory!r}: it cannot take back single steps"
+        got = f"got {memory!r}: it cannot drop single steps"
         raise InputError(f"expected memory 'exact' with window='epoch' and with mode='official', {got}")
     return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)
 
@@ -267,7 +268,7 @@ def positive(name: str, value: Any) -> int:
 
 
 def counts_of(labels: Tensor, ignored: int | None, tokens: int, rows: int) -> Tensor:
-    """How often each of `rows` ids is among the labels (any shape); InputError for one that is none of the tokens."""
+    """How often each of `rows` ids occurs in the labels (any shape); InputError for a label that is not a token."""
     labels = labels.reshape(-1)
     labels = (labels if ignored is None else labels[labels != ignored]).long()
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < tokens:

@@ -18,61 +18,61 @@ from uncone.training.counts import ExactWindow, Gates, Rule, counts_of, memory_o
 from uncone.training.resume import like, not_negative
 
 Tensor = torch.Tensor
-FEWEST_SHARE = 0.05  # of the vocabulary: to gate fewer rare ids changes next to nothing
-LARGEST_MASS = 0.02  # of all targets: ids with more are not rare, and to gate them slows what has to be learnt
-BATCH_FACTOR = 1.5  # so many times more or fewer targets a step after a resume mean another batch size
+FEWEST_SHARE = 0.05  # of the vocabulary: gating fewer rare ids changes almost nothing
+LARGEST_MASS = 0.02  # of all targets: ids with more are not rare, and gating them slows what has to be learnt
+BATCH_FACTOR = 1.5  # so many times more or fewer targets per step after a resume mean another batch size
 _GATES = ("rare", "g1", "g2")
 
 
 @dataclass(frozen=True)
 class GateStatus:
-    """What a gate did in the step that was closed last."""
+    """What a gate did in the last closed step."""
 
-    step: int  # optimiser steps closed, with those of the run before the gate began (`begin_at`)
+    step: int  # optimiser steps closed, including the run's steps before the gate began (`begin_at`)
     rare_ids: int
-    rare_share: float  # of the ids that can be rare or not: all but padding rows
+    rare_share: float  # share of all ids except padding rows that are rare
     rare_mass: float  # share of the counted targets that are rare
-    # of the gradient by the logits, held back: sum |(1 - G) delta| / sum |delta|; None unless a loss reported it
+    # share of the gradient by the logits that was held back: sum |(1 - G) delta| / sum |delta|; None without a report
     gated_share: float | None
-    counted_steps: float  # that the counts stand for, up to the window; with `memory="average"` faded ones
+    counted_steps: float  # steps that the counts cover, up to the window; faded steps with `memory="average"`
     mean_g1: float | None  # how much of the push on rare ids by other targets passes; None without rare ids
-    mean_g2: float | None  # the same of the push by rare targets
+    mean_g2: float | None  # the same for the push by rare targets
 
 
 class RareTokenGate:
     """Adaptive gradient gating (Yu et al. 2022): other targets push rare output rows less, or not at all.
 
-    Call `observe(labels)` once a micro-batch and `step()` once an optimiser step; hand the gate to
+    Call `observe(labels)` once per micro-batch and `step()` once per optimiser step. Pass the gate to
     `gated_linear_cross_entropy`, or to `attach`, which calls both.
 
     With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v with g1[v],
     and rare targets with g2[v] = min(a_v / mean of a over R, 1):
 
-    - "relative": g1 = gate_max r_v / t, r_v the share of v among the targets and t the one from which ids are not rare.
-        Free of the batch size; equal to the published rule at its own.
-    - "paper": g1 = min(a_v per step, 1), and rare are ids with fewer than `alpha` targets a step.
+    - "relative": g1 = gate_max r_v / t, with r_v the share of v among the targets and t the share from which ids are
+        not rare. Independent of the batch size; equal to the published rule at the published batch size.
+    - "paper": g1 = min(a_v per step, 1), and ids with fewer than `alpha` targets per step are rare.
     - "official": as "paper", but a micro-batch is counted before it is gated, as in the published code, so that gates
         move within a step.
     - "hard": g1 = g2 = 0, no push at all.
 
     Args:
         vocab_size: rows of the head, V.
-        window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or `end_epoch` says
-            how many one has (a Trainer's callback does).
-        rare_share: of ids that are rare, 0.19 by default as in the paper's evaluation: those with the fewest targets,
-            among equals the higher ids, as most vocabularies are sorted by frequency.
+        window: optimiser steps that are counted, or "epoch": all steps until `set_epoch` or `end_epoch` sets the number
+            of steps in an epoch (a Trainer's callback does).
+        rare_share: the share of ids that are rare, 0.19 by default as in the paper's evaluation: the ids with the
+            fewest targets, and among equals the higher ids, because most vocabularies are sorted by frequency.
         rare_frequency: instead, ids with a smaller share of the targets are rare.
-        alpha: instead, ids with fewer targets a step are rare (0.03 by default with "paper" and "official").
+        alpha: instead, ids with fewer targets per step are rare (0.03 by default with "paper" and "official").
         gate_max: g1 at the threshold, with "relative".
         memory: "exact", "ring" (16 buckets) or "average" (exponential).
         counts: (V,) target counts of the corpus, instead of a window.
-        protected_ids: never rare: padding, end of text, unknown.
-        n_tokens: rows from here on pad the matrix.
+        protected_ids: ids that are never rare: padding, end of text, unknown.
+        n_tokens: rows from this one on pad the matrix.
         start_step: steps to count before the gate acts.
-        ignore_index: labels that are no targets; None where all are.
+        ignore_index: the label of positions without a target; None where all labels are targets.
         group: the ranks to sum counts over, by default all.
-        on_batch_change: where a resumed run has another number of targets a step, "refuse", or "rescale" with a
-            warning: read counts a step at the former batch size.
+        on_batch_change: where a resumed run has another number of targets per step, "refuse", or "rescale" with a
+            warning: read counts per step at the former batch size.
 
     InputError where settings contradict each other, or would amplify a gradient.
     """
@@ -154,7 +154,7 @@ class RareTokenGate:
 
     def step(self) -> None:
         """Close an optimiser step: sum its counts over the ranks, move the window, freeze the next gates. InputError
-        where a resumed run's first steps have another number of targets, and `on_batch_change` is "refuse"."""
+        where a resumed run's first steps have another number of targets and `on_batch_change` is "refuse"."""
         counts = (self._current if self.counts_first else self._summed(self._current)).cpu()
         if not self._static:
             self._batch.check(int(counts.sum()), rescale=self._rescale, factor=BATCH_FACTOR)
@@ -168,7 +168,7 @@ class RareTokenGate:
         self._warn()
 
     def gates(self) -> Gates:
-        """(rare, g1, g2): bool, float32, float32, each (V,), on the CPU; the factors are 1 off `rare`."""
+        """(rare, g1, g2): bool, float32, float32, each (V,), on the CPU; the factors are 1 where `rare` is False."""
         return self._gates or self._freeze()
 
     def record(self, gated: Tensor, total: Tensor) -> None:
@@ -177,24 +177,24 @@ class RareTokenGate:
         self._shares = self._shares.to(both.device) + both
 
     def set_batch(self, sequences: int) -> None:
-        """A step has so many sequences, over all ranks and micro-batches; InputError where a loaded state has another
-        number and `on_batch_change` is "refuse"."""
+        """Set the number of sequences in a step, over all ranks and micro-batches; InputError where a loaded state has
+        another number and `on_batch_change` is "refuse"."""
         if not self._static:
             self._batch.tell(positive("sequences", sequences), rescale=self._rescale)
 
     def set_epoch(self, steps: int) -> None:
-        """With `window="epoch"`: an epoch has so many optimiser steps."""
+        """With `window="epoch"`: set the number of optimiser steps in an epoch."""
         if self._by_epoch and isinstance(self._counts, ExactWindow):
             self._counts.limit(positive("steps", steps))
 
     def begin_at(self, step: int) -> None:
-        """Begin, before any step, in a run that has closed so many; `start_step` counts from here on."""
+        """Begin, before any step, in a run that has closed so many steps; `start_step` counts from here on."""
         if self._step:
-            raise InputError(f"expected a gate that has not begun, got one of step {self._step}: make another")
+            raise InputError(f"expected a gate that has not begun, got one at step {self._step}: make another")
         self._step = self._begun = step
 
     def end_epoch(self) -> None:
-        """With `window="epoch"`: the steps so far are one epoch, and so many are remembered from now on."""
+        """With `window="epoch"`: the steps so far make one epoch, and the gate remembers as many from now on."""
         if self._step > self._begun and not self._static:
             self.set_epoch(int(self._counts.steps))
 
@@ -216,10 +216,10 @@ class RareTokenGate:
         return self._counts.memory_bytes + self._current.nbytes + sum(g.nbytes for g in self._gates or ())
 
     def state_dict(self) -> dict[str, Any]:
-        """All that training changes, as tensors and plain numbers; InputError within a step of several ranks, whose
-        counts are not summed yet."""
+        """Everything that training changes, as tensors and plain numbers; InputError within a step of several ranks,
+        whose counts are not summed yet."""
         if not self.counts_first and world(self._group) > 1 and bool(self._current.any()):
-            raise InputError("expected no micro-batch since step() on several ranks, got some: save after it")
+            raise InputError("expected no micro-batch since step() on several ranks, got some: save right after step()")
         return {
             "settings": dict(self._settings),
             "counts": self._counts.state(),
@@ -235,8 +235,8 @@ class RareTokenGate:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next gates are an uninterrupted run's, to the bit. Ids that either gate protects stay protected.
-        InputError, with the gate unchanged, where settings differ or it is no state of a gate."""
+        """Continue from `state`: the next gates equal an uninterrupted run's, to the bit. Ids that either gate protects
+        stay protected. InputError, with the gate unchanged, where settings differ or `state` is not a gate's state."""
         with resume.refusing_damaged_state():
             resume.check_settings(self._settings, dict(state["settings"]))
             counts = self._new_counts()
@@ -261,7 +261,7 @@ class RareTokenGate:
         resume.save(self.state_dict(), path)
 
     def load(self, path: Path_) -> None:
-        """InputError where it is no file of a gate with these settings."""
+        """InputError where the file is not the state of a gate with these settings."""
         self.load_state_dict(resume.load(path))
 
     def _freeze(self) -> Gates:
@@ -288,8 +288,8 @@ class RareTokenGate:
         size = f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare"
         mass = f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets"
         for what, is_wrong, message in (
-            ("few", now.rare_share < FEWEST_SHARE, f"{size}: the gate changes next to nothing; raise"),
-            ("mass", now.rare_mass > LARGEST_MASS, f"{mass}: these are not rare; lower"),
+            ("few", now.rare_share < FEWEST_SHARE, f"{size}, so the gate changes almost nothing: raise"),
+            ("mass", now.rare_mass > LARGEST_MASS, f"{mass}, so these ids are not rare: lower"),
         ):
             if is_wrong and what not in self._said:
                 self._said.add(what)

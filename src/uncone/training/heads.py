@@ -1,4 +1,4 @@
-"""A model's head: can it train through the gated loss, and how does the loss follow?"""
+"""A model's head: can it train through the gated loss, and how does the loss follow from it?"""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ Tensor = torch.Tensor
 
 
 def output_head(model: Any) -> torch.nn.Linear:
-    """UnsupportedModel where its weight is no matrix that can train."""
+    """The model's output head. UnsupportedModel where its weight is not a matrix that can train."""
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "forward"):
         got = f"got {type(model).__name__}: use gated_linear_cross_entropy in its own training loop"
         raise UnsupportedModel(f"expected a transformers model with an output head, {got}")
@@ -37,10 +37,8 @@ def output_head(model: Any) -> torch.nn.Linear:
     if not isinstance(head, torch.nn.Linear):
         raise UnsupportedModel(f"expected a torch.nn.Linear head, got {kind}: its logits are not h W' + bias")
     if hasattr(weight, "placements") and not any(map(is_sharded_alone, model.modules())):
-        how = "in a loop of your own take gated_linear_cross_entropy with CrossEntropyOptions(group=...), on to_local()"
-        raise UnsupportedModel(
-            f"expected a head that is whole, or sharded by fully_shard, got a DTensor of its own: {how}"
-        )
+        how = "in your own loop use gated_linear_cross_entropy with CrossEntropyOptions(group=...), on to_local()"
+        raise UnsupportedModel(f"expected a head that is whole, or sharded by fully_shard, got another DTensor: {how}")
     return head
 
 
@@ -57,7 +55,7 @@ def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:
 
 
 def _saved_whole(model: Any, head: torch.nn.Module) -> str:
-    """The options of PEFT by which the head trains as a matrix, and stays tied."""
+    """The PEFT options with which the head trains as a matrix, and stays tied."""
     weight = getattr(getattr(head, "base_layer", head), "weight", None)
     name = next((name for name, module in model.named_modules() if module is head), "lm_head")
     return f'modules_to_save=["{name}"]' + (", ensure_weight_tying=True" if is_tied(model, weight) else "")
@@ -80,13 +78,13 @@ def refuse_patched(model: Any, backend: str) -> None:
 
 
 def is_sharded_alone(head: torch.nn.Module) -> bool:
-    """By `fully_shard` of its own: the backward pass finds its storage freed."""
+    """Whether the head has its own `fully_shard`: the backward pass finds its storage freed."""
     return any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__)
 
 
 def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
     if reduction == "none" and is_sharded_alone(head):
-        how = "leave it in the root's group (fully_shard the model only), as the backward pass needs its rows"
+        how = "leave it in the root's group (fully_shard only the model), because the backward pass needs its rows"
         raise UnsupportedModel(f"expected reduction 'mean' with a head that is sharded on its own, got 'none': {how}")
 
 
@@ -102,7 +100,7 @@ def probe(model: Any, head: torch.nn.Linear) -> maps.HeadMap:
 
 
 def whole_bias(own: Tensor | None, head_map: maps.HeadMap, device: torch.device) -> Tensor | None:
-    """Of the logits scale (h W' + own) + measured, the part after scale h W'."""
+    """The part of the logits scale (h W' + own) + measured that follows scale h W'."""
     own = own if own is None or head_map.scale == 1 else head_map.scale * own
     if head_map.bias is None:
         return own
@@ -120,7 +118,7 @@ def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map
         difference = float((again - z).abs().max())
         if not difference <= 1e-3 * (1 + float(z.abs().max())):
             got = f"got other logits (by {difference:.2g}): pass decoder_input_ids, and train it with its own loss"
-            raise UnsupportedModel(f"expected {type(model).__name__} to feed its decoder labels moved by one, {got}")
+            raise UnsupportedModel(f"expected {type(model).__name__} to feed its decoder labels shifted by one, {got}")
     logits, own, losses = head_map.logits(z).flatten(0, -2), float(outputs.loss), dict[bool, float]()
     for shift in (True, False):
         targets = replace(head_map, shift=shift).align(batch["labels"], maps.IGNORED)
@@ -135,7 +133,7 @@ def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map
 
 
 def _run(model: Any, head: torch.nn.Linear, inputs: dict[str, Tensor]) -> tuple[Tensor | None, Any]:
-    """The head's output, in float32 so that the loss is too, or None if not called once; and the model's."""
+    """The head's output, in float32 so that the loss is too, or None unless it was called once; and the model's."""
     outputs: list[Tensor] = []
     original = head.forward
 

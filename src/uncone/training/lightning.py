@@ -1,4 +1,4 @@
-"""Callbacks for Lightning, of whatever is to happen after each optimiser step."""
+"""Callbacks for Lightning that act after each optimiser step."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -18,20 +18,20 @@ def lightning_callback(
     end: Callable[[], object] | None = None,
 ) -> Any:
     """A callback for a `lightning.pytorch.Trainer` that calls `step()` once after each optimiser step, however many
-    batches one accumulates, before a checkpoint is written.
+    batches the step accumulates, and before a checkpoint is written.
 
     Args:
-        name: of what Lightning's checkpoint keeps; two callbacks of a Trainer have two names.
+        name: the name of the state in Lightning's checkpoint; two callbacks of one Trainer need different names.
         logs: numbers to log, called on every rank where Lightning logs a step (`log_every_n_steps`).
         state: an object with `state_dict` and `load_state_dict`, kept in Lightning's checkpoints; None keeps nothing.
-        begin: called with the Trainer, and with whether a checkpoint brought the state, before the first step.
+        begin: called before the first step, with the Trainer and whether the state came from a checkpoint.
         end_epoch: called after each epoch's last step.
-        end: called after the last step of all.
+        end: called after the very last step.
 
     UnsupportedModel where lightning is not installed.
     """
     module = "lightning.pytorch"
-    if "pytorch_lightning" in sys.modules and module not in sys.modules:  # its Trainer takes its own callbacks alone
+    if "pytorch_lightning" in sys.modules and module not in sys.modules:  # its Trainer takes only its own callbacks
         module = "pytorch_lightning"
     message = "a callback for Lightning needs lightning: pip install lightning"
     base: Any = needed(module, message, UnsupportedModel).Callback
@@ -54,7 +54,7 @@ def lightning_callback(
                 return
             self._steps = trainer.global_step
             step()
-            # as Lightning's own monitors ask
+            # the condition that Lightning's own monitors use
             if logs is not None and (trainer._logger_connector.should_update_logs or trainer.fast_dev_run):
                 pl_module.log_dict({key: float(value) for key, value in logs().items()}, on_step=True, on_epoch=False)
 

@@ -13,7 +13,7 @@ OF_LOSS = ("cross_entropy", "z_loss", "accuracy", "logsumexp", "largest_logsumex
 
 
 class Means:
-    """Of the targets of losses, and of the named values of each micro-batch."""
+    """Means over the targets of losses, and means of the named values of each micro-batch."""
 
     def __init__(self, names: Sequence[str], device: torch.device, of_loss: Sequence[str] = OF_LOSS) -> None:
         self._of_loss, self._names, self._start = (
@@ -22,20 +22,20 @@ class Means:
             torch.zeros(7 + len(names), dtype=torch.float64, device=device),
         )
         self._start[5] = -torch.inf
-        self._kept = self._start  # the numbers of the stats, those of the names, and the micro-batches
+        self._kept = self._start  # the stats' numbers, a value for each name, and the number of micro-batches
         self._followers: list[Means] = []
 
     def followed(self) -> "Means":
-        """Other means of the same numbers from now on, which are taken apart from these."""
+        """Other means of the same numbers from now on, which are read separately."""
         self._followers.append(Means(self._names, self._start.device, self._of_loss))
         return self._followers[-1]
 
     def clear(self) -> None:
-        """Forget what there was so far, without waiting for the device."""
+        """Forget all numbers so far, without waiting for the device."""
         self._kept = self._start
 
     def add(self, numbers: Tensor | None, values: Tensor | None) -> None:
-        """The `numbers` of a loss's stats, and a value (n,) for each of the names."""
+        """Add the `numbers` of a loss's stats, and a value (n,) for each of the names."""
         device = (self._start if numbers is None else numbers).device
         device = device if values is None else values.device
         one = self._start.new_ones(1, device=device)
@@ -46,8 +46,8 @@ class Means:
             follower._kept = _joined(follower._kept.to(device), torch.cat([numbers, values, one]))
 
     def take(self, *, across_ranks: bool = True) -> dict[str, float]:
-        """The means since the last call, over all ranks, each of which calls it, or else of this one; NaN where a loss
-        was."""
+        """The means since the last call, over all ranks, which must all call it, or of this rank alone; NaN where a
+        loss was NaN."""
         kept, self._kept = self._kept, self._start
         if across_ranks and dist.is_available() and dist.is_initialized():
             kept = kept.to("cuda" if "nccl" in str(dist.get_backend()) else kept.device)
@@ -71,7 +71,7 @@ def _joined(a: Tensor, b: Tensor) -> Tensor:
 
 
 def names_of(penalties: Iterable[Any]) -> list[str]:
-    """The name of each one's class, or of a function; a second one of a name is counted."""
+    """The name of each penalty's class or function; a repeated name gets a number."""
     found: list[str] = []
     for penalty in penalties:
         name = str(getattr(penalty, "__name__", type(penalty).__name__))

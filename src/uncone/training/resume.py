@@ -1,4 +1,4 @@
-"""How a run goes on: a gate's state in a file, its settings and batch size."""
+"""How a run continues: a gate's state in a file, its settings and batch size."""
 
 import json
 import math
@@ -18,27 +18,27 @@ from uncone.rows.safetensors import read_tensors, sealed_bytes
 from uncone.tensors import of_array
 
 _FORMAT = "uncone.gate/1"
-LOOKED_AT = 4  # steps after a resume whose mean is compared
+LOOKED_AT = 4  # number of steps after a resume whose mean is compared
 
 
 @dataclass
 class Batch:
-    """How large an optimiser step is, and whether a resumed run's is the same: as a Trainer reports, else by the mean
-    number of targets of the first steps after a resume and of those before."""
+    """How large an optimiser step is, and whether a resumed run keeps the size: from a Trainer's report, or else from
+    the mean number of targets in the first steps after the resume and in the steps before."""
 
     size: int | None = None  # sequences in a step
     sum: int = 0  # targets in all `steps` of one batch size
     steps: int = 0
-    before: float | None = None  # mean targets a step before the resume, until it was compared
+    before: float | None = None  # mean targets per step before the resume, until it was compared
     since: list[int] = field(default_factory=lambda: [0, 0])  # targets and steps since the resume
-    per_step: float | None = None  # targets a step that counts a step are read at; None while the batch never changed
+    per_step: float | None = None  # batch size, in targets, for counts per step; None while the batch never changed
 
     @classmethod
     def resumed(cls, state: Mapping[str, Any]) -> "Batch":
         batch = cls(**{name: state[name] for name in asdict(cls())})
         counts, sizes = (batch.sum, batch.steps, *batch.since), (batch.size, batch.before, batch.per_step)
         if len(batch.since) != 2 or not all(type(n) is int and n >= 0 for n in counts):
-            raise ValueError(f"{batch} counts wrongly")
+            raise ValueError(f"{batch} has wrong counts")
         if not all(n is None or (type(n) in (int, float) and 0 < n < math.inf) for n in sizes):
             raise ValueError(f"{batch} has no size")
         if batch.before is None and batch.steps:
@@ -47,7 +47,7 @@ class Batch:
 
     def tell(self, size: int, *, rescale: bool) -> None:
         if self.steps and self.size is not None and size != self.size:
-            seen = f"{self.size} sequences a step, as before the resume, got {size}"
+            seen = f"{self.size} sequences per step, as before the resume, got {size}"
             self._changed(seen, self.sum / self.steps, rescale=rescale)
         self.size, self.before = size, None
 
@@ -60,24 +60,25 @@ class Batch:
             return
         before, now, self.before = self.before, self.since[0] / self.since[1], None
         if not before / factor <= now <= before * factor:
-            seen = f"about {before:.0f} targets a step, as before the resume, got {now:.0f}"
+            seen = f"about {before:.0f} targets per step, as before the resume, got {now:.0f}"
             self._changed(seen, before, rescale=rescale)
 
     def _changed(self, seen: str, before: float, *, rescale: bool) -> None:
         if not rescale:
             raise InputError(f"expected {seen}: keep ranks x batch x accumulation, or use on_batch_change='rescale'")
         self.per_step = before if self.per_step is None else self.per_step
-        warnings.warn(f"expected {seen}: counts a step now mean {self.per_step:.0f} targets", stacklevel=4)
+        how = f"counts per step are now scaled to {self.per_step:.0f} targets"
+        warnings.warn(f"expected {seen}: {how}", stacklevel=4)
         self.sum = self.steps = 0
 
 
 def like(value: Any, model: Tensor) -> Tensor:
     """A copy of `value` if it is a tensor of the shape and dtype of `model`."""
     if not isinstance(value, Tensor):
-        raise ValueError(f"a tensor was wanted, and {value!r:.60} is there")
+        raise ValueError(f"expected a tensor, got {value!r:.60}")
     if value.shape != model.shape or value.dtype != model.dtype:
         wanted, got = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (model, value))
-        raise ValueError(f"{wanted} was wanted, and {got} is there")
+        raise ValueError(f"expected {wanted}, got {got}")
     return value.clone()
 
 
@@ -94,8 +95,8 @@ def refusing_damaged_state() -> Iterator[None]:
     except InputError:
         raise
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
-        got = f"got one that does not hold together ({type(error).__name__}: {error}): save it again"
-        raise InputError(f"expected a state that state_dict or save gave, {got}") from error
+        got = f"got a damaged one ({type(error).__name__}: {error}): save it again"
+        raise InputError(f"expected a state from state_dict or save, {got}") from error
 
 
 def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:

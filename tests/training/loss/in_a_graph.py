@@ -139,7 +139,7 @@ def test_second_derivatives_are_refused_and_a_second_pass_is_right() -> None:
     once, again = (torch.autograd.grad(loss, h, retain_graph=True)[0] for _ in range(2))
     assert torch.equal(once, again)
     loss = _whole(uncone.linear_cross_entropy, "eager")(h, weight, labels)
-    with pytest.raises(RuntimeError, match="create_graph=True would take them for constants"):
+    with pytest.raises(RuntimeError, match="create_graph=True would treat them as constants"):
         torch.autograd.grad(loss, h, create_graph=True)
 
 

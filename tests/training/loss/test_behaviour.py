@@ -133,9 +133,9 @@ def test_gradients_are_given_out_once(backend: str) -> None:
     h, options = hidden.clone().requires_grad_(), CrossEntropyOptions(backend=backend)
     loss = linear_cross_entropy(h, weight, labels, options=options)
     loss.backward(retain_graph=backend != "chunk")  # which keeps them then: test_weights.py
-    with pytest.raises(RuntimeError, match=r"given out already: .*compute the loss again"):
+    with pytest.raises(RuntimeError, match=r"used already: .*compute the loss again"):
         loss.backward()
-    with pytest.raises(RuntimeError, match="create_graph=True would take them for constants"):
+    with pytest.raises(RuntimeError, match="create_graph=True would treat them as constants"):
         torch.autograd.grad(linear_cross_entropy(h, weight, labels, options=options), h, create_graph=True)
 
 
@@ -167,7 +167,7 @@ class TestRefused:
             ({"labels": labels[:5]}, r"expected labels of shape \(23,\)"),
             ({"labels": labels.double()}, "expected labels as int64"),
             ({"bias": bias[:3]}, r"expected a bias of shape \(40,\)"),
-            ({"hidden": hidden.float()}, "of one dtype"),
+            ({"hidden": hidden.float()}, "of the same dtype"),
             ({"hidden": hidden.to(torch.int64)}, "expected hidden in float64"),
             ({"weight": weight.to("meta")}, "on one device, got cpu and meta"),
             ({name: x.to("meta") for name, x in whole.items()}, "expected tensors with values, got one on meta"),

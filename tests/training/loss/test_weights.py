@@ -224,7 +224,7 @@ class TestRetained:
         (3 * loss).backward()
         for leaf, expected in zip(leaves, known, strict=True):
             torch.testing.assert_close(leaf.grad, torch.zeros_like(expected), atol=1e-12, rtol=0)
-        with pytest.raises(RuntimeError, match="given out already: give the first backward pass retain_graph=True"):
+        with pytest.raises(RuntimeError, match="used already: give the first backward pass retain_graph=True"):
             loss.backward()
 
     def test_two_losses_of_one_graph(self) -> None:
@@ -257,11 +257,11 @@ class TestRefused:
         [
             (
                 {"class_weights": torch.ones(41)},
-                r"expected class_weights of shape \(40,\), got \(41,\): give one an id",
+                r"expected class_weights of shape \(40,\), got \(41,\): give one per id",
             ),
             (
                 {"token_weights": torch.ones(22)},
-                r"expected token_weights of shape \(23,\), got \(22,\): give one a label",
+                r"expected token_weights of shape \(23,\), got \(22,\): give one per label",
             ),
             ({"class_weights": -torch.ones(40)}, "expected class_weights of at least 0, got others"),
             ({"token_weights": torch.full((23,), torch.nan)}, "expected finite token_weights, got others"),

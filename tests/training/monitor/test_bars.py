@@ -131,7 +131,7 @@ FAULTS = {
     "reading.Reading._attached_numbers": ["read the attached loss"],
     "reading.kappa_by_frequency": ["read kappa"],
     "reading.states_numbers": ["read states"],
-    "monitor.Rules.see": ["judge a record"],
+    "monitor.Rules.see": ["apply the rules to a record"],
     "monitor.RunFile.begin": ["write its file"],
     "monitor.RunFile.append": ["write its file"],
     "monitor.RunFile.close": ["close its file"],
@@ -175,7 +175,9 @@ def test_what_is_called_with_a_warning_may_fail(tmp_path: Path, monkeypatch: pyt
         with pytest.warns(UserWarning, match="could not") as said:
             train(model, monitor, range(3))
         others = [str(one.message).split(",")[0] for one in said if "could not" in str(one.message)]
-    assert sorted(others) == [f"the monitor could not {what}" for what in ("alert trackio", "call on_warning", "warn")]
+    assert sorted(others) == [
+        f"the monitor could not {what}" for what in ("call on_warning", "send an alert to trackio", "warn")
+    ]
     assert [line["step"] for line in lines(tmp_path / "run")] == [1, 1, 2, 2, 3, 3]
 
 

@@ -267,7 +267,7 @@ def test_a_state_of_another_model_changes_nothing() -> None:
         before = monitor.state_dict()
         damaged = small.state_dict()
         for state in (damaged, damaged | {"ids": before["ids"], "targets": before["targets"]}, {"steps": 3}):
-            with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
+            with pytest.raises(InputError, match="expected a state from state_dict or save"):
                 monitor.load_state_dict(state)
         with pytest.raises(InputError, match="give the run the same `every`"):
             monitor.load_state_dict(damaged | {"rules": small.rules.state_dict() | {"every": 7}})
@@ -319,7 +319,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     model = narrow_gpt2()
     with pytest.raises(InputError, match="expected every to be a whole number from 1 up, got 0"):
         Monitor(tmp_path / "run", model, 0)
-    with pytest.raises(UnsupportedModel, match="expected a model with a table of tokens or an output head"):
+    with pytest.raises(UnsupportedModel, match="expected a model with a token table or an output head"):
         Monitor(tmp_path / "run", torch.nn.Linear(3, 3))
     with pytest.raises(InputError, match="expected 97 counts"):
         Monitor(tmp_path / "run", model, counts=torch.ones(3))
@@ -328,7 +328,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a record with targets"):
         Monitor(None, model).ledger()
     monitor = Monitor(None, model)
-    with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
+    with pytest.raises(InputError, match="expected a state from state_dict or save"):
         monitor.load_state_dict({"steps": 3})
 
 

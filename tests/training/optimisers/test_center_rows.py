@@ -108,7 +108,7 @@ def test_bfloat16_is_rounded_once() -> None:
 
 def test_a_tied_head_is_refused_unless_said() -> None:
     model = build("GPT2LMHeadModel")
-    with pytest.raises(UnsupportedModel, match="expected a head of its own, got one that is the token table too"):
+    with pytest.raises(UnsupportedModel, match="expected a separate head, got one that is also the token table"):
         CenterRows(model)
     CenterRows(model, tied=True).step()
     assert float(model.transformer.wte.weight.mean(0).abs().max().detach()) < 1e-12

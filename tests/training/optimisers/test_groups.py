@@ -233,7 +233,7 @@ def test_copies_and_pickles_hold_together() -> None:
 def test_what_cannot_be_joined_is_refused() -> None:
     table, vector = torch.zeros(4, 3, requires_grad=True), torch.zeros(3, requires_grad=True)
     adam = torch.optim.AdamW([vector])
-    with pytest.raises(InputError, match="expected each parameter in one optimiser, got 1 twice of 3"):
+    with pytest.raises(InputError, match="expected each parameter in one optimiser, got 1 repeated of 3"):
         JoinedOptimizer(TableAdam([table]), adam, torch.optim.SGD([vector]))
     with pytest.raises(InputError, match="expected optimisers that step once, got LBFGS"):
         JoinedOptimizer(torch.optim.LBFGS([vector]))

@@ -193,5 +193,5 @@ def test_a_toy_keeps_its_loss_and_loses_its_cone() -> None:
 def test_a_head_that_tensor_parallelism_cut_is_named() -> None:
     model = build("LlamaForCausalLM")
     model.lm_head.weight.placements = ()  # what names a DTensor
-    with pytest.raises(UnsupportedModel, match="is whole, or sharded by fully_shard, got a DTensor of its own"):
+    with pytest.raises(UnsupportedModel, match="is whole, or sharded by fully_shard, got another DTensor"):
         uncone.attach(model)

@@ -55,11 +55,15 @@ def test_states_of_two_ranks_are_one_cloud(pair: list[dict[str, Any]], alone: di
 @pytest.mark.parametrize(
     ("attempt", "first", "second"),
     [
-        ("columns", "table that is whole or cut by rows (Shard(0)), got S(1): redistribute it to Shard(0)", None),
+        ("columns", "table that is whole or sharded by rows (Shard(0)), got S(1): redistribute it to Shard(0)", None),
         ("group and DTensor", "expected no group with a DTensor, got one: leave it out", None),
         ("another mask", "expected rows among the 41 of the table, got a mask of 25", None),
-        ("NaN in the second slice", "got such a row on another rank", "got 1 of 16 rows with NaN, infinity"),
-        ("NaN in a DTensor", "got such a row on another rank", "overflows, first row 30"),
+        (
+            "NaN in the second slice",
+            "got a row on another rank that is not finite",
+            "got 1 of 16 rows with NaN, infinity",
+        ),
+        ("NaN in a DTensor", "got a row on another rank that is not finite", "overflows, first row 30"),
     ],
 )
 def test_every_rank_refuses(pair: list[dict[str, Any]], attempt: str, first: str, second: str | None) -> None:

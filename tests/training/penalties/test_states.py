@@ -200,9 +200,9 @@ def test_they_say_what_they_are() -> None:
         (lambda: IsoScorePenalty(target=torch.ones(3)), r"expected a target \(D, D\) in floating point, got \(3,\)"),
         (lambda: IsoScorePenalty(target=[[1, 0], [0, 1]]), r"got \(2, 2\) of torch.int64"),
         (lambda: IsoScorePenalty(target="I"), "expected a target .*, got 'I'"),
-        (lambda: IsoScorePenalty(target=[[1.0, 2], [0, 1]]), "symmetric, finite and of positive trace"),
-        (lambda: IsoScorePenalty(target=torch.full((2, 2), torch.nan)), "symmetric, finite and of positive trace"),
-        (lambda: IsoScorePenalty(target=torch.zeros(2, 2)), "symmetric, finite and of positive trace"),
+        (lambda: IsoScorePenalty(target=[[1.0, 2], [0, 1]]), "symmetric, finite and has positive trace"),
+        (lambda: IsoScorePenalty(target=torch.full((2, 2), torch.nan)), "symmetric, finite and has positive trace"),
+        (lambda: IsoScorePenalty(target=torch.zeros(2, 2)), "symmetric, finite and has positive trace"),
     ],
 )
 def test_settings_that_are_refused(make: Any, said: str) -> None:

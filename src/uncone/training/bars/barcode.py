@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 class Barcode:
     """The finite bars of one cloud or of several: all are born at 0, and die at their length.
 
-    Bars of one group lie together, ascending by (length, smaller row, larger row); the groups ascend by label.
+    Bars of one group are consecutive, ascending by (length, smaller row, larger row); the groups ascend by label.
     """
 
     lengths: Tensor  # (M,), differentiable, in the unit of the points; float32, or float64 where the points are
@@ -55,7 +55,7 @@ def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None
     Args:
         points: (N, D) numbers, a tensor, array or list (integers become float64), or (B, n, D) for B clouds of n
             points. Computed in float32 or better, also under autocast; lengths by direct difference.
-        groups: (N,) integers, a tensor, array or list: points of one value are a cloud. None is one cloud.
+        groups: (N,) integers, a tensor, array or list: points with the same value are a cloud. None is one cloud.
         progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its distances.
 
     Raises:
@@ -64,7 +64,7 @@ def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None
             checked, nor points while a CUDA graph is captured.
 
     Reads badly when: on a GPU, two points of a cloud of up to 8,192 are 1e7 times nearer to each other than to most
-    others: the product in float64 that gives distances there cannot tell them apart, and may join them by longer edges.
+    others: the float64 product that gives distances there cannot separate them, and may join them by longer edges.
     """
     points, groups = whole_as_floats(floats(points)), integers(groups)
     check_points(points, "(N, D) or (B, n, D)")
@@ -107,7 +107,7 @@ def check_points(points: object, shapes: str = "(N, D)") -> None:
     if points.is_meta:
         raise InputError("expected points with values, got a tensor on meta, which has none: load them first")
     if points.is_cuda and torch.cuda.is_current_stream_capturing():
-        return  # a graph cannot ask; NaN then gives NaN
+        return  # a graph cannot check; NaN then gives NaN
     wide = torch.float64 if points.dtype == torch.float64 else torch.float32
     if not bool(torch.isfinite(points.sum(dtype=wide))):  # a point is not finite, or the sum alone overflowed
         check_rows(torch.isfinite(points).all(-1).flatten())

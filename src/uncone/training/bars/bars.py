@@ -1,4 +1,4 @@
-"""How even bars are, and which stand out by the procedure of Atienza, Gonzalez-Diaz and Rucco (2019).
+"""How even bars are, and which bars are prominent by the procedure of Atienza, Gonzalez-Diaz and Rucco (2019).
 
 Its steps are in docs/topology.md. With l'_i the neutral length, u = l_i / l'_i and P_i the length of other bars,
 
@@ -25,15 +25,15 @@ from uncone.training.bars.clouds import INTEGERS, floats, group_of_each, integer
 
 Tensor = torch.Tensor
 Convention = Literal["official", "exclusive"]
-_FEWEST = 4  # fewer bars are all kept: the procedure needs two between the longest and the shortest
+_FEWEST = 4  # with fewer bars, all are kept: the procedure needs two between the longest and the shortest
 _LEAST = 5e-324
-_AT_ONCE = 2**19  # numbers of a table on the CPU; groups of larger ones are taken one by one
+_AT_ONCE = 2**19  # numbers of a table on the CPU; groups with larger tables are processed one by one
 
 
 def check_lengths(lengths: object) -> None:
     if not isinstance(lengths, Tensor) or lengths.ndim != 1 or not lengths.is_floating_point():
         raise InputError(f"expected lengths (M,) of floats, got {kind(lengths)}: pass Barcode.lengths")
-    if lengths.device.type == "cpu" and len(lengths):  # elsewhere to ask would wait for the device
+    if lengths.device.type == "cpu" and len(lengths):  # elsewhere the check would wait for the device
         least, most = torch.aminmax(lengths.detach())
         if not 0 <= float(least) <= float(most) < torch.inf:
             wrong = next(one for one in lengths.tolist() if not 0 <= one < torch.inf)
@@ -58,7 +58,7 @@ class _PersistentEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         lengths, group, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is asked for
+        if torch.is_grad_enabled():  # a second derivative is needed
             slope = _entropy_and_slope(lengths, group, len(grads[0]))[1]
         return (slope * _spread(grads[0].to(slope.dtype), group)).to(lengths.dtype), None, None
 
@@ -130,19 +130,19 @@ def prominent_bars(lengths: Any, *, convention: Convention = "official") -> int:
     The procedure of Atienza, Gonzalez-Diaz and Rucco (2019), "Persistent entropy for separating topological features
     from noise in Vietoris-Rips complexes"; its steps are in docs/topology.md.
 
-    The longest bar is always a feature, and scale changes nothing. The answer is no count of clusters: it is mostly 5
-    for a Gaussian cloud of hundreds of dimensions, and jumps while clusters move apart. Computed in float64 on the host
-    in O(m log m).
+    The longest bar is always a feature, and scale changes nothing. The answer is not the number of clusters: it is
+    mostly 5 for a Gaussian cloud of hundreds of dimensions, and jumps while clusters move apart. Computed in float64 on
+    the host in O(m log m).
 
     Args:
         lengths: (m,), in any order and unit, finite and at least 0. Bars of length 0 are left out first.
         convention: where the test stops at bar i, counted from 1 after the longest, "official" keeps the longest and i
-            more, as "Shrink the longest" and one other do; "exclusive" leaves i out.
+            more, as in "Shrink the longest" and one other work; "exclusive" leaves bar i out.
 
     Returns:
-        k in [0, m]: the features are the k longest. Fewer than four bars beyond 0 are all features. With m >= 4 bars of
-        exactly one length the bound on their number is 0/0, and as in the official code the first round is accepted:
-        m - 2 ("official") or m - 3.
+        k in [0, m]: the features are the k longest. Fewer than four bars longer than 0 are all features. With m >= 4
+        bars of exactly the same length the bound on their number is 0/0; as in the official code, the first round is
+        then accepted: m - 2 ("official") or m - 3.
 
     InputError for another shape, dtype or convention, or lengths that are negative or not finite.
 
@@ -226,7 +226,7 @@ def _kept(bars: Any, places: Any, convention: Convention, xp: Any) -> Any:
     first = places[:, :1]
     longest = bars[:, :1].clip(min=_LEAST)
     share = bars / longest
-    count = (share > 0).sum(1)[:, None]  # without a bar that is 0 beside the longest even in float64
+    count = (share > 0).sum(1)[:, None]  # without a bar that is 0 next to the longest even in float64
     # ln(l / T); near 1 from the difference, which is exact there: nearly equal bars still differ
     near = xp.log1p(((bars - longest) / longest).clip(min=-0.5))
     logs = xp.where(share > 0.5, near, xp.log(share.clip(min=_LEAST)))

@@ -1,7 +1,8 @@
-"""Minimum spanning trees of many clouds by Boruvka's algorithm in torch operations: a GPU, or no numba.
+"""Minimum spanning trees of many clouds by Boruvka's algorithm in torch operations: for a GPU, or without numba.
 
-The sizes of the clouds fix all shapes: a CUDA graph can capture the whole. Only a second look at small distances, on a
-CPU, waits for the device. An edge is one whole number, its distance above its two rows: a minimum finds both.
+The sizes of the clouds fix all shapes, so a CUDA graph can capture everything. Only a second look at small distances,
+on a CPU, waits for the device. An edge is one whole number, with its distance in the bits above its two rows: a minimum
+finds both.
 """
 
 import torch
@@ -71,10 +72,10 @@ def place(
 
 
 def _told_apart(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
-    """`distances` of the clouds points[rows], by direct difference where a product cannot tell."""
+    """`distances` of the clouds points[rows], by direct difference where a product cannot resolve them."""
     between, to_centre = distances(points[rows], inside)
     between = torch.minimum(between, between.mT)  # a product need not be symmetric to the last digit
-    # what a product cannot tell, or whose squares may have left the range
+    # distances that a product cannot resolve, or whose squares may have left the range
     bound = to_centre.mul_(_NEAR).clamp_(min=to_centre.amax(1, keepdim=True) * _VANISHING)
     near = between <= torch.maximum(bound[:, :, None], bound[:, None])
     if inside is not None:
@@ -145,7 +146,7 @@ def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
         reached = joined
         for _ in range(max(count - 3, 0).bit_length()):
             reached = reached.gather(1, reached)
-        # each walk ends in two components with the same edge: the smaller stands for all
+        # each walk ends in two components with the same edge: the smaller represents all
         reached = torch.minimum(reached, joined.gather(1, reached))
         stands = reached == every
         chosen.append(torch.where(stands, _NO_EDGE, first))

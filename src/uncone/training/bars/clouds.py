@@ -43,7 +43,7 @@ class Clouds:
         return torch.tensor(self.bars, dtype=torch.int64, device=self.points.device)
 
     def in_turn(self, batch: list[int]) -> bool:
-        """Whether clouds in ascending order are alike and side by side: a CUDA graph captures no copies."""
+        """Whether clouds in ascending order have equal sizes and are adjacent: a CUDA graph captures no copies."""
         return self.order is None and len(set(self.sizes)) == 1 and batch[-1] - batch[0] == len(batch) - 1
 
     def padded(self, batch: list[int]) -> tuple[Tensor, Tensor | None]:
@@ -59,15 +59,15 @@ class Clouds:
 
 
 def floats(x: Any) -> Any:
-    """An array or a list as a tensor; anything else as it is, to be refused."""
+    """An array or a list as a tensor; anything else unchanged, to be refused."""
     if isinstance(x, list | tuple) and any(isinstance(row, Tensor) for row in x):
-        with suppress(TypeError, RuntimeError):  # `as_numbers` says what is wrong with the others
+        with suppress(TypeError, RuntimeError):  # `as_numbers` reports what is wrong with other lists
             x = torch.stack([torch.as_tensor(row) for row in x])  # keeps the gradient
     return of_array(as_numbers(x)) if isinstance(x, np.ndarray | list | tuple) else x
 
 
 def whole_as_floats(x: Any) -> Any:
-    """A tensor of whole numbers in float64; anything else as it is."""
+    """A tensor of whole numbers in float64; anything else unchanged."""
     whole = whole_as_float64(x, "tensor")
     return x if whole is x else of_array(whole).to(x.device)
 

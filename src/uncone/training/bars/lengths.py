@@ -20,7 +20,7 @@ def kernels() -> Any | None:
     except ImportError:
         return None
     except Exception as problem:  # a numba that does not fit its numpy or LLVM fails in many ways
-        said = f"numba is installed but fails: spanning trees are slower: {type(problem).__name__}: {problem}"
+        said = f"numba is installed but fails, so spanning trees are slower: {type(problem).__name__}: {problem}"
         warnings.warn(said, RuntimeWarning, stacklevel=2)
         return None
 

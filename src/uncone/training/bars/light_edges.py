@@ -1,6 +1,6 @@
 """The spanning tree of the edges seen so far, and which pairs of a block may replace one: those below the longest edge
-on the tree's path between them. Others are heavy, and lie in no minimum spanning tree (Karger, Klein and Tarjan 1995,
-section 3). Blocks are rounded for the product, with a bound on what that may hide."""
+on the tree's path between them. Other pairs are heavy, and are in no minimum spanning tree (Karger, Klein and Tarjan
+1995, section 3). Blocks are rounded for the product, with a bound on what the rounding may hide."""
 
 import inspect
 import math
@@ -20,7 +20,7 @@ Squares = npt.NDArray[np.float64]
 Bounds = npt.NDArray[np.float32]
 Light = tuple[Indices, Squares, int]
 """Edges between positions (k, 2), their squared lengths (k,), and how many pairs were measured for them."""
-_CUT = 64  # clusters told apart, and a few points far out
+_CUT = 64  # clusters that are separated, and a few points far out
 _AT_ONCE = 256  # rows or pairs, which stay in the cache
 # what torch may round factors to: 2 x 2^-11, 2 x 2^-9, doubled
 _HIDDEN_BY_MODE = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-7}
@@ -41,7 +41,7 @@ class Forest:
     parent: Indices  # (m,) the root is its own
     reach: Bounds  # (m,) at least the longest edge to the root, times a scale: none on a path is above its ends'
     part: Indices  # (m,) the point for its part of the tree without the `_CUT` longest edges: a tight cluster
-    within: Bounds  # (m,) as `reach`, to the point that stands for its part: gaps between clusters do not count
+    within: Bounds  # (m,) as `reach`, to the point that represents its part: gaps between clusters do not count
     device: torch.device
 
     @cached_property
@@ -175,7 +175,7 @@ class Rounding:
 def _hidden_by_mode() -> float:
     try:
         return _HIDDEN_BY_MODE[torch.get_float32_matmul_precision()]
-    except RuntimeError:  # newer torch does not tell where it is set by backend
+    except RuntimeError:  # newer torch does not report it where it is set by backend
         return max(_HIDDEN_BY_MODE.values())
 
 

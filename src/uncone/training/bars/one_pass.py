@@ -29,8 +29,8 @@ Tensor = torch.Tensor
 _Task = tuple[Rounded, int, int]  # rows, the first column's position, the first row that is still to be done
 _PANEL = 4  # blocks of rows that share one preparation of the columns
 _GROWTH = 4  # before a tree can rule anything out, rows come in groups that grow by this factor
-_WASTE = 1 / 64  # of the pairs may be measured for nothing before a coarse product no longer pays
-_WORTH_ASKING = 2**33  # multiplications, before it is asked which product is faster
+_WASTE = 1 / 64  # share of the pairs that may be measured for nothing before a coarse product no longer pays
+_WORTH_ASKING = 2**33  # multiplications from which on it pays to measure which product is faster
 _VANISHING = 2.0**-1000  # squared lengths of float64 points that have lost digits
 _HASHED = 256  # rows hashed or compared at once
 _WORDS = {torch.float32: torch.int32, torch.float64: torch.int64}
@@ -48,16 +48,16 @@ class Growth:
 def grow(
     points: Tensor, *, block: int | None = None, progress: Progress | None = None, candidates: torch.dtype | None = None
 ) -> Growth:
-    """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, `block` rows at once. Memory
-    beside the points is O(n + block x (D + block)) a thread. Ties go by (square, smaller row, larger row). The tree
-    depends on neither `block`, threads nor `candidates`, the dtype of the product: float32 or (on a CPU) bfloat16, by
-    default the faster one."""
+    """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, `block` rows at once. Memory in
+    addition to the points is O(n + block x (D + block)) per thread. Ties go by (square, smaller row, larger row). The
+    tree does not depend on `block`, threads or `candidates`, the dtype of the product: float32 or (on a CPU) bfloat16,
+    by default whichever is faster."""
     stopped, on_cpu = Event(), points.device.type == "cpu"
     block = block or (1024 if on_cpu else 8192)
     work = partial(_grow, points.detach(), block, progress, candidates, stopped)
     try:
         return alone(work) if on_cpu else work()
-    except BaseException:  # an interrupt reaches this thread alone
+    except BaseException:  # an interrupt reaches only this thread
         stopped.set()
         raise
 
@@ -78,7 +78,7 @@ def _grow(
             break
         if stretched:
             (a, b), far = near[0].tolist(), int(points.abs().amax(1).argmax())
-            got = f"got rows {a} and {b} too near for the largest coordinate, which is in row {far}: leave that row out"
+            got = f"got rows {a} and {b} too close for the largest coordinate, in row {far}: leave that row out"
             raise InputError(f"expected distances within a factor of 1e300, {got}")
         stretched = True
     edges = torch.cat([sweep.edges(), repeats]).sort(1).values
@@ -221,7 +221,7 @@ def _candidates(points: Tensor, m: int) -> torch.dtype:
 
 @cache
 def _bfloat16_pays() -> bool:
-    """Whether this machine multiplies bfloat16 faster: measured, as no flag says it."""
+    """Whether this machine multiplies bfloat16 faster: measured, because no flag shows it."""
     plain = torch.ones(512, 768)
     times = [min(timeit.repeat(partial(torch.mm, x, x.T), number=1, repeat=4)) for x in (plain.bfloat16(), plain)]
     return times[0] < 0.75 * times[1]

@@ -1,4 +1,4 @@
-"""Which algorithm finds the tree of a cloud; and Prim's in compiled loops."""
+"""Which algorithm finds the tree of a cloud; and Prim's algorithm in compiled loops."""
 
 import threading
 from collections.abc import Iterator
@@ -42,8 +42,8 @@ def forced(algorithm: Algorithm) -> Iterator[None]:
 
 
 def shortest_first(clouds: Clouds, progress: Progress | None = None) -> tuple[Tensor, Tensor]:
-    """Edges (M, 2) of the Euclidean minimum spanning tree of each cloud, smaller row first, and their lengths (M,);
-    each cloud's together, ascending by (length, smaller row, larger row)."""
+    """Edges (M, 2) of the Euclidean minimum spanning tree of each cloud, smaller row first, and their lengths (M,). The
+    edges of a cloud are consecutive, ascending by (length, smaller row, larger row)."""
     how, points, loops = _forced.get(), clouds.points, lengths.kernels()
     on_cpu = points.device.type == "cpu"
     edges = points.new_empty(sum(clouds.bars), 2, dtype=torch.int64)
@@ -52,8 +52,8 @@ def shortest_first(clouds: Clouds, progress: Progress | None = None) -> tuple[Te
     large = [c for c in left if how == "one pass" or (how is None and clouds.sizes[c] > LARGEST_DENSE)]
     for turn, cloud in enumerate(large):
         rows = clouds.padded([cloud])[0][0]
-        told = progress if len(large) == 1 else _numbered(progress, turn, len(large))
-        tree = one_pass.grow(points if len(rows) == len(points) else points[rows], progress=told).edges
+        report = progress if len(large) == 1 else _numbered(progress, turn, len(large))
+        tree = one_pass.grow(points if len(rows) == len(points) else points[rows], progress=report).edges
         boruvka.place(clouds, [cloud], rows[tree][None], None, edges, measured)
     left = [c for c in left if c not in set(large)]
     if how == "compiled" and loops is None:

@@ -1,15 +1,15 @@
 """The chunk backend, in plain PyTorch: one pass over the targets gives losses and gradients.
 
 For a chunk with states h and logits z, d = softmax(z) - target is written over z; the chunk's gradients are d W and d'
-h. With a gate G the head's gradient is of rank two off the targets,
+h. With a gate G the head's gradient has rank two outside the targets' own entries,
 
     dW = diag(g1) D0' H0 + diag(g2) D1' H1 + sum over rare targets i of (1 - g2[y_i]) d_i,y_i e_y_i h_i',
 
-with D0 the rows of targets that are not rare and D1 the others: so those come first, dW is scaled by g1 once, and only
-the few rare targets are gated number by number. The backward pass only scales the gradients.
+with D0 the rows of targets that are not rare and D1 the rare ones. So common targets come first, dW is scaled by g1
+once, and only the few rare targets are gated number by number. The backward pass only scales the gradients.
 
 Class weights c and the weight t of a token make the target's distribution q_v = t c_v ((1 - E) [v = y] + E / V), whose
-sum t m takes the place of 1; t c_y multiplies the z loss.
+sum t m replaces 1; t c_y multiplies the z loss.
 """
 
 from typing import Any
@@ -29,8 +29,8 @@ _FEW = 16  # rows below which a product of transposes takes ten times as long
 
 
 class Sweep:
-    """One pass over the targets. `factors` (N,) weight their gradients; if `recorded`, the problem hears how much of
-    the gradient its gate held back, if `noted`, the numbers of its targets."""
+    """One pass over the targets. `factors` (N,) weight their gradients. If `recorded`, the problem records how much of
+    the gradient its gate held back; if `noted`, the numbers of its targets."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Sweep:
         self._of_hidden = zeros((n, d), self._exact, device) if needs[0] else None
         self._of_weight = empty((v, d), self._exact, device) if needs[1] else None
         self._of_bias = zeros((v,), self._exact, device) if needs[2] else None
-        self._begun = False  # nothing was written to the head's gradient
+        self._begun = False  # nothing was written to the head's gradient yet
         self._gated: GatedShare | None = None
         if recorded and problem.gates is not None:
             signed = bool(self._options.label_smoothing or self._options.z_loss or self._of_tokens is not None)
@@ -107,7 +107,8 @@ class Sweep:
         self._tanh = None if self._options.softcap is None else empty((size,), self._exact, device)
 
     def _matrix(self, buffer: Tensor, n: int) -> Tensor:
-        """(n, V) in `buffer`; on the CPU by columns: a product not of 16 bits is a third faster so."""
+        """A matrix (n, V) in `buffer`; on the CPU by columns, which makes products that are not of 16 bits a third
+        faster."""
         v, width = self._weight.shape[0], _width(n)
         by_columns = buffer.device.type == "cpu" and self._low is None
         return buffer[: width * v].view(v, width)[:, :n].T if by_columns else buffer[: n * v].view(n, v)
@@ -156,7 +157,7 @@ class Sweep:
         return z
 
     def _linear_part(self, z: Tensor, at: Tensor, own: Tensor, of_class: Tensor | float) -> tuple[Tensor, Tensor]:
-        """The targets' logits (n, 1), and minus the sum of all by the targets' distributions (n, 1)."""
+        """The targets' logits (n, 1), and minus the sum of all logits weighted by the targets' distributions (n, 1)."""
         smoothing, parts = self._options.label_smoothing, [torch.where(own, z.gather(1, at), 0.0)]
         if smoothing:
             classes = self._classes_here()
@@ -169,11 +170,11 @@ class Sweep:
         return None if self._of_classes is None else self._of_classes[self._shard.start : self._shard.stop]
 
     def _normalise(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits become probabilities in place; the largest here and the logarithms of their sums (n, 1)."""
+        """Turn logits into probabilities in place; returns the largest here and the logarithms of the sums (n, 1)."""
         top = z.amax(dim=1, keepdim=True)
         if z.is_contiguous():
             torch.softmax(z, dim=1, out=z)
-        else:  # whole columns with their padding, as it would copy what is not contiguous
+        else:  # whole columns with their padding, because torch would copy what is not contiguous
             width = z.stride(1)
             columns = z.as_strided((z.shape[1], width), (width, 1))
             torch.softmax(columns, dim=0, out=columns)
@@ -197,8 +198,8 @@ class Sweep:
         *,
         rare: bool,
     ) -> None:
-        """Probabilities become d, the gradient of the losses by the products h W' + bias, in place; `of_sum` is theirs
-        by the log-sum-exp."""
+        """Turn probabilities into d, the gradient of the losses by the products h W' + bias, in place; `of_sum` is the
+        losses' gradient by the log-sum-exp."""
         smoothing, factors = self._options.label_smoothing, torch.ones((), dtype=p.dtype, device=p.device)
         if self._factors is not None:
             factors = self._factors[rows][:, None]
@@ -219,7 +220,7 @@ class Sweep:
         if self._of_bias is not None:
             self._of_bias += d.sum(0)
         if self._of_hidden is not None:
-            narrow = self._narrow(d)  # contiguous by columns where d is, which saves up to a tenth
+            narrow = self._narrow(d)  # contiguous by columns where d is, which saves up to a tenth of the time
             by_rows = len(d) < _FEW or narrow.is_contiguous()
             product = torch.mm(narrow, self._weight) if by_rows else torch.mm(self._weight.T, narrow.T).T
             self._of_hidden[rows] = product.to(self._exact)
@@ -239,8 +240,8 @@ class Sweep:
 
 
 def _width(n: int) -> int:
-    """A column of n numbers is padded to a vector register's worth times an odd number: columns that all begin on the
-    same lines of a cache are slow."""
+    """The padded length of a column of n numbers: a vector register's worth times an odd number, because columns that
+    all begin on the same cache lines are slow."""
     return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP
 
 
@@ -294,7 +295,7 @@ class _CrossEntropy(torch.autograd.Function):
         else:
             if (gradients := ctx.gradients) is None:
                 how = "give the first backward pass retain_graph=True, or compute the loss again"
-                raise RuntimeError(f"the gradients of this loss were given out already: {how}")
+                raise RuntimeError(f"the gradients of this loss were used already: {how}")
             scale = grad.double() * ctx.share
             if _keeps_the_graph():
                 gradients = [None if g is None else g * scale.to(g.dtype) for g in gradients]
@@ -309,7 +310,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _keeps_the_graph() -> bool:
-    """Whether this backward pass runs with retain_graph=True, as far as this torch can say: another may follow."""
+    """Whether this backward pass runs with retain_graph=True, as far as this torch can report: another may follow."""
     keeps = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
     return keeps is None or bool(keeps())
 
@@ -318,7 +319,7 @@ def cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem, sweep: type[Sweep] = Sweep
 ) -> Tensor:
     """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none"."""
-    if not torch.is_grad_enabled():  # inside of apply it is always off
+    if not torch.is_grad_enabled():  # inside apply it is always off
         hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
     loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, problem, sweep)  # type: ignore[no-untyped-call]
     return loss

@@ -1,7 +1,7 @@
-"""The loss under `torch.compile`: the compiler sees it as one operator, as only the data show the sizes of chunks and
-rare rows. It returns the gradients too; with the reduction "none" the backward pass calls it again. The gate's own
-methods are traced like the user's code. Other backends than "chunk", and a head over several ranks, run outside of the
-graph."""
+"""The loss under `torch.compile`: the compiler sees one operator, because only the data show the sizes of chunks and
+rare rows. The operator also returns the gradients; with the reduction "none" the backward pass calls it again. The
+gate's own methods are traced like the user's code. Backends other than "chunk", and a head over several ranks, run
+outside the graph."""
 
 import inspect
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def cross_entropy(
 
 @torch.library.custom_op("uncone::target_counts", mutates_args=())
 def target_counts(labels: Tensor, ignored: int | None, tokens: int, rows: int) -> Tensor:
-    """What a gate counts: each look at the labels would break the graph."""
+    """The counts for a gate, as one operator, because each read of the labels would break the graph."""
     return counts_of(labels, ignored, tokens, rows)
 
 
@@ -113,7 +113,7 @@ def _loss(
         losses, gradients = sweep.run()
     share = problem.share(losses.device)
     loss = losses if reduction == "none" else (losses.sum(dtype=torch.float64) * share).to(losses.dtype)
-    # An operator returns tensors: of no element where no gradient was wanted.
+    # An operator returns tensors: empty tensors where no gradient is required.
     of_states, of_head, of_bias = (losses.new_empty(0) if g is None else g for g in gradients)
     held_back, total = (x.to(torch.float64, copy=True) for x in sums)
     return loss, share.clone(), of_states, of_head, of_bias, held_back, total, numbers[-1]
@@ -153,13 +153,15 @@ def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
 _loss.register_autograd(_differentiate, setup_context=_keep)
 
 
-_GIVEN = {"reason": "only the backend 'chunk', on a head that is not cut over ranks, is compiled: use backend='chunk'"}
+_GIVEN = {
+    "reason": "uncone compiles only the backend 'chunk', on a head that is not sharded over ranks: use backend='chunk'"
+}
 if "reason" not in inspect.signature(torch.compiler.disable).parameters:  # older versions of torch
     _GIVEN.clear()
 
 
 @torch.compiler.disable(**_GIVEN)  # type: ignore[untyped-decorator, no-untyped-call]
 def loss_of_a_backend_that_is_not_compiled(loss: Any, *args: Any, **options: Any) -> Tensor:
-    """`fullgraph=True` refuses it by this name."""
+    """The loss outside the graph; `fullgraph=True` names this function when it refuses."""
     found: Tensor = loss(*args, **options)
     return found

@@ -1,4 +1,4 @@
-"""The triton backend: the chunks of `chunked`, with a program a row."""
+"""The triton backend: the chunks of `chunked`, with one program per row."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -19,7 +19,7 @@ class FusedSweep(Sweep):
 
     def _allocate(self, most: int) -> None:
         v, d = self._weight.shape
-        # The head's gradient is read and written once a chunk: chunks grow with it.
+        # The head's gradient is read and written once per chunk, so chunks grow with it.
         fitting = max(_FEWEST, 2**27 // (v * self._weight.itemsize) // _FEWEST * _FEWEST, d // 2)
         self._chunk = max(1, min(self._options.chunk or fitting, most))
         self._logits = empty((self._chunk, v), self._weight.dtype, self._weight.device)
@@ -75,7 +75,7 @@ def losses(
 
 
 def gate_rows(d: Tensor, labels: Tensor, factors: Tensor) -> None:
-    """Multiply column v of d (n, V) by factors[v] in place, but in each row the one of its label."""
+    """Multiply column v of d (n, V) by factors[v] in place, except, in each row, the column of its label."""
     (n, v), shape = d.shape, _shape(d.shape[1])
     with _on(d.device):
         _gate[(n, triton.cdiv(v, shape["BLOCK"]))](d, d.stride(0), labels, factors.contiguous(), v, **shape)

@@ -22,7 +22,7 @@ from uncone.training.loss.stats import CrossEntropyStats
 Tensor = torch.Tensor
 WithStats = tuple[Tensor, CrossEntropyStats]
 _BACKENDS = {"chunk": chunked.cross_entropy, "triton": wrapped.by_triton}
-"""Those that tell a gate how much it held back, weight targets and return stats."""
+"""Backends that report to a gate how much it held back, weight targets and return stats."""
 _FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -48,25 +48,26 @@ def linear_cross_entropy(  # type: ignore[misc]  # overloads name what decides
     """The cross-entropy of softmax(hidden weight' + bias) against `labels`, without ever holding all logits.
 
     Gradients ("mean" and "sum") are computed in the forward pass, chunk by chunk; the backward pass only scales them.
-    The weight's is summed in float32 (float64 for float64).
+    The weight's gradient is summed in float32 (float64 for float64).
 
     Args:
         hidden: (..., D) final hidden states.
         weight: (V, D) output rows.
         labels: (...) int64 targets in [0, V) or the options' `ignore_index`, aligned with `hidden`: nothing is shifted.
         bias: (V,).
-        class_weights: (V,), at least 0, as `weight` of `torch.nn.functional.cross_entropy`, also with label smoothing.
-        token_weights: as `labels`; each multiplies its target's loss.
+        class_weights: (V,), at least 0, like `weight` of `torch.nn.functional.cross_entropy`, also with label
+            smoothing.
+        token_weights: shaped like `labels`; each multiplies its target's loss.
         return_stats: return `(loss, CrossEntropyStats)`: the plain cross-entropy, the accuracy and the log-sum-exp of
             the same pass, without weights. Backends "chunk" and "triton".
 
     Returns:
         The mean negative log-likelihood in nats, float32 (float64 for float64); the sum; or, with the reduction "none",
-        one value a target, shaped as `labels`, 0 where ignored. No target at all gives 0. With weights, the mean
-        divides by the sum of the targets' weights, or by `num_items` where it is given.
+        one value per target, shaped like `labels`, 0 where ignored. Without any target the result is 0. With weights,
+        the mean divides by the sum of the targets' weights, or by `num_items` where it is given.
 
     InputError where shapes, dtypes or devices do not fit, for a label out of range, NaN in `hidden`, or a backend whose
-    package is missing or that has no such option, dtype or device.
+    package is missing or that does not support the option, dtype or device.
     """
     given: dict[str, Any] = {"bias": bias, "class_weights": class_weights, "token_weights": token_weights}
     found: Tensor | WithStats = gated_linear_cross_entropy(
@@ -103,9 +104,9 @@ def gated_linear_cross_entropy(  # type: ignore[misc]  # overloads name what dec
 
     Args:
         gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`. Where it has `record`,
-            it is told how much of the gradient it held back (backends "chunk" and "triton").
+            the loss reports how much of the gradient the gate held back (backends "chunk" and "triton").
 
-    InputError as for `linear_cross_entropy`; for a gate of another vocabulary, or one that amplifies.
+    InputError as for `linear_cross_entropy`; for a gate of another vocabulary, or a gate that amplifies.
     """
     options = CrossEntropyOptions() if options is None else options
     if not isinstance(options, CrossEntropyOptions):
@@ -121,7 +122,7 @@ def gated_linear_cross_entropy(  # type: ignore[misc]  # overloads name what dec
     states, flat = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1).long()
     of_tokens = None if token_weights is None else token_weights.reshape(-1)
     if torch.compiler.is_compiling():
-        from uncone.training.loss import compiled  # loads the compiler: seconds that nobody else waits for
+        from uncone.training.loss import compiled  # loads the compiler, which takes seconds: only here
 
         if options.backend != "chunk" or options.group is not None:
             given = {"class_weights": class_weights, "token_weights": token_weights, "return_stats": return_stats}
@@ -155,11 +156,11 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
         raise InputError(f"expected hidden of shape (..., D) and weight of shape (V, D), {got}")
     if labels.shape != hidden.shape[:-1]:
         got = f"got {tuple(labels.shape)}: align them first (nothing is shifted here)"
-        raise InputError(f"expected labels of shape {tuple(hidden.shape[:-1])}, one a hidden state, {got}")
+        raise InputError(f"expected labels of shape {tuple(hidden.shape[:-1])}, one per hidden state, {got}")
     if labels.dtype.is_floating_point or labels.dtype in (torch.bool, torch.uint8):
         raise InputError(f"expected labels as int64 ids, got {labels.dtype}: convert them")
     if bias is not None and bias.shape != (weight.shape[0],):
-        raise InputError(f"expected a bias of shape ({weight.shape[0]},), got {tuple(bias.shape)}: give one an id")
+        raise InputError(f"expected a bias of shape ({weight.shape[0]},), got {tuple(bias.shape)}: give one per id")
     for name, tensor in (("hidden", hidden), ("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.dtype not in _FLOATING:
             got = f"got {tensor.dtype}: convert it first"
@@ -181,9 +182,9 @@ def _check_weights(hidden: Tensor, labels: Tensor, class_weights: Tensor | None,
             )
         if weights.requires_grad and torch.is_grad_enabled():
             how = "detach it, or multiply the losses of reduction='none' by weights that train"
-            raise InputError(f"expected {name} without gradients, got a tensor that wants one: {how}")
+            raise InputError(f"expected {name} without gradients, got a tensor that requires one: {how}")
     if token_weights is not None and token_weights.shape != labels.shape:
-        got = f"got {tuple(token_weights.shape)}: give one a label"
+        got = f"got {tuple(token_weights.shape)}: give one per label"
         raise InputError(f"expected token_weights of shape {tuple(labels.shape)}, {got}")
 
 
@@ -193,5 +194,5 @@ def _computed_in(hidden: Tensor, weight: Tensor) -> torch.dtype:
         return torch.get_autocast_dtype(kind)
     if hidden.dtype != weight.dtype:
         got = f"got {hidden.dtype} and {weight.dtype}: convert one of them"
-        raise InputError(f"expected hidden and weight of one dtype, {got}")
+        raise InputError(f"expected hidden and weight of the same dtype, {got}")
     return hidden.dtype

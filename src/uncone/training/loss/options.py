@@ -28,11 +28,11 @@ class CrossEntropyOptions:
     logit_scale: float = 1.0
     reduction: str = "mean"  # "mean", "sum" or "none"
     num_items: float | Tensor | None = None
-    """The divisor of "mean", if not the targets of this call: those of all micro-batches or ranks; 0 gives 0. A tensor
-    of one number is read here, which on a GPU waits for it."""
-    chunk: int | None = None  # targets whose logits are held at once; by default what fits a bounded buffer
+    """The divisor of "mean", if not the number of targets in this call: the targets of all micro-batches or ranks; 0
+    gives 0. A tensor of one number is read here, which on a GPU waits for it."""
+    chunk: int | None = None  # targets whose logits are held at once; by default as many as fit a bounded buffer
     backend: str = "chunk"  # "chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"
-    group: ProcessGroup | None = None  # over which a head is cut by rows
+    group: ProcessGroup | None = None  # ranks over which a head is sharded by rows
 
     def __post_init__(self) -> None:
         for name, known in (("reduction", REDUCTIONS), ("backend", BACKENDS)):
@@ -61,11 +61,11 @@ _LARGEST = 2**63
 _OPTIONAL = ("ignore_index", "chunk", "softcap")
 _NUMBERS: Any = (
     ("ignore_index", Integral, lambda _: True, "", ""),
-    ("label_smoothing", Real, lambda e: 0 <= e <= 1, "in [0, 1]", "0 is none, 0.1 is customary"),
-    ("z_loss", Real, lambda z: z >= 0, "of at least 0", "0 is none, 1e-4 is customary"),
-    ("softcap", Real, lambda cap: cap > 0, "above 0", "use None for none"),
+    ("label_smoothing", Real, lambda e: 0 <= e <= 1, "in [0, 1]", "0 turns it off, 0.1 is usual"),
+    ("z_loss", Real, lambda z: z >= 0, "of at least 0", "0 turns it off, 1e-4 is usual"),
+    ("softcap", Real, lambda cap: cap > 0, "above 0", "None turns it off"),
     ("logit_scale", Real, lambda scale: scale != 0, "other than 0", "1 leaves logits as they are"),
-    ("chunk", Integral, lambda chunk: chunk >= 1, "of at least one target", "None chooses one"),
+    ("chunk", Integral, lambda chunk: chunk >= 1, "of at least one target", "None chooses a size"),
 )
 
 

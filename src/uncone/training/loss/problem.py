@@ -18,13 +18,14 @@ _PART = 32  # rows whose absolute values are held beside the chunk
 
 @runtime_checkable
 class Gate(Protocol):
-    """Any object whose `gates()` gives (rare, g1, g2), each (V,): bool, float32, float32; 1 off `rare`.
+    """Any object whose `gates()` returns (rare, g1, g2), each (V,): bool, float32, float32; factors are 1 where not
+    rare.
 
-    A target pushes row v with the factor g1[v] if it is not rare, else g2[v]; its own row gets all of its gradient (Yu
-    et al. 2022, adaptive gradient gating).
+    A target pushes row v with the factor g1[v] if the target is not rare, else with g2[v]. The target's own row gets
+    its whole gradient (Yu et al. 2022, adaptive gradient gating).
 
-    Each loss whose head wants a gradient calls the method `record(gated, total)`, if there is one, with two float64
-    scalars: the sums over all targets, and over all ranks of a head, of |(1 - G) delta| and of |delta|, delta the
+    Each loss whose head requires a gradient calls the method `record(gated, total)`, if there is one, with two float64
+    scalars: the sums over all targets, and over all ranks of a head, of |(1 - G) delta| and of |delta|, with delta the
     gradient of a target's own loss by its logits before a cap, reduction and upstream gradient.
     """
 
@@ -37,10 +38,10 @@ class Shard:
     start: int
     stop: int
     total: int
-    largest: int  # most rows of a rank, for sizes that must be alike on every rank
+    largest: int  # the most rows on any rank, for sizes that must be equal on every rank
 
     def place(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of `labels` here, and whether they are here; elsewhere the row means nothing."""
+        """The rows of `labels` on this rank, and whether they are on it; if not, the row has no meaning."""
         here = labels - self.start
         return here.clamp(0, self.stop - self.start - 1), (here >= 0) & (labels < self.stop)
 
@@ -97,7 +98,7 @@ class Problem:
         return torch.where(items != 0, 1 / items, 0.0)
 
     def _weights(self) -> Tensor:
-        """Of each target (N,), by which "mean" divides: 0 where ignored."""
+        """The weight of each target (N,), for the divisor of "mean": 0 where ignored."""
         weights = self.valid.double()
         if self.class_weights is not None:
             weights = weights * self.class_weights[torch.where(self.valid, self.labels, 0)]
@@ -129,7 +130,7 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
     for name, factors in (("g1", g1), ("g2", g2)):
         low, high = map(float, torch.aminmax(factors))
         if not 0 <= low <= high <= 1:
-            how = "a factor above 1 amplifies the push, one below 0 turns it"
+            how = "a factor above 1 amplifies the push, a factor below 0 reverses it"
             raise InputError(f"expected {name} in [0, 1], got {low:g} to {high:g}: {how}")
         if not bool((factors[~rare] == 1).all()):
             got = "got others: gates act on rare rows only"
@@ -140,7 +141,7 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
 
 def check_weights(class_weights: Tensor | None, token_weights: Tensor | None, vocabulary: int) -> None:
     if class_weights is not None and class_weights.shape != (vocabulary,):
-        got = f"got {tuple(class_weights.shape)}: give one an id of the whole vocabulary"
+        got = f"got {tuple(class_weights.shape)}: give one per id of the whole vocabulary"
         raise InputError(f"expected class_weights of shape ({vocabulary},), {got}")
     if class_weights is not None and not bool(((class_weights >= 0) & class_weights.isfinite()).all()):
         raise InputError("expected class_weights of at least 0, got others: give finite ones, 0 for an id without loss")
@@ -149,8 +150,8 @@ def check_weights(class_weights: Tensor | None, token_weights: Tensor | None, vo
 
 
 class GatedShare:
-    """Sums over targets of |delta| and |(1 - G) delta|, delta the gradient by the logits before a cap; off the targets
-    themselves G is alike for all common and for all rare ones: one sum a column for each."""
+    """Sums over targets of |delta| and |(1 - G) delta|, with delta the gradient by the logits before a cap. Outside the
+    targets' own entries, all common targets share G, and so do all rare targets: one sum per column for each kind."""
 
     def __init__(self, gates: Gates, shard: Shard, *, signed: bool) -> None:
         self._held_back = torch.stack(gates[1:]).double().neg_().add_(1)
@@ -159,7 +160,7 @@ class GatedShare:
         self._shard, self._signed = shard, signed
 
     def add(self, d: Tensor, at: Tensor, own: Tensor, *, rare: bool) -> None:
-        """Targets with gradients d (n, V) by the logits, their own at `at` (n, 1) where `own` (n, 1)."""
+        """Add targets with gradients d (n, V) by the logits, their own entries at `at` (n, 1) where `own` (n, 1)."""
         of_targets = torch.where(own, d.gather(1, at), 0.0).flatten()
         self._of_targets += of_targets.abs().sum(dtype=torch.float64)
         wide = torch.promote_types(d.dtype, torch.float32)
@@ -167,7 +168,7 @@ class GatedShare:
             columns, of_targets = torch.zeros_like(self._columns[0]), of_targets.abs()
             for part in torch.split(d, _PART):
                 columns += part.abs().sum(dim=0, dtype=wide)
-        else:  # off the targets these are probabilities, not negative
+        else:  # outside the targets' own entries these are probabilities, which are not negative
             columns = d.sum(dim=0, dtype=wide).double()
         self._columns[int(rare)] += columns.index_add_(0, at.flatten(), -of_targets.double())
 
@@ -180,17 +181,17 @@ class GatedShare:
 def refuse_again(*, given: bool) -> None:
     if torch.is_grad_enabled():
         raise RuntimeError(
-            "the gradients of this loss are numbers without a graph: create_graph=True would take them for constants; "
-            "use torch.nn.functional.cross_entropy on the logits for second derivatives"
+            "the gradients of this loss have no graph: create_graph=True would treat them as constants; use "
+            "torch.nn.functional.cross_entropy on the logits for second derivatives"
         )
     if given:
         how = "they are computed with the loss and kept once; compute the loss again instead of retain_graph=True"
-        raise RuntimeError(f"the gradients of this loss were given out already: {how}")
+        raise RuntimeError(f"the gradients of this loss were used already: {how}")
 
 
 def refuse_nan(losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tensor | None, shard: Shard) -> None:
-    """Where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias. Finite numbers whose
-    products overflow are let pass: scaled training in float16 meets them, and skips the step."""
+    """Raise InputError where NaN in the losses, one or (N,), came from the states (N, D), the head or the bias. Finite
+    numbers whose products overflow raise none: scaled training in float16 meets them, and skips the step."""
     wrong = torch.isnan(losses)
     if not bool(wrong.any()):
         return
@@ -211,7 +212,7 @@ def _not_finite(hidden: Tensor, weight: Tensor | None, bias: Tensor | None, star
         for what, x, rows, first, where, how in (
             ("hidden states", hidden, "", 0, "at position", layer),
             ("a head", weight, " rows", start, "row", f"{step} (a lower learning rate or clipped gradients help)"),
-            ("a bias", bias, "", start, "for id", f"{step}; only -inf may stand, for an id that is never drawn"),
+            ("a bias", bias, "", start, "for id", f"{step}; only -inf is allowed, for an id that is never drawn"),
         ):
             if x is not None and len(bad := (test(x).any(dim=1) if x.ndim > 1 else in_bias(x)).nonzero()):
                 got = f"got {len(bad)} of {len(x)}{rows} with {kind}, first {where} {first + int(bad[0])}"

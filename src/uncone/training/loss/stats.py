@@ -1,4 +1,4 @@
-"""What a loss notes about its targets beside its value."""
+"""What a loss notes about its targets, in addition to its value."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ OF_A_TARGET = 4
 @dataclass(frozen=True, eq=False, repr=False)
 class CrossEntropyStats:
     """Means over the targets of one loss, or of several (`a + b`), as scalars without a graph on the loss's device, so
-    that a GPU is waited for only once one is read. Without targets they are 0. Weights do not count here."""
+    that code waits for a GPU only when it reads one. Without targets the means are 0. Weights do not count here."""
 
     numbers: Tensor
-    """(6,) float64: targets; sums over them of the cross-entropy, the z loss, the predicted ones and the log-sum-exp;
-    the largest log-sum-exp, -inf without targets."""
+    """(6,) float64: the number of targets; sums over targets of the cross-entropy, the z loss, correct predictions and
+    the log-sum-exp; the largest log-sum-exp, -inf without targets."""
 
     @property
     def targets(self) -> Tensor:
@@ -24,17 +24,17 @@ class CrossEntropyStats:
 
     @property
     def cross_entropy(self) -> Tensor:
-        """Nats a target, without label smoothing and z loss: its exponential is the perplexity."""
+        """Nats per target, without label smoothing and z loss: its exponential is the perplexity."""
         return self._mean(1)
 
     @property
     def z_loss(self) -> Tensor:
-        """What the z loss adds a target, L lse(z)^2."""
+        """What the z loss adds per target, L lse(z)^2."""
         return self._mean(2)
 
     @property
     def accuracy(self) -> Tensor:
-        """The share of targets with no higher logit than theirs: a tie counts as right."""
+        """The share of targets whose logit no other logit exceeds: a tie counts as right."""
         return self._mean(3)
 
     @property
@@ -65,7 +65,7 @@ class Notes:
         self._largest = torch.full((1,), -torch.inf, dtype=torch.float64, device=device)
 
     def add(self, each: Tensor) -> None:
-        """`each` (n, 4), as `OF_A_TARGET` says."""
+        """`each` (n, 4), in the order of `OF_A_TARGET`."""
         self._sums += each.sum(dim=0, dtype=torch.float64)
         self._largest = torch.maximum(self._largest, each[:, 3].amax().double())
 

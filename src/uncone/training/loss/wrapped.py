@@ -1,11 +1,11 @@
-"""The kernels of other packages as backends, gated without changing them; and Triton's.
+"""The kernels of other packages as backends, gated without changing the kernels; and Triton's.
 
 Targets that are not rare go through the kernel with the head's gradient multiplied by g1 on its way out, rare targets
-with g2; and the part that g2 took from the row of the rare target itself,
+with g2. Then row y_i gets back the part that g2 took from the row of the rare target itself:
 
-    (1 - g2[y_i]) d_i,y_i h_i,    d_i,y_i = exp(-nll_i) - 1 where nothing is smoothed or capped,
+    (1 - g2[y_i]) d_i,y_i h_i,    d_i,y_i = exp(-nll_i) - 1 where nothing is smoothed or capped
 
-is given back to row y_i. The gradients of the states and of the bias do not pass a gate.
+The gradients of the states and of the bias do not pass a gate.
 """
 
 import inspect
@@ -23,7 +23,7 @@ from uncone.training.loss.problem import Problem, refuse_again, refuse_nan
 
 Tensor = torch.Tensor
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, CrossEntropyOptions], Tensor]
-"""(states, head, labels, bias, options) to the sum of the losses, or one a target with "none"."""
+"""(states, head, labels, bias, options) to the sum of the losses, or one loss per target with "none"."""
 _LACKS = {
     "wrap:liger": ("chunk",),
     "wrap:cce": ("label_smoothing", "z_loss", "chunk"),
@@ -150,7 +150,7 @@ def _liger(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossE
     _refuse_cpu(stock.liger_cross_entropy_kernel, h.device, "wrap:liger")
     head_trains = w.requires_grad or (bias is not None and bias.requires_grad)
     if head_trains and not h.requires_grad and torch.is_grad_enabled():
-        h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
+        h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states require none
     settings = (options.z_loss, options.label_smoothing, options.reduction, options.softcap, False, torch.float32)
     loss: Tensor = stock.LigerFusedLinearCrossEntropyFunction.apply(h, w, y, bias, None, -100, *settings)[0]
     return loss
@@ -161,7 +161,7 @@ def _cce(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEnt
     more = without_filter(stock, h.device)
     if bias is not None:
         if "bias" not in inspect.signature(stock).parameters:
-            how = "take the newer version of cut-cross-entropy from its repository, or use backend='chunk'"
+            how = "install the newer version of cut-cross-entropy from its repository, or use backend='chunk'"
             raise InputError(f"expected no bias with the backend 'wrap:cce', got one: {how}")
         more["bias"] = bias
     loss: Tensor = stock(h, w, y, softcap=options.softcap, reduction=options.reduction, **more)
@@ -169,7 +169,7 @@ def _cce(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEnt
 
 
 def without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[str, Any]:
-    """By default small gradients are skipped (`filter_eps`)."""
+    """The options that turn off the gradient filter: by default small gradients are skipped (`filter_eps`)."""
     known = inspect.signature(stock).parameters
     if device.type == "cpu":
         return {"impl": "torch_compile"}
@@ -191,7 +191,7 @@ def _package(module: str, extra: str) -> Any:
 
 
 def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
-    """An interpreted kernel runs there."""
+    """Refuse the CPU, unless the kernel is interpreted."""
     import triton
 
     if device.type == "cpu" and isinstance(kernel, triton.JITFunction):

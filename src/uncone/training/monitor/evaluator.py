@@ -12,21 +12,21 @@ from uncone.training.monitor.rules import Rules
 
 
 def GeometryEvaluator(sentences: Sequence[str], path: Path_ | None = None, *, name: str = "geometry") -> Any:  # noqa: N802
-    """An evaluator for a `SentenceTransformerTrainer`: the states of held-out sentences and the table, at each
-    evaluation. Its numbers reach trackers and the model card; the loss stays as it is.
+    """An evaluator for a `SentenceTransformerTrainer` that reads the states of held-out sentences, and the table, at
+    each evaluation. Its numbers reach trackers and the model card; the loss stays as it is.
 
         SentenceTransformerTrainer(model, args, ..., evaluator=uncone.GeometryEvaluator(sentences))
 
     Args:
-        sentences: at least two; some hundred that training does not see.
-        path: of the run's file, a line an evaluation, also where a resumed run goes on with it; None writes none.
-        name: before each number's name.
+        sentences: at least two; use some hundred that training does not see.
+        path: the run's file, one line per evaluation; a resumed run continues it; None writes no file.
+        name: the prefix of each number's name.
 
-    Its primary metric is the effective rank of the states, of which more is better, in case a best model is chosen.
+    Its primary metric, for choosing a best model, is the effective rank of the states: more is better.
     InputError for fewer than two sentences; UnsupportedModel where sentence-transformers is not installed.
     """
     if isinstance(sentences, str) or len(sentences) < 2:
-        raise InputError(f"expected at least two sentences, got {len(sentences)}: a cloud of states is read")
+        raise InputError(f"expected at least two sentences, got {len(sentences)}: one state has no geometry")
     message = "GeometryEvaluator needs sentence-transformers: pip install 'uncone[sentence]'"
     module = "sentence_transformers.sentence_transformer.evaluation"
     base: Any = needed(module, message, UnsupportedModel).SentenceEvaluator
@@ -50,7 +50,7 @@ def GeometryEvaluator(sentences: Sequence[str], path: Path_ | None = None, *, na
             points = model.encode(list(sentences), convert_to_tensor=True, show_progress_bar=False)
             step = steps if steps >= 0 else monitor.steps + 1
             if step > 0 and not monitor.last:
-                monitor.resume(step - 1)  # an evaluation of a later step is of the run before a resume
+                monitor.resume(step - 1)  # an evaluation of a later step belongs to the run before a resume
             elif monitor.rules is None and step > monitor.steps:
                 monitor.rules = Rules(step - monitor.steps)  # steps from one evaluation to the next
             numbers = monitor.measure(step, states=points.to(torch.float32))

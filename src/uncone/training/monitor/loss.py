@@ -1,4 +1,4 @@
-"""What a record reads of the loss that trains: its size, and what pulls and pushes which rows of the head."""
+"""What a record reads from the training loss: its size, and what pulls and pushes which rows of the head."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from uncone.training.loss.options import CrossEntropyOptions
 from uncone.training.monitor.rows import Groups, Numbers, Pass
 
 Tensor = torch.Tensor
-MICRO_BATCHES, EPS = 8, 1e-8  # runs of targets that stand for Adam's steps, and its epsilon
+MICRO_BATCHES, EPS = 8, 1e-8  # runs of targets that represent Adam's steps, and Adam's epsilon
 _LARGEST, _MOST_RAISED = 55, 126  # powers of two
 _RANK = 1e-10  # of the largest eigenvalue: a smaller direction of the head passes nothing back
 _PARTS = ("norm", "pull_norm", "frequent_norm", "rare_norm")
@@ -22,23 +22,23 @@ _SUMS = (*_PARTS, "square along", "square", "cosine", "sgd", "adam", "gradients"
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """States that a head read, and what the loss made of them. Logits are as `States` has them."""
+    """States that a head read, and how the loss uses them. Logits are as in `States`."""
 
     states: States  # of M targets
-    targets: int  # that these stand for
+    targets: int  # number of targets that these M represent
     options: CrossEntropyOptions
     class_weights: Tensor | None = None  # (V,)
     token_weights: Tensor | None = None  # (M,)
 
     @property
     def of_token(self) -> Tensor:
-        """(M,) float64: the own weight of each target."""
+        """(M,) float64: each target's own weight."""
         labels, own = self.states.labels, self.token_weights
         return torch.ones_like(labels, dtype=torch.float64) if own is None else own.to(labels.device, torch.float64)
 
     @property
     def of_target(self) -> Tensor:
-        """(M,) float64: that times the weight of its class."""
+        """(M,) float64: each target's own weight times the weight of its class."""
         own = self.of_token
         return own if self.class_weights is None else own * self._classes[self.states.labels]
 
@@ -48,14 +48,14 @@ class Batch:
         return self.class_weights.to(self.states.labels.device, torch.float64)
 
     def factor(self) -> float:
-        """What the reduction makes of a target's own loss: 1 over the weights in a mean, else each of M stands for
-        several."""
+        """The factor of a target's own loss in the reduction: 1 over the sum of weights in a mean; in a sum each of the
+        M targets represents several."""
         if self.options.reduction == "mean":
             return 1 / max(float(self.of_target.sum()), 1e-300)
         return self.targets / max(len(self.states.labels), 1)
 
     def spread(self, rows: slice) -> Tensor | float:
-        """What smoothing takes from the gradient of a target of weight 1 at each of the rows."""
+        """What smoothing subtracts from the gradient of a target of weight 1, at each of the rows."""
         of_all = self.options.label_smoothing / len(self.states.head)
         return of_all if self.class_weights is None else of_all * self._classes[rows]
 
@@ -73,8 +73,8 @@ class LossReader:
         delta_iv = a (p_iv (mass_i + 2 L w_i lse_i) - E / V w_v - (1 - E) w_i [v = y_i]),  g_v = sum_i delta_iv c_iv h_i
 
     of the loss with smoothing E, z-loss L and class weights w, by logits and by rows. a is 1 over the sum of weights in
-    a mean and 1 in a sum, and c is the slope of a cap, times the scale. The gradient of a row is split as Yu et al.
-    (2022) split it: the pull of its own targets, the pushes of frequent and of rare ones.
+    a mean and 1 in a sum, and c is the slope of a cap, times the scale. The gradient of a row is split as in Yu et al.
+    (2022): the pull of its own targets, and the pushes of frequent and of rare targets.
     """
 
     batch: Batch
@@ -90,7 +90,7 @@ class LossReader:
         is_rare = self.groups.rare[s.labels]
         self._sizes = [len(piece) for piece in torch.tensor_split(s.labels, min(MICRO_BATCHES, m))]
         self._kinds = torch.stack([~is_rare, is_rare])
-        self._fewer = int(self._kinds[1].sum() <= m / 2)  # the rare ones, where they are
+        self._fewer = int(self._kinds[1].sum() <= m / 2)  # 1 where rare targets are fewer
         self._few = self._kinds[self._fewer].nonzero()[:, 0]
         self._h, self._labels = s.states, s.labels
         self._of_target, self._of_token, self._mass = self.batch.of_target, self.batch.of_token, self.batch.mass()
@@ -106,7 +106,7 @@ class LossReader:
         self._buffers = torch.empty(3, 0, d)
 
     def _logits(self, rows: slice, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(M, n), and the slope of a cap."""
+        """Logits (M, n), and the slope of a cap."""
         s = self.batch.states
         z = self._h.to(x.dtype) @ x.T
         z = z if s.scale == 1 else z.mul_(s.scale)
@@ -158,7 +158,7 @@ class LossReader:
             self._buffers = self._buffers[:, :0].clone()
 
     def _add(self, of_group: Tensor, delta: Tensor, pull: Tensor, inside: Tensor, at: Tensor) -> None:
-        """The pushes of the kind that has fewer targets are summed, those of the other kind are the rest."""
+        """Add gradients: the pushes of the kind with fewer targets are summed, the other kind's are the rest."""
         h, n = self._h.to(delta.dtype) / self._unit, delta.shape[1]
         if self._buffers.shape[1] < n or self._buffers.dtype != delta.dtype:
             self._buffers = torch.empty(3, n, h.shape[1], dtype=delta.dtype, device=delta.device)
@@ -196,7 +196,7 @@ class LossReader:
         self._size += float((pull_norm + push_norm).sum())
 
     def numbers(self, one: Pass) -> tuple[Numbers, Numbers]:
-        """Of the loss, and of its gradient."""
+        """The numbers of the loss, and the numbers of its gradient."""
         nll, options = self._lse - self._own, self.batch.options
         loss = {"cross_entropy": float(nll.mean()), "logsumexp": float(self._lse.mean())}
         loss |= {"largest_logsumexp": float(self._lse.max()), "largest_logit": self._largest}
@@ -233,7 +233,7 @@ class LossReader:
         return found
 
     def _drifts(self, one: Pass) -> Numbers:
-        """How far a step moves the mean row, and where the means lie."""
+        """How far a step moves the mean row, and where the means are."""
         found, s = Numbers(), self.batch.states
         found["zero_sum"] = _ratio(self._steps[0].norm(), self._size)
         for name, step, norm in zip(("sgd", "adam"), self._steps, self._step_norms, strict=True):
@@ -250,7 +250,7 @@ class LossReader:
         gram, s = one.gram(), self.batch.states
         assert gram is not None
         n = len(s.head)
-        if s.cap is not None:  # centring changes what a cap makes of the logits
+        if s.cap is not None:  # centring changes how a cap bends the logits
             gram = gram + n * torch.outer(one.mean, one.mean)
         values, vectors = torch.linalg.eigh(gram)
         keep = values > values.max() * _RANK
@@ -260,8 +260,8 @@ class LossReader:
 
 
 def _unit_of(largest: float) -> float:
-    """A power of two by which the largest gradient comes near 2^55: in float32 the squares of numbers 1e38 times smaller
-    are then not 0."""
+    """A power of two that brings the largest gradient near 2^55: then in float32 the squares of numbers 1e38 times
+    smaller are not 0."""
     if not math.isfinite(largest):
         raise InputError("expected finite states, got NaN or inf: look for the layer that made it")
     return math.ldexp(1.0, -min(_LARGEST - math.frexp(largest)[1], _MOST_RAISED))

@@ -29,39 +29,40 @@ SPECTRUM = 10  # records from one spectrum to the next
 
 
 class Monitor:
-    """Reads table, head, states and loss of a model in training every so many optimiser steps.
+    """Reads the table, head, states and loss of a model in training, every so many optimiser steps.
 
         with uncone.Monitor("run.jsonl", model) as monitor:
             for batch in data:
                 model(**batch).loss.backward(); optimizer.step(); optimizer.zero_grad(); monitor.step()
 
-    `callback` serves a Trainer, `lightning` Lightning's. A loop with a tracker of its own calls `measure(step)` where it
-    logs, instead of `step()`. The first and the last step have a record too. Training stays as it is, to the bit, a
-    device is waited for by a record alone, and no error of the monitor ends a run: the first of each kind is a warning.
+    Use `callback` for a transformers Trainer and `lightning` for Lightning's. A loop with its own tracker calls
+    `measure(step)` where it logs, instead of `step()`. The first and the last step have a record too. Training stays
+    the same, to the bit. Only a record waits for the device. No error of the monitor ends a run: the first error of
+    each kind becomes a warning.
 
-    Names of numbers are "part.reading" or "part.group.reading", with parts table, head (without its mean row, which
-    changes no probability), states, loss, gradient, gate and penalty, and groups frequent, medium, rare and never, by
-    `counts` or by the targets seen. Rows are read after the step; states are of its last micro-batch; the numbers that
-    an attached loss gives are means over the step, or with `measure` alone since the record before. Of several
-    processes the first one reads.
+    Names of numbers are "part.reading" or "part.group.reading". Parts are table, head (without its mean row, which
+    changes no probability), states, loss, gradient, gate and penalty. Groups are frequent, medium, rare and never, by
+    `counts` or by the targets seen. Rows are read after the step; states are from the step's last micro-batch; the
+    numbers of an attached loss are means over the step, or, with `measure` alone, since the previous record. Where
+    there are several processes, the first one reads.
 
     Args:
-        path: of the run's file, a line of JSON each; None writes none.
-        model: of transformers, of Sentence Transformers, or any module with `table` or `head`; also attached by
+        path: the run's file, one JSON object per line; None writes no file.
+        model: from transformers or Sentence Transformers, or any module with `table` or `head`; also attached by
             `uncone.attach`, inside DDP, PEFT or a compiler.
         every: optimiser steps from one record to the next; spectra are read in every tenth record.
-        counts: (V,) or a file, of each id in the training text; by default in the targets so far.
-        targets: of a micro-batch that are read at most, evenly spaced.
-        options: of the loss that trains, where it is not attached: its label smoothing (a Trainer's is known), z-loss
-            and reduction; with `head` also the cap and the scale of its logits.
-        class_weights: (V,) of the loss that trains.
-        beta2: of the optimiser, for kappa; under a Trainer its own.
-        table: the embedding of a model that is of neither library.
-        head: its `torch.nn.Linear`, whose outputs are the logits.
-        rules: True warns of readings that leave their course for the worse; None does not. Or an object whose
-            `see(step, numbers)` returns warnings with `rule`, `name` and `text`. They are lines of the file, Python's
-            warnings, and alerts of trackio where it is imported.
-        on_warning: called with each of them.
+        counts: (V,) or a file: how often each id occurs in the training text; by default, in the targets so far.
+        targets: how many targets of a micro-batch are read at most, evenly spaced.
+        options: the options of the training loss, where it is not attached: its label smoothing (a Trainer's is known),
+            z-loss and reduction; with `head` also the cap and the scale of its logits.
+        class_weights: (V,), the class weights of the training loss.
+        beta2: the optimiser's, for kappa; a Trainer provides its own.
+        table: the embedding of a model from neither library.
+        head: the model's `torch.nn.Linear` whose outputs are the logits.
+        rules: True warns when a reading gets worse than its own trend; None does not. Or pass an object whose
+            `see(step, numbers)` returns warnings with `rule`, `name` and `text`. Warnings become lines of the file,
+            Python warnings, and trackio alerts where trackio is imported.
+        on_warning: called with each warning.
 
     InputError for options out of range, another run's file or counts of another length; UnsupportedModel where the
     model has neither table nor head, or where they are sharded.
@@ -88,7 +89,7 @@ class Monitor:
         self.guard = Guard()
         self.rules: Any = Rules(self.every) if rules is True else rules or None
         self._on_warning = on_warning
-        self.steps = 0  # optimiser steps done, those before a resume too
+        self.steps = 0  # optimiser steps done, including steps before a resume
         self.last: Numbers = {}  # the numbers of the last record
         self._recorded, self._records, self._unsaid = -1, 0, Numbers()
         self._begun = self._stepping = self._resumed = self._closed = False
@@ -115,9 +116,9 @@ class Monitor:
         self._fresh = False
 
     def resume(self, steps: int) -> None:
-        """Go on after so many optimiser steps: lines of later ones are dropped from the file. InputError where the file
-        cannot be written, or where another process writes to it."""
-        if steps != self.steps:  # and no state of then was loaded
+        """Continue after so many optimiser steps: the lines of later steps are removed from the file. InputError where
+        the file cannot be written, or where another process writes to it."""
+        if steps != self.steps:  # and no state of that step was loaded
             self._reading.before = steps
         self.steps = whole_number(steps, "steps", 0)
         self._recorded, self._resumed, self._stepping = steps or -1, steps > 0, False
@@ -142,7 +143,7 @@ class Monitor:
         self.at(self.steps + 1)
 
     def at(self, step: int, *, is_last: bool = False) -> None:
-        """`step()`, where so many optimiser steps are done."""
+        """`step()`, after so many optimiser steps in total."""
         self._begin_in_training()
         is_first_step = not (self._stepping or self._resumed)
         self._stepping = self._fresh = True
@@ -163,16 +164,16 @@ class Monitor:
     ) -> Numbers:
         """Read a record after so many optimiser steps, write its line, and return its flat names and numbers.
 
-        Of one step it is read once. `labels` are the targets of the last forward's states, aligned with them and -100
-        where there is none, for a loop whose loss is outside of the model, and `token_weights` of the same shape
-        multiply the loss of each; `states` (N, D) stand for the batch's.
+        Each step is read once. `labels` are the targets of the last forward's states, aligned with the states and -100
+        where there is no target, for a loop that computes its loss outside the model. `token_weights` of the same shape
+        multiply the loss of each target. `states` (N, D) replace the batch's states.
         """
         if step == self._recorded or not is_first():
             return dict(self.last)
         self._begin_in_training()
         if step < self._recorded:
             got = f"got {step:,} after {self._recorded:,}"
-            self.guard.say("order", f"expected steps in their order, {got}: after a resume call monitor.resume(step)")
+            self.guard.say("order", f"expected steps in order, {got}: after a resume call monitor.resume(step)")
             return {}
         self.steps = max(self.steps, step)
         given = {"labels": labels, "token_weights": token_weights, "states": states}
@@ -183,7 +184,7 @@ class Monitor:
         if self._file is not None and self._file.is_open:
             self.guard("write its file", self._file.record, step, self.last)
         if self.rules is not None:
-            for warning in self.guard("judge a record", self.rules.see, step, self.last) or ():
+            for warning in self.guard("apply the rules to a record", self.rules.see, step, self.last) or ():
                 self.guard("warn", self._warn, step, warning)
         return dict(self.last)
 
@@ -194,13 +195,13 @@ class Monitor:
         if self._on_warning is not None:
             self.guard("call on_warning", self._on_warning, warning)
         if (trackio := sys.modules.get("trackio")) is not None:
-            self.guard("alert trackio", trackio.alert, f"{warning.rule}: {warning.name}", warning.text)
+            self.guard("send an alert to trackio", trackio.alert, f"{warning.rule}: {warning.name}", warning.text)
         with suppress(Warning):
             warnings.warn(f"step {step:,}: {warning.text}", stacklevel=2)
 
     def ledger(self) -> GradientLedger:
-        """`uncone.gradient_ledger` of the batch that the last record read, with drifts of coupled Adam too: of the plain
-        mean, in matrices as large as the head. InputError where that record had no targets."""
+        """`uncone.gradient_ledger` of the batch that the last record read, including the drifts of coupled Adam. It is
+        computed for the plain mean, in matrices as large as the head. InputError where that record had no targets."""
         return self._reading.ledger()
 
     def close(self) -> None:
@@ -223,19 +224,19 @@ class Monitor:
         self.detach()
 
     def unsaid(self) -> dict[str, float]:
-        """The numbers of the last record, once: for what logs on its own occasions."""
+        """The numbers of the last record, given once: for a tracker that logs at its own steps."""
         said, self._unsaid = self._unsaid, {}
         return {f"uncone/{name}": value for name, value in said.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs to go on without a seam: plain numbers, and tensors as large as a few columns of the
+        """What a resumed run needs to continue seamlessly: plain numbers, and tensors as large as a few columns of the
         table."""
         rules = self.rules.state_dict() if hasattr(self.rules, "state_dict") else None
         plain = {"steps": self.steps, "records": self._records, "unsaid": dict(self._unsaid), "rules": rules}
         return self._reading.state_dict() | plain
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """InputError, with the monitor unchanged, where it is no monitor's state, or another model's."""
+        """InputError, with the monitor unchanged, where `state` is not a monitor's state, or another model's."""
         with resume.refusing_damaged_state():
             steps, records = int(state["steps"]), int(state["records"])
             unsaid = {str(name): float(x) for name, x in state["unsaid"].items()}
@@ -252,8 +253,8 @@ class Monitor:
 
     @property
     def callback(self) -> Any:
-        """A callback for a Trainer: its numbers reach every tracker with the next log, and its state is in checkpoints.
-        InputError where training begins and the file is another run's."""
+        """A callback for a transformers Trainer. Its numbers reach every tracker with the next log, and checkpoints
+        keep its state. InputError where training begins and the file is another run's."""
         return trainer_callback(self)
 
     @property

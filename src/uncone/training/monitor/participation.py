@@ -3,20 +3,21 @@
 import torch
 
 Tensor = torch.Tensor
-PROBES = 16  # that find the largest directions, and again as many for the others
+PROBES = 16  # probes that find the largest directions, and as many again for the others
 
 
 class Participation:
-    """tr(C)^2 / tr(C^2) with C = X'X, of rows X without their mean: 1 along one line, D in all directions alike.
+    """tr(C)^2 / tr(C^2) with C = X'X, for rows X without their mean: 1 on one line, D if all directions are alike.
 
-    Hutch++ (Meyer et al. 2021): the first pass gives C S of fixed S (D, 16) and with it an orthonormal Q, the second
-    C Q and C g of fixed g off Q, which are made as long as the root of the D - 16 dimensions that they stand for:
+    Hutch++ (Meyer et al. 2021): the first pass gives C S for a fixed S (D, 16), and from it an orthonormal Q. The
+    second pass gives C Q, and C g for fixed g orthogonal to Q, scaled to the root of the D - 16 dimensions they
+    represent:
 
         tr(C^2) ~ |C Q|^2 + mean |C g|^2
 
     Exact up to 16 dimensions and where variances are alike. The standard deviation over probes is below 1% where the
-    k-th variance falls as 1 / k or faster, or one direction outweighs all, and at most 5% between, of 40 equal
-    directions for instance. The same S and g serve in each record, so that a course has less jitter than that.
+    k-th variance falls as 1 / k or faster, or where one direction outweighs all others, and at most 5% between, for
+    instance for 40 equal directions. Each record uses the same S and g, so the jitter of a course is smaller.
     """
 
     def __init__(self, d: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -27,18 +28,18 @@ class Participation:
         self._images = torch.zeros(PROBES, device=device, dtype=torch.float64)
 
     def shifted(self, images: Tensor) -> Tensor:
-        """Of rows (n, D) times `probes`; a common part of all rows would round the rest away."""
+        """Images of rows (n, D), rows times `probes`, less a common part, which would round the rest away."""
         if self._shift is None:
             self._shift = images.mean(0)
         return images - self._shift
 
     def add(self, products: Tensor, images: Tensor) -> None:
-        """Images (n, M) of rows, transposed and times these rows."""
+        """Add the `products` of rows' images (n, M), transposed, times these rows."""
         self._products += products
         self._images += images.sum(0).double()
 
     def end_first(self, mean: Tensor) -> None:
-        """In the second pass rows are without their mean."""
+        """Prepare the second pass, whose rows are without their mean."""
         found, _ = torch.linalg.qr((self._products - torch.outer(self._images, mean)).T)
         d, k = found.shape
         others = self._others.double()

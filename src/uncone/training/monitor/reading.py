@@ -1,4 +1,4 @@
-"""What a record reads of a model, and what the next record compares with."""
+"""What a record reads from a model, and what the next record compares it with."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,13 +42,13 @@ class Reading:
         self.options, self._class_weights = options, class_weights
         self._matrix: Tensor = (taps.head or taps.table).weight
         self._readers = {"table": RowsReader(), "head": RowsReader()}
-        self._groups: tuple[int, dict[int, Groups]] = (0, {})  # the targets that they were cut by, and groups by V
+        self._groups: tuple[int, dict[int, Groups]] = (0, {})  # how many targets groups were cut by, and groups by V
         self._batch: Batch | None = None
-        self._followed: dict[int, tuple[Any, Any]] = {}  # by id: an attachment, and what follows it
+        self._followed: dict[int, tuple[Any, Any]] = {}  # by id: an attachment, and the means that follow it
         self.before = 0  # steps whose targets were not counted
 
     def follow(self, *, begins: bool) -> None:
-        """Follow what is attached now; where a step `begins`, forget the numbers of the one before."""
+        """Follow what is attached now; where a step `begins`, forget the numbers of the previous step."""
         for handle in self._taps.attachments():
             if id(handle) not in self._followed:
                 followers = getattr(handle, "_followers", None)
@@ -95,7 +95,7 @@ class Reading:
             also = self._guard("read the loss", LossReader, batch, groups, spectrum)
         counts = self._taps.counted("targets" if is_head else "ids")
         if counts is not None and (not bool(counts.any()) or (is_head and not self._taps.counts_all)):
-            counts = None  # the labels do not pass through the model
+            counts = None  # the model does not see the labels
         given: dict[str, Any] = {"counts": counts, "is_head": is_head, "spectrum": spectrum, "also": also}
         read, passed = self._readers[part].read(one.weight, groups, **given)
         found = _named(part, read[is_head])
@@ -109,7 +109,7 @@ class Reading:
         return found
 
     def _groups_of(self, v: int) -> Groups:
-        """Cut anew when twice as many targets were seen."""
+        """The groups of V rows, cut again once twice as many targets were seen."""
         counts = self._known_counts()
         if counts is None or len(counts) != v:
             counts = self._taps.counted("ids")
@@ -162,7 +162,7 @@ class Reading:
             raise InputError("expected a record with targets, got none: train with labels, then call step() or measure")
         s, counts = self._batch.states, self._known_counts()
         whole = States(s.states.float(), s.labels, s.head.float(), s.bias, s.cap, s.scale, s.name, s.windows)
-        by = "in the targets that were read so far" if self._counts is None else "in the counts given"
+        by = "in the targets read so far" if self._counts is None else "in the counts given"
         return gradient_ledger(whole, counts=counts, counted_in=by)
 
     def _attached_numbers(self) -> Numbers:
@@ -192,7 +192,7 @@ class Reading:
         self._followed.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Also of the last record: a resumed run knows which rows moved since, and which groups were cut."""
+        """The state, including the last record: a resumed run knows which rows moved since, and the groups."""
         counts = {name: self._taps.counted(name) for name in ("ids", "targets")}
         found: dict[str, Any] = {name: x.cpu().clone() for name, x in counts.items() if x is not None}
         total, cut = self._groups
@@ -208,7 +208,7 @@ class Reading:
         names, of = state["names"], state["groups"]
         cut = {int(v): Groups(of[v].to(device, torch.int64), tuple(map(str, of_v))) for v, of_v in names.items()}
         if any(len(groups.of) != v or int(groups.of.max()) >= len(groups.names) for v, groups in cut.items()):
-            raise ValueError("groups are of other rows")
+            raise ValueError("groups belong to other rows")
         parts = {"table": taps.table, "head": taps.head}
         kept = {name: Kept.of(state[name], part.weight) for name, part in parts.items() if part is not None}
         for name, own in counts.items():

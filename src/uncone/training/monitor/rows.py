@@ -1,4 +1,4 @@
-"""What a record reads of a table's or a head's rows: two passes, and every so often their spectrum."""
+"""What a record reads from a table's or a head's rows: two passes, and every so often their spectrum."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +23,11 @@ _TINY = torch.finfo(torch.float64).tiny
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Rows cut by the count of their ids: frequent, medium, rare and, with counts, never. Without counts no groups."""
+    """Rows grouped by the count of their ids: frequent, medium, rare and, with counts, never. Without counts there are
+    no groups."""
 
     of: Tensor  # (V,) int64: the place of each row's group in `names`
-    names: tuple[str, ...]  # a single "all" where nothing is known of the counts
+    names: tuple[str, ...]  # a single "all" where no counts are known
 
     @classmethod
     def by_count(cls, counts: Tensor) -> "Groups":
@@ -39,7 +40,7 @@ class Groups:
         return cls(torch.from_numpy(np.searchsorted(kept, of)).to(counts.device), names)
 
     def named(self, sums: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """("", of all rows), then (a group's name and a dot, of its rows), of sums (K, ...) over groups."""
+        """("", the sum of all rows), then (a group's name and a dot, its sum), from sums (K, ...) over groups."""
         yield "", sums.sum(0)
         if self.names != (ALL,):
             yield from ((f"{name}.", of_group) for name, of_group in zip(self.names, sums, strict=True))
@@ -62,7 +63,7 @@ def blocks(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 @dataclass(eq=False)
 class Kept:
-    """Of the record before, which the next one compares with."""
+    """What the next record compares with, from the previous record."""
 
     first_mean: Tensor | None = None
     prints: Tensor | None = None  # (2, V): a row that has not moved has the same two numbers
@@ -76,27 +77,27 @@ class Kept:
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor], weight: Tensor) -> "Kept":
-        """ValueError where it is of other rows."""
+        """ValueError where the state belongs to other rows."""
         v, d = weight.shape
         shapes = {"first_mean": (d,), "prints": (2, v), "counts": (v,)}
         shapes |= dict.fromkeys(("sample", "moves"), (_sample_size(v, d), d))
         if differ := [name for name, x in state.items() if tuple(x.shape) != shapes[name]]:
-            raise ValueError(f"{differ[0]} is of other rows")
+            raise ValueError(f"{differ[0]} belongs to other rows")
         narrow = dict.fromkeys(("sample", "moves"), weight.dtype)
         return cls(**{name: x.to(weight.device, narrow.get(name, x.dtype)) for name, x in state.items()})
 
 
 @dataclass(eq=False)
 class RowsReader:
-    """The rows of one matrix, as they are or, of a head, without their mean: it changes no probability."""
+    """Reads the rows of one matrix, as they are or, for a head, without their mean, which changes no probability."""
 
     kept: Kept = field(default_factory=Kept)
 
     def read(
         self, weight: Tensor, groups: Groups, *, counts: Tensor | None, is_head: bool, spectrum: bool, also: Any = None
     ) -> tuple[dict[bool, Numbers], "Pass"]:
-        """The numbers as they are under False, and without the mean row under True, as `is_head` or a tied head wants;
-        `also` has methods `first` and `second` for each block of the two passes."""
+        """The numbers of the rows as they are under False, and without the mean row under True, for a head or a tied
+        head. `also` has methods `first` and `second` for each block of the two passes."""
         one = Pass(weight, groups, spectrum=spectrum)
         for rows, x in blocks(weight):
             one.first(rows, x)
@@ -140,7 +141,7 @@ class RowsReader:
 
 
 class Pass:
-    """Sums over groups of rows, in float64, of two passes."""
+    """Sums over groups of rows, in float64, from two passes."""
 
     def __init__(self, weight: Tensor, groups: Groups, *, spectrum: bool) -> None:
         (v, d), device = weight.shape, weight.device
@@ -210,7 +211,7 @@ class Pass:
                 gram += inside.T @ inside
 
     def gram(self) -> Tensor | None:
-        """(D, D) of all rows without their mean."""
+        """The Gram matrix (D, D) of all rows without their mean."""
         return None if self._grams is None else sum(self._grams[1:], self._grams[0])
 
     def numbers(self, centred: bool) -> Numbers:
@@ -235,8 +236,8 @@ class Pass:
         return found
 
     def directions(self) -> Numbers:
-        """The participation ratio of all rows; Roy and Vetterli's effective rank of a sample, in which small directions
-        weigh more; and with spectra that of each group's rows without the group's own mean."""
+        """The participation ratio of all rows; Roy and Vetterli's effective rank of a sample, which gives small
+        directions more weight; and, with spectra, the effective rank of each group's rows without the group's mean."""
         found = Numbers()
         trace = float(self.centred_norms.double().square().sum())
         if (ratio := self._participation.ratio(trace)) is not None:
@@ -257,7 +258,7 @@ class Pass:
         for name, gram in zip(rows, [whole, *self._grams], strict=False):
             if name:
                 offset = sums[name] / rows[name] - self.mean
-                gram.addr_(offset, offset, alpha=-float(rows[name]))  # in its place, as they take much memory
+                gram.addr_(offset, offset, alpha=-float(rows[name]))  # in place, as these matrices take much memory
             values = torch.linalg.eigvalsh(gram).clamp_min(0)
             if (rank := effective_rank(values)) is not None:
                 found[f"{name}effective_rank"] = rank
@@ -270,7 +271,7 @@ def _sample_size(v: int, d: int) -> int:
 
 
 def effective_rank(squares: Tensor) -> float | None:
-    """exp of the entropy of singular values, of their squares; None where all are 0."""
+    """exp of the entropy of singular values, given their squares; None where all are 0."""
     s = squares.sqrt()
     s = torch.where(squares > squares.max() * 1e-14, s, 0.0)  # rounding of float64 is no direction
     total = float(s.sum())
@@ -278,7 +279,7 @@ def effective_rank(squares: Tensor) -> float | None:
 
 
 def _oscillating(moves: Tensor, before: Tensor) -> float:
-    """The share of rows that moved both times whose moves oppose each other."""
+    """Of the rows that moved both times, the share whose two moves oppose each other."""
     a, b = moves.double(), before.double()
     both = (a.norm(dim=1) > 0) & (b.norm(dim=1) > 0)
     cosines = torch.nn.functional.cosine_similarity(a[both], b[both], dim=1)

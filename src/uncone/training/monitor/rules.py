@@ -1,17 +1,18 @@
-"""When does a reading of a run leave its own course for the worse? Warnings with their reasons, without torch.
+"""When does a reading of a run get worse than its own trend? Warnings with their reasons, without torch.
 
-Each reading is compared with its own past alone, by Page's one-sided CUSUM (Biometrika 41, 1954) of whitened rates:
+Each reading is compared only with its own past, by Page's one-sided CUSUM (Biometrika 41, 1954) of whitened rates:
 
     d_t = (x_t - x_{t-1} - m g_t) / sqrt(g_t),  S_t = max(0, S_{t-1} + w e_t / s - k)
     e_t = d_t - r d_{t-1} where r >= 0,  d_t + q e_{t-1} where r < 0, with q / (1 + q^2) = -r
 
-x is the reading, its logarithm, or that of what it lacks to 1. g is the gap to the record before, in units of
-`every`. m is the median rate, r the lag-one correlation of d and s the scaled median absolute deviation of e, over the
-last `_KEPT` increments before S last was 0. Increments of a smooth course are an AR(1), those of jitter about a course
-an MA(1). w is 1 where growth is bad, else -1. A warning needs S beyond the threshold, and a move by the rule's `effect`
-since S last was 0, beyond the course m and as such: a change that is certain but small is none. Or, since a jump of
-what is noisy is a single increment, the last three records lie beyond each of the 20 before them by the effect and the
-course. A run's first `unjudged` steps are not judged. False alarms and delays are simulated in experiments/monitor_rules.
+x is the reading, its logarithm, or the logarithm of 1 less the reading. g is the gap to the previous record, in units
+of `every`. m is the median rate, r the lag-one correlation of d and s the scaled median absolute deviation of e, over
+the last `_KEPT` increments before S last was 0. Increments of a smooth course are an AR(1), increments of jitter about
+a course an MA(1). w is 1 where growth is bad, else -1. A warning needs S above the threshold and, since S last was 0, a
+move larger than the rule's `effect`, both in itself and beyond the course m: a change that is certain but small does
+not count. A noisy reading jumps in a single increment, so there is a second way: the last three records exceed each of
+the 20 before them by the effect and the course. A run's first `unjudged` steps are not judged. False alarms and delays
+are simulated in experiments/monitor_rules.
 """
 
 import math
@@ -27,16 +28,16 @@ from uncone.records.text import number
 
 THRESHOLD = 8.0  # of S, in deviations of whitened increments
 _SLACK = 1.0  # k: what a drift may add to each increment
-_STAYS, _STAYS_STEPS = 20, 200  # states of a healthy model are all alike too, in its first hundred steps
+_STAYS, _STAYS_STEPS = 20, 200  # the states of a healthy model are also all alike in its first hundred steps
 UNJUDGED = 200  # steps
-_WARM, _KEPT = 10, 40  # increments before the first judgement, and those that it rests on
-_JUMPED, _LEVEL = 3, 20  # records beyond all of as many before them
+_WARM, _KEPT = 10, 40  # increments before the first judgement, and increments that a judgement uses
+_JUMPED, _LEVEL = 3, 20  # so many records beyond all of so many before them
 _HELD = 20  # increments after which a change without a warning is the new course
-_FINEST = 20  # s is at least the effect over this, so that a reading without jitter has a scale too
+_FINEST = 20  # s is at least the effect divided by this, so that a reading without jitter has a scale too
 _MAD = 1.4826  # of a normal distribution's median absolute deviation to its standard deviation
 _LEAST = 1e-6  # of 1 less a cosine
-_FARTHEST = 3.0  # deviations at which increments are cut where their correlation is read
-_LARGEST = 0.9  # r and q: a moving average that forgets nothing would never return to its course
+_FARTHEST = 3.0  # deviations at which increments are cut to estimate their correlation
+_LARGEST = 0.9  # of r and q: a moving average that forgets nothing would never return to its course
 
 
 @dataclass(frozen=True)
@@ -46,23 +47,23 @@ class Warning_:  # noqa: N801 - `Warning` is Python's
     step: int
     rule: str
     name: str  # of the reading, as in the record
-    text: str  # what happened, by how much, and what to look at
+    text: str  # what happened, by how much, and what to check
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Which readings a rule follows, and what it makes of a change."""
+    """Which readings a rule follows, and what a change means."""
 
     name: str
     readings: tuple[str, ...]  # last parts of flat names
     way: int  # 1 where growth is bad, -1 where shrinkage is
-    effect: float  # the least move, in what is followed or in its logarithm
+    effect: float  # the least move, of the followed value or its logarithm
     called: str
     means: str
     look: str
     is_log: bool = False
-    from_one: bool = False  # it follows 1 less the reading
-    limit: float | None = None  # a value that is bad where `_STAYS` records in a row reach it, whatever came before
+    from_one: bool = False  # the rule follows 1 less the reading
+    limit: float | None = None  # a value that is bad if `_STAYS` records in a row reach it, whatever came before
 
 
 ONE_DIRECTION = Rule(
@@ -71,16 +72,16 @@ ONE_DIRECTION = Rule(
     1,
     math.log(1.5),
     "the mean cosine",
-    "The vectors turn into one direction.",
-    "Look at the learning rate, the temperature and the negatives.",
+    "The vectors are turning into one direction.",
+    "Check the learning rate, the temperature and the negatives.",
     is_log=True,
     from_one=True,
     limit=0.98,
 )
-"""It sees vectors that turn towards one another faster than before. It cannot see a collapse that began before it
-judges, unless it stays beyond the limit for 20 records and 200 steps, nor a rise as slow as the reading's own drift,
-nor groups of vectors that collapse into several directions. It does not say that a high mean cosine is bad: healthy
-encoders reach 0.8."""
+"""This rule sees vectors that turn towards one another faster than before. It cannot see a collapse that began before
+the rule starts judging (unless the reading stays above the limit for 20 records and 200 steps), a rise as slow as the
+reading's own drift, or groups of vectors that collapse into several directions. A high mean cosine alone is not bad:
+healthy encoders reach 0.8."""
 
 GIANT_ROWS = Rule(
     "giant_rows",
@@ -88,12 +89,12 @@ GIANT_ROWS = Rule(
     1,
     math.log(1.5),
     "the longest row",
-    "Single rows outgrow the others.",
-    "Look at the weight decay of the table and at the tokens that these rows belong to.",
+    "Single rows are outgrowing the others.",
+    "Check the weight decay of the table and the tokens that these rows belong to.",
     is_log=True,
 )
-"""It follows the longest row over the median row where both are read. It cannot see many rows that grow together, nor
-short rows that grow while a longer one stands still. Which row grew is not in the reading."""
+"""This rule follows the longest row divided by the median row, where both are read. It cannot see many rows that grow
+together, or short rows that grow while a longer row stays the same. The reading does not contain which row grew."""
 
 DEAD_ROWS = Rule(
     "dead_rows",
@@ -101,11 +102,11 @@ DEAD_ROWS = Rule(
     1,
     0.01,
     "the share of dead rows",
-    "Rows stop receiving updates.",
-    "Look at the data order, at gradient clipping and at the precision of the optimiser.",
+    "Rows have stopped receiving updates.",
+    "Check the data order, gradient clipping and the precision of the optimiser.",
 )
-"""It sees at least 1% of the rows die. It cannot see fewer, nor rows that were dead from the first record on, nor
-whether the tokens of dead rows still occur in the data."""
+"""This rule sees at least 1% of the rows die. It cannot see fewer rows, rows that were dead from the first record on,
+or whether the tokens of dead rows still occur in the data."""
 
 RANK = Rule(
     "rank",
@@ -114,12 +115,13 @@ RANK = Rule(
     -math.log(0.8),
     "the effective rank",
     "The vectors use fewer dimensions.",
-    "Look at the learning rate and at what is added to the loss.",
+    "Check the learning rate and what is added to the loss.",
     is_log=True,
 )
-"""It sees a fifth of the participation ratio or of a sample's effective rank go, which each record has, or of the whole
-effective rank, which a table has in every tenth. Directions that carry little hardly enter the participation ratio;
-more than the sample has rows hardly enter it. It cannot see a rank that was low from the start."""
+"""This rule sees the loss of a fifth of the participation ratio or of a sample's effective rank, both in every record,
+or of the whole effective rank, in every tenth record of a table. Directions with little variance hardly affect the
+participation ratio, and directions beyond the sample's number of rows hardly affect the sample's rank. The rule cannot
+see a rank that was low from the start."""
 
 LOGITS = Rule(
     "logits",
@@ -127,12 +129,12 @@ LOGITS = Rule(
     1,
     math.log(1.5),
     "the largest log-sum-exp",
-    "Logits grow away from 0.",
-    "A z-loss or a soft cap holds them.",
+    "Logits are growing away from 0.",
+    "A z-loss or a soft cap limits them.",
     is_log=True,
 )
-"""It sees logits that grow by half. It cannot tell a single odd text from a growth of all logits: two records in a row
-must show it."""
+"""This rule sees logits that grow by half. It cannot distinguish a single odd text from a growth of all logits, so two
+records in a row must show the growth."""
 
 LOSS = Rule(
     "loss",
@@ -140,11 +142,11 @@ LOSS = Rule(
     1,
     0.3,
     "the loss",
-    "The model unlearns.",
+    "The model is unlearning.",
     "Compare the geometry before this step.",
 )
-"""It sees a loss that rises and stays. It cannot see a loss that stops falling, nor why it rises. A spike of one record
-is passed over."""
+"""This rule sees a loss that rises and stays high. It cannot see a loss that stops falling, or why a loss rises. It
+ignores a spike of one record."""
 
 RULES = (ONE_DIRECTION, GIANT_ROWS, DEAD_ROWS, RANK, LOGITS, LOSS)
 _BY_READING = {reading: rule for rule in RULES for reading in rule.readings}
@@ -154,24 +156,24 @@ _FINITE = ("cross_entropy", "loss", "norm_median", "norm_largest")
 
 @dataclass
 class _Series:
-    """One reading's past, and how far it has left it."""
+    """One reading's past, and how far the reading has left it."""
 
     step: int
     value: float
     rates: list[float] = field(default_factory=list)  # increments over their gaps
     values: list[list[float]] = field(default_factory=list)  # [step, reading], of steps that are judged
-    held: int = 0  # how many of them came since S last was 0, and are no past yet
+    held: int = 0  # rates since S last was 0, which do not count as past yet
     sum: float = 0.0  # S
     since: int = 0  # the step at which S last was 0, and the reading and the course there
     start: float = 0.0
     beyond: int = 0  # records in a row that fulfil both conditions
     over: int = 0  # records in a row that reach the limit
-    rows: float = 0.0  # of its group
+    rows: float = 0.0  # of the reading's group
 
     def see(
         self, step: int, value: float, every: float, rule: Rule, threshold: float, *, batch: bool, begun: bool = True
     ) -> bool:
-        """Whether the reading has left its course with this record. What is of one `batch` must do so twice."""
+        """Whether the reading has left its course with this record. A reading of one `batch` must do so twice."""
         gap = (step - self.step) / every
         rate = (value - self.value) / gap
         judged, way, jumped = begun and len(self.rates) >= _WARM, _sign(rule), False
@@ -182,7 +184,7 @@ class _Series:
             white, last = _whitened(
                 [one - course for one in (*past, *self.rates[len(self.rates) - self.held :])], len(past)
             )
-            # a deviation of few increments is uncertain, and its quotient has heavy tails
+            # a deviation from few increments is uncertain, and its quotient has heavy tails
             scale = _MAD * median(map(abs, white[: len(past) - 1])) * (1 + 5 / len(past))
             if not self.sum:
                 self.since, self.start = self.step, self.value
@@ -207,16 +209,16 @@ class _Series:
 
 
 class Rules:
-    """The rules of one run. One collapse shows in several readings and groups of a part: the first of them speaks, and
+    """The rules of one run. One collapse shows in several readings and groups of a part. The first of them warns, and
     then all of that rule's readings of the part need ten new increments.
 
-    False alarms and delays are in experiments/monitor_rules/results.md. What is read from one batch must be beyond its
-    course in two records in a row; what is read from a whole table too, unless it moved by twice the effect.
+    False alarms and delays are in experiments/monitor_rules/results.md. A reading of one batch must be beyond its
+    course in two records in a row. So must a reading of a whole table, unless it moved by twice the effect.
 
     Args:
         every: optimiser steps from one record to the next.
-        threshold: of the sum of deviations; more makes fewer false alarms and later warnings.
-        unjudged: steps after the first record in which much turns, as it should: a warm-up, for instance.
+        threshold: of the sum of deviations; a higher value gives fewer false alarms and later warnings.
+        unjudged: steps after the first record that are not judged, as much changes there: a warm-up, for instance.
     """
 
     def __init__(self, every: int, *, threshold: float = THRESHOLD, unjudged: int = UNJUDGED) -> None:
@@ -230,8 +232,8 @@ class Rules:
         self._is_tied = False  # table and head are one matrix, and one part
 
     def see(self, step: int, numbers: Mapping[str, float]) -> list[Warning_]:
-        """The warnings of a record, given in the order of the steps; one of an earlier or the same step is passed
-        over, and so is a number without a rule."""
+        """The warnings of a record. Pass records in the order of their steps: a record of an earlier or the same step
+        is ignored, and so is a number without a rule."""
         found = list[Warning_]()
         self._first_step = step if self._first_step is None else self._first_step
         share = numbers.get("head.mean_share")
@@ -241,7 +243,7 @@ class Rules:
             rule = _rule_of(name)
             if not math.isfinite(value):
                 if reading in _FINITE and self._first(f"{name.partition('.')[0]}.{reading}", "not finite"):
-                    text = f"{_called(name, rule)} is {value}: look at the last update before step {step:,}."
+                    text = f"{_called(name, rule)} is {value}. Check the last update before step {step:,}."
                     found.append(Warning_(step, "not_finite", name, text))
             elif rule is not None and (followed := _reading(name, rule, value, numbers)) is not None:
                 rows = numbers.get(f"{name.rpartition('.')[0]}.rows", 0.0)
@@ -259,7 +261,7 @@ class Rules:
     ) -> Iterator[Warning_]:
         series, part = self._series.get(name), self._part(name)
         key = f"{rule.name} {part}"
-        if series is None or series.rows != rows:  # a group that was cut anew has no past
+        if series is None or series.rows != rows:  # a group that was cut again has no past
             series = self._series[name] = _Series(step, followed, over=series.over if series else 0, rows=rows)
         elif step <= series.step:
             return
@@ -269,7 +271,7 @@ class Rules:
             if series.see(step, followed, self.every, rule, self.threshold, batch=batch, begun=begun):
                 yield Warning_(step, rule.name, name, _words(name, rule, series))
                 self._last[key] = step
-                for other, one in self._series.items():  # what came before is no measure of what comes
+                for other, one in self._series.items():  # values before the warning are no measure of values after it
                     if self._part(other) == part and _rule_of(other) is rule:
                         self._series[other] = _Series(one.step, one.value, over=one.over, rows=one.rows)
                 series = self._series[name]
@@ -277,7 +279,7 @@ class Rules:
         stays = max(_STAYS, math.ceil(_STAYS_STEPS / self.every))
         is_said = step - self._last.get(key, -math.inf) <= 2 * stays * self.every
         if series.over == stays and not is_said and self._first(key, "limit"):
-            text = f"{_called(name, rule)} stays at {number(value)}. The vectors have one direction. {rule.look}"
+            text = f"{_called(name, rule)} stays at {number(value)}. The vectors point in one direction. {rule.look}"
             self._last[key] = step
             yield Warning_(step, rule.name, name, text)
 
@@ -286,14 +288,14 @@ class Rules:
         return "head" if self._is_tied and part == "table" else part
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs, as plain JSON."""
+        """Everything that a resumed run needs, as plain JSON."""
         series = {name: asdict(one) for name, one in self._series.items()}
         said = {"last": dict(self._last), "said": sorted(self._said), "first_step": self._first_step}
         own = {"every": self.every, "threshold": self.threshold, "unjudged": self.unjudged}
         return own | {"series": series} | said
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict()`. InputError: it is of another `every`, or none."""
+        """Continue from `state_dict()`. InputError: a state with another `every`, or not a state of `Rules`."""
         try:
             every, threshold, said = int(state["every"]), float(state["threshold"]), set(map(str, state["said"]))
             unjudged = int(state["unjudged"])
@@ -313,7 +315,7 @@ def _rule_of(name: str) -> Rule | None:
 
 
 def _whitened(rests: list[float], past: int) -> tuple[list[float], float]:
-    """e, without the first, by the correlation of the first `past` of `rests`, and what the next is expected to be."""
+    """e without its first value, by the correlation of the first `past` of `rests`, and the expected next value."""
     r = _correlation(rests[:past])
     if r >= 0:
         return [b - r * a for a, b in pairwise(rests)], r * rests[-1]
@@ -325,7 +327,7 @@ def _whitened(rests: list[float], past: int) -> tuple[list[float], float]:
 
 
 def _correlation(rests: list[float]) -> float:
-    """Of neighbours, without what outliers do to it."""
+    """The correlation of neighbours, with outliers cut."""
     far = _FARTHEST * _MAD * median(map(abs, rests))
     cut = [min(max(one, -far), far) for one in rests]
     squares = sum(one * one for one in cut)
@@ -333,7 +335,7 @@ def _correlation(rests: list[float]) -> float:
 
 
 def _reading(name: str, rule: Rule, value: float, numbers: Mapping[str, float]) -> float | None:
-    """What the rule follows; None where it has no logarithm."""
+    """The value that the rule follows; None where it has no logarithm."""
     if rule is GIANT_ROWS:
         middle = numbers.get(f"{name.rpartition('.')[0]}.norm_median", 1.0)
         value = value / middle if 0 < middle < math.inf else -1.0
@@ -345,7 +347,7 @@ def _reading(name: str, rule: Rule, value: float, numbers: Mapping[str, float]) 
 
 
 def _sign(rule: Rule) -> int:
-    """1 where what is followed grows as things get worse."""
+    """1 where the followed value grows as things get worse."""
     return -rule.way if rule.from_one else rule.way
 
 

@@ -1,4 +1,4 @@
-"""The file of a run: a line of JSON each, which survive a kill, a full disk and a resume."""
+"""The file of a run: one JSON object per line. It survives a kill, a full disk and a resume."""
 
 import errno
 import json
@@ -16,18 +16,18 @@ from uncone.roles import Path_
 
 try:
     import fcntl
-except ImportError:  # not of Windows
+except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 SCHEMA = "uncone.run/1"
-_MOST_SHOWN = 3  # names of a header that differ
+_MOST_SHOWN = 3  # differing names of a header
 
 
 class RunFile:
-    """Appends to one run's file, and holds it: a second process is refused. Nothing is written before `begin`."""
+    """Appends to one run's file and locks it: a second process is refused. Nothing is written before `begin`."""
 
     def __init__(self, path: Path_, header: Mapping[str, Any]) -> None:
-        """InputError where `path` is in no folder, or the file there is another run's or another program's."""
+        """InputError where the folder of `path` does not exist, or the file is another run's or another program's."""
         self.path, self.header = Path(path), {"schema": SCHEMA, **header}
         self._descriptor: int | None = None
         self._end = 0
@@ -41,7 +41,7 @@ class RunFile:
         return self._descriptor is not None
 
     def begin(self, step: int) -> None:
-        """Open a run that has done so many optimiser steps: later lines, and one that a kill cut, are dropped.
+        """Open a run that has done so many optimiser steps: later lines, and a line that a kill cut, are removed.
 
         InputError where another process writes, or where the run begins at 0 and the file has records already.
         """
@@ -56,7 +56,7 @@ class RunFile:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             steps, size = self._own_steps()
             if step == 0 and steps:
-                how = "name a new file, or, where a loop of your own resumes, call monitor.resume(step)"
+                how = "name a new file, or, if your own loop resumes, call monitor.resume(step)"
                 got = f"got one with records up to step {steps[-1][0]:,}"
                 raise InputError(f"expected no run in {self.path.name} yet, {got}: {how}")
             self._end = next((at for done, at in steps if done > step), size)
@@ -75,8 +75,8 @@ class RunFile:
             raise
 
     def append(self, step: int, numbers: Mapping[str, Any], **more: Any) -> None:
-        """A line, in one write; numbers that are not finite are null, as JSON has none. OSError where it fails: nothing
-        of the line is left."""
+        """Append a line, in one write; numbers that are not finite become null, as JSON has no such numbers. OSError
+        where the write fails: nothing of the line is left."""
         known = {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in numbers.items()}
         self._write({"step": step, **more, **known})
 
@@ -96,7 +96,7 @@ class RunFile:
             if written < len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
-            with suppress(OSError):  # the first error says more
+            with suppress(OSError):  # the first error is more informative
                 os.ftruncate(self._descriptor, self._end)
             raise
         self._end += len(text)
@@ -128,5 +128,5 @@ class RunFile:
             raise InputError(f"expected the run of {self.path.name} ({theirs}), got {ours}: name a new file")
 
     def _another(self, line: int) -> InputError:
-        got = f"got another in line {line}: name a new file"
+        got = f"got something else in line {line}: name a new file"
         return InputError(f"expected the lines of a run ({SCHEMA}) in {self.path.name}, {got}")

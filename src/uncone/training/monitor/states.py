@@ -1,4 +1,4 @@
-"""What a record reads of the states of a batch."""
+"""What a record reads from the states of a batch."""
 
 from typing import Any
 

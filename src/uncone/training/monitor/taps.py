@@ -19,7 +19,7 @@ _AT_ONCE = 32  # rows of logits that are copied at once
 
 
 class Guard:
-    """Runs what shall never end a run: the first error of each kind is said, in a warning."""
+    """Runs code that must never end a training run: the first error of each kind becomes a warning."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -29,7 +29,7 @@ class Guard:
         try:
             return run(*args, **kwargs)
         except Exception as error:  # whatever it is: a run of days is worth more than its record
-            self.say(what, f"the monitor could not {what}, and the run goes on: {first_line(error)}")
+            self.say(what, f"the monitor could not {what}, and the run continues: {first_line(error)}")
             return None
 
     def say(self, what: str, message: str) -> None:
@@ -40,10 +40,11 @@ class Guard:
 
 
 class Taps:
-    """Hooks on a table, a head and a model: how often ids and targets came, and a few states of the last forward."""
+    """Hooks on a table, a head and a model: how often ids and targets occurred, and a few states of the last
+    forward."""
 
     def __init__(self, model: Any, guard: Guard, most: int, table: Any = None, head: Any = None) -> None:
-        """UnsupportedModel where there is neither table nor head, or one of them is sharded or no matrix."""
+        """UnsupportedModel where there is neither table nor head, or one of them is sharded or not a matrix."""
         self.model, self._guard, self._most = unwrapped(model), guard, most
         own = head is None and _has_head(self.model)
         self.head: Any = output_head(self.model) if own else head
@@ -52,10 +53,10 @@ class Taps:
         matrices = [part.weight for part in (self.table, self.head) if part is not None]
         if not matrices:
             got = f"got {type(self.model).__name__}: give table=, head= or both"
-            raise UnsupportedModel(f"expected a model with a table of tokens or an output head, {got}")
+            raise UnsupportedModel(f"expected a model with a token table or an output head, {got}")
         for weight in matrices:
             if hasattr(weight, "full_tensor"):
-                raise UnsupportedModel("expected whole matrices, got a sharded one: leave table and head out of shards")
+                raise UnsupportedModel("expected whole matrices, got a sharded one: do not shard the table or the head")
         self.encoder = None if self.head is not None else _encoder_of(self.model)
         self.ignored = IGNORED
         self.clear()
@@ -78,10 +79,10 @@ class Taps:
     def clear(self) -> None:
         """Forget the states."""
         self.hidden: Tensor | None = None  # (M, D) that the head read
-        self.labels: Tensor | None = None  # (M,) their targets, some ignored; None where they are not known
-        self.places: Tensor | None = None  # (M,) of the states in the forward
+        self.labels: Tensor | None = None  # (M,) the states' targets, some ignored; None where unknown
+        self.places: Tensor | None = None  # (M,) positions of the states in the forward
         self.count: Tensor | None = None  # targets in the forward
-        self.points: Tensor | None = None  # (B, D) of an encoder
+        self.points: Tensor | None = None  # (B, D) states of an encoder
         self.classes: Tensor | None = None
 
     def detach(self) -> None:
@@ -89,7 +90,7 @@ class Taps:
             self._hooks.pop().remove()
 
     def attachments(self) -> Iterator[Any]:
-        """What `attach` and `attach_states` made of the model, outermost first."""
+        """The handles of `attach` and `attach_states` on the model, outermost first."""
         seen = set[int]()
         for module in (self.model, getattr(self.model, "base_model", None), self.encoder):
             forward = None if module is None else module.__dict__.get("forward")
@@ -101,7 +102,7 @@ class Taps:
                 forward = forward.original
 
     def counted(self, which: str) -> Tensor | None:
-        """(V,) how often each id was read ("ids"), or was a target ("targets"), in this process."""
+        """(V,): how often each id was read ("ids"), or was a target ("targets"), in this process."""
         counts: Tensor | None = getattr(self, which)
         return None if counts is None else counts[:-1]
 
@@ -115,7 +116,7 @@ class Taps:
         self.at_forward()
         try:
             given = self._signature.bind(*args, **kwargs).arguments
-        except TypeError:  # the forward itself says what is wrong
+        except TypeError:  # the forward itself reports what is wrong
             return
         given = given | given.pop("kwargs", {})
         labels: Any = given.get("shift_labels")
@@ -135,7 +136,7 @@ class Taps:
             self._guard("keep states", self._keep, args[0].detach(), labels)
             is_whole = isinstance(output, Tensor) and output.requires_grad and output.shape[-1] == len(module.weight)
             if labels is None and is_whole and self.wants_targets():
-                self._guard("read targets off the gradient", self._await_gradient, output)
+                self._guard("read targets from the gradient", self._await_gradient, output)
 
     def _await_gradient(self, output: Tensor) -> None:
         places = self.places
@@ -144,12 +145,14 @@ class Taps:
         likeliest = torch.cat([rows[few].argmax(-1) for few in torch.split(places, _AT_ONCE)])
         hook: Any = output.register_hook
         hook(
-            lambda gradient: self._guard("read targets off the gradient", self._targets_of, gradient, likeliest, places)
+            lambda gradient: self._guard(
+                "read targets from the gradient", self._targets_of, gradient, likeliest, places
+            )
         )
 
     def _targets_of(self, gradient: Tensor, likeliest: Tensor, places: Tensor) -> None:
-        """The target is the one entry of the gradient by the logits below 0; a token without a loss has none. With
-        smoothed labels unlikely tokens are below 0 too, all alike; a target with more probability than its smoothed
+        """The target is the only entry below 0 in the gradient by the logits; a token without a loss has none. With
+        smoothed labels, unlikely tokens are also below 0, all alike. A target with more probability than its smoothed
         label is above 0, and is then the likeliest token."""
         if self.places is not places or not self._hooks:
             return
@@ -201,7 +204,7 @@ class Taps:
 
 
 def _counter(weight: Tensor) -> Tensor:
-    """(V + 1,): the last place is of what is no id."""
+    """(V + 1,): the last place counts values that are not ids."""
     return torch.zeros(len(weight) + 1, dtype=torch.int64, device=weight.device)
 
 
@@ -240,7 +243,7 @@ def _looks_up(module: Any, weight: Any) -> bool:
 
 
 def _encoder_of(model: Any) -> Any:
-    """Whose output has states: a model of sentences itself, or the base model of one of transformers."""
+    """The module whose output has states: a sentence model itself, or the base model of a transformers model."""
     if hasattr(model, "encode") and hasattr(model, "tokenize"):
         return model
     base = getattr(model, "base_model", None)

@@ -1,4 +1,4 @@
-"""`CenterRows`: the mean row of an output head is taken away after each step."""
+"""`CenterRows`: subtract the mean row of an output head after each step."""
 
 from typing import Any
 
@@ -17,25 +17,25 @@ class CenterRows:
 
         w_i <- w_i - mean over all rows j of w_j
 
-    Source: mu-centering of Output Embedding Centering, Stollenwerk, Lokrantz and Hertzberg 2026, arXiv 2601.02031. The
-    mean is over all rows, padded ones included, and the optimiser's moments stay as they are, as in its code. All
-    logits of a position move by one number, so that no probability changes but by rounding, with a bias or without. So
-    it takes no cone out of a model's predictions; it keeps logits from growing together, which lets larger learning
-    rates train.
+    Source: mu-centering of Output Embedding Centering, Stollenwerk, Lokrantz and Hertzberg 2026, arXiv 2601.02031. As
+    in its code, the mean is over all rows, including padding rows, and the optimiser's moments stay the same. All
+    logits of a position move by one number, so probabilities change only by rounding, with a bias or without. Centring
+    therefore removes no cone from a model's predictions. It keeps logits from growing together, which allows larger
+    learning rates.
 
-    Price: two passes over the head a step, one that reads and one that writes; no V x D memory. In bfloat16 a row moves
-    only where the mean is more than the rounding of its numbers. A head sharded by rows sums one D-vector.
+    Cost: two passes over the head per step, one that reads and one that writes; no V x D memory. In bfloat16 a row
+    moves only where the mean is larger than the rounding of its numbers. A head sharded by rows sums one D-vector.
 
         centering = uncone.CenterRows(model)
-        optimizer.step(); centering.step()                       # a loop of one's own
+        optimizer.step(); centering.step()                       # in your own loop
         Trainer(model, ..., callbacks=[centering.callback])      # in Lightning centering.lightning
 
-    `mean` is the mean row (D,) that the last step took away.
+    `mean` is the mean row (D,) that the last step subtracted.
 
     Args:
-        model: of transformers with a linear head, also inside DDP, PEFT or a compiler.
-        tied: centre a head that is also the token table. That changes what the model reads, so that nothing is claimed
-            about its probabilities.
+        model: a transformers model with a linear head, also inside DDP, PEFT or a compiler.
+        tied: centre a head that is also the token table. That changes what the model reads, so nothing is claimed about
+            its probabilities.
 
     Raises:
         UnsupportedModel: a tied head without `tied=True`; logits that are capped (Gemma 2), where the mean row does
@@ -52,11 +52,11 @@ class CenterRows:
             )
         weight = self._head.weight
         if not weight.requires_grad:
-            got = "got a frozen one, which has no drift to take away: leave CenterRows out, or unfreeze the head first"
+            got = "got a frozen one, which has no drift to remove: leave CenterRows out, or unfreeze the head first"
             raise UnsupportedModel(f"expected a head that trains, {got}")
         if is_tied(self._model, weight) and not tied:
             raise UnsupportedModel(
-                "expected a head of its own, got one that is the token table too: centring would change what the model "
+                "expected a separate head, got one that is also the token table: centring would change what the model "
                 "reads. Use uncone.with_table_adam(model, second_moment='column', lr=...), or uncone.CenterRows(model, "
                 "tied=True) to try it"
             )
@@ -64,12 +64,12 @@ class CenterRows:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Call it after each `optimizer.step()`; again at once it changes nothing but rounding. UnsupportedModel where
-        the model has another head by now."""
+        """Call it after each `optimizer.step()`; a second call right after changes only rounding. UnsupportedModel
+        where the model has another head by now."""
         if output_head(self._model) is not self._head:
             got = "got another: was it replaced (resized embeddings, modules_to_save)? Make CenterRows after that"
             raise UnsupportedModel(f"expected the head that CenterRows was made for, {got}")
-        table = self._head.weight  # sharding puts another one in its place
+        table = self._head.weight  # sharding replaces the parameter
         weight = local(table)
         self.mean = over_shards(column_sums(weight), table, 0) / table.shape[0]
         for at in blocks(weight):
@@ -81,7 +81,7 @@ class CenterRows:
 
     @property
     def callback(self) -> Any:
-        """For a transformers Trainer: `step()` right after its optimiser's."""
+        """For a transformers Trainer: `step()` right after its optimiser's step."""
         message, centering = "a callback needs transformers: pip install 'uncone[hf]'", self
         trainer_callback: Any = needed("transformers", message, UnsupportedModel).TrainerCallback
 

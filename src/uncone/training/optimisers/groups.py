@@ -22,14 +22,14 @@ _HOW = (
 def table_parameters(model: torch.nn.Module) -> tuple[Parameters, Parameters]:
     """The trainable token tables and output heads of `model`, and all its other trainable parameters.
 
-    Tables are what `get_input_embeddings()` and `get_output_embeddings()` of the model give, or those of any module in
-    it: a model of transformers, alone or in a Sentence Transformer, a LightningModule, DDP or PEFT. A table that is
-    tied to a head comes once. Tables of positions and of token types are among the others.
+    Tables are what `get_input_embeddings()` and `get_output_embeddings()` return, for the model or any module in it: a
+    transformers model, alone or in a Sentence Transformer, a LightningModule, DDP or PEFT. A table that is tied to a
+    head is listed once. Position tables and token-type tables are among the other parameters.
 
         tables, others = uncone.table_parameters(model)
         torch.optim.AdamW([{"params": tables, "weight_decay": 0.0}, {"params": others, "weight_decay": 0.1}])
 
-    UnsupportedModel where there is no such table, or none that trains.
+    UnsupportedModel where there is no such table, or no such table trains.
     """
     matrices = {id(weight) for module in _tables(model) for weight in _trained(module)}
     if not matrices:
@@ -55,18 +55,18 @@ def with_table_adam(
         uncone.with_table_adam(model, matrices=partial(torch.optim.Muon, lr=0.02), lr=1e-3)
 
     Args:
-        model: as `table_parameters` takes it; move and shard it first, as for any optimiser.
-        other: makes the optimiser of the other parameters from their list: a class of torch's, a `partial` of one with
+        model: as for `table_parameters`; move and shard it first, as for any optimiser.
+        other: makes the optimiser of the other parameters from their list: a torch class, a `partial` of a class with
             its options, or a function. By default torch's AdamW at the tables' `lr`.
-        matrices: the same for those of shape (M, N) among them: `torch.optim.Muon`, which takes no others.
-        options: of `TableAdam`.
+        matrices: the same for the other parameters of shape (M, N): `torch.optim.Muon`, which takes only matrices.
+        options: options of `TableAdam`.
 
     InputError for options out of range; UnsupportedModel where no table is found.
     """
     for name, make in (("other", other), ("matrices", matrices)):
         if make is not None and not callable(make):
             how = "give its class, or functools.partial(torch.optim.AdamW, lr=...), which is called with the parameters"
-            raise InputError(f"expected what makes an optimiser for {name}, got {shown(make)}: {how}")
+            raise InputError(f"expected a class or function for {name}, got {shown(make)}: {how}")
     other = other or partial(torch.optim.AdamW, lr=options.get("lr", 1e-3))
     tables, others = table_parameters(model)
     flat = [p for p in others if matrices is None or p.ndim != 2]
@@ -77,14 +77,14 @@ def with_table_adam(
 
 
 class JoinedOptimizer(torch.optim.Optimizer):
-    """Several optimisers as one: their groups in a row, in one list and one state.
+    """Several optimisers as one: all their groups in one list, with one state.
 
     A learning-rate scheduler, a Trainer (`optimizers=(joined, None)`), Lightning's `configure_optimizers`, a gradient
-    scaler and Accelerate take it as any other of torch's. A scheduler moves every group by its own initial rate. An
-    optimiser that calls a closure many times (LBFGS) is refused. `optimizers` are the optimisers, which are no longer
-    to be used or saved apart.
+    scaler and Accelerate treat it like any torch optimiser. A scheduler scales every group from the group's own initial
+    rate. An optimiser that calls a closure many times (LBFGS) is refused. `optimizers` are the joined optimisers; no
+    longer use or save them separately.
 
-    InputError where they share a parameter, or where a state has other groups.
+    InputError where two optimisers share a parameter, or where a state has other groups.
     """
 
     def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
@@ -94,15 +94,15 @@ class JoinedOptimizer(torch.optim.Optimizer):
                 raise InputError(f"expected optimisers that step once, {got}")
         parameters = [id(p) for one in optimizers for group in one.param_groups for p in group["params"]]
         if not parameters or len(parameters) != len(set(parameters)):
-            got = f"got {len(parameters) - len(set(parameters))} twice of {len(parameters)}"
-            raise InputError(f"expected each parameter in one optimiser, {got}: uncone.table_parameters parts a model")
+            got = f"got {len(parameters) - len(set(parameters))} repeated of {len(parameters)}"
+            raise InputError(f"expected each parameter in one optimiser, {got}: uncone.table_parameters splits a model")
         self.optimizers: Optimizers = optimizers
         shared = set.intersection(*(set(one.defaults) for one in optimizers))
         super().__init__([{"params": []}], {name: optimizers[0].defaults[name] for name in shared})
         self._share()
 
     def _share(self) -> None:
-        """One state, and the very groups of each: who changes a learning rate here changes it there."""
+        """Share one state, and each optimiser's own groups: a learning rate changed here also changes there."""
         self.param_groups = [group for one in self.optimizers for group in one.param_groups]
         state: defaultdict[torch.Tensor, Any] = defaultdict(dict)
         for one in self.optimizers:
@@ -120,10 +120,10 @@ class JoinedOptimizer(torch.optim.Optimizer):
         return loss
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused but for the empty one at the start: it would not say whose it is."""
+        """Refused except for the empty group at the start: a group does not show which optimiser it belongs to."""
         if param_group["params"]:
             how = "call joined.optimizers[i].add_param_group(group) before joining"
-            raise InputError(f"expected all groups before optimisers are joined, got another one: {how}")
+            raise InputError(f"expected all groups before optimisers are joined, got another group: {how}")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """InputError for the state of other optimisers."""
@@ -147,12 +147,12 @@ class JoinedOptimizer(torch.optim.Optimizer):
 def _tables(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
     for module in model.modules():
         for name in ("get_input_embeddings", "get_output_embeddings"):
-            with suppress(NotImplementedError, AttributeError):  # a model of pictures has none
+            with suppress(NotImplementedError, AttributeError):  # an image model has no table
                 found = getattr(module, name)()
                 if isinstance(found, torch.nn.Module) and getattr(getattr(found, "weight", None), "ndim", 0) == 2:
                     yield found
 
 
 def _trained(module: Any) -> Iterable[torch.nn.Parameter]:
-    """Also the copy that PEFT trains; not its adapters, whose shapes differ."""
+    """Trained weights of the module's shape: also the copy that PEFT trains, but not its adapters."""
     return (p for p in module.parameters() if p.requires_grad and p.shape == module.weight.shape)

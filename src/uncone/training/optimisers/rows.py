@@ -7,7 +7,7 @@ import torch
 from uncone.errors import InputError
 
 Tensor = torch.Tensor
-_IN_CACHE = 1 << 18  # numbers a block on a CPU: 1 MB of float32, so that table, gradient and moment stay in its cache
+_IN_CACHE = 1 << 18  # numbers per block on a CPU: 1 MB of float32, so that table, gradient and moment stay in its cache
 _AT_MOST = 1 << 25  # elsewhere, where each block is a launch
 
 
@@ -18,12 +18,12 @@ def local(table: Tensor) -> Tensor:
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """In which a table of `dtype` is added up: float32 at least."""
+    """The dtype in which a table of `dtype` is summed: float32 at least."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def blocks(rows: Tensor) -> Iterator[slice]:
-    """Slices over (N, D); one of all rows under a compiler."""
+    """Slices over the rows of (N, D); a single slice under a compiler."""
     n, d = rows.shape
     at_once = max(n, 1)
     if not torch.compiler.is_compiling():
@@ -32,7 +32,8 @@ def blocks(rows: Tensor) -> Iterator[slice]:
 
 
 def column_sums(rows: Tensor) -> Tensor:
-    """(D,) in `wide` numbers, in one pass without a second (N, D): each place of a block is added up by itself."""
+    """Column sums (D,) in `wide` numbers, in one pass without a second (N, D): each place of a block is summed
+    separately."""
     places = _block(rows).zero_()
     for at in blocks(rows):
         block = rows[at]
@@ -45,7 +46,7 @@ def square_sums(rows: Tensor, *, by_row: bool, by_column: bool) -> tuple[Tensor 
     if torch.compiler.is_compiling():  # which makes one loop of it
         whole = rows.to(wide(rows.dtype)).square()
         return whole.sum(1) if by_row else None, whole.sum(0) if by_column else None
-    places, squares = _block(rows).zero_(), _block(rows)  # no new ones: the small sums between would hold memory apart
+    places, squares = (_block(rows).zero_(), _block(rows))  # no new blocks, which would fragment memory
     of_rows = places.new_empty(len(rows))
     for at in blocks(rows):
         block = rows[at].to(places.dtype)
@@ -66,7 +67,7 @@ def _block(rows: Tensor) -> Tensor:
 
 
 def over_shards(values: Tensor, table: Tensor, axis: int) -> Tensor:
-    """`values`, in place, with those of the other shards of `table` along `axis` added; the same without shards."""
+    """`values` plus the values of the other shards of `table` along `axis`, in place; unchanged without shards."""
     for at, placement in enumerate(getattr(table, "placements", ())):
         if placement.is_shard(axis):
             torch.distributed.all_reduce(values, group=table.device_mesh.get_group(at))  # type: ignore[attr-defined]

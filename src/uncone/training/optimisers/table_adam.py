@@ -17,7 +17,7 @@ _VECTORS: dict[str, tuple[str, ...]] = {"column": (_COLUMNS,), "row": (_ROWS,), 
 
 
 class TableAdam(torch.optim.Optimizer):
-    """AdamW for tables (V, D), whose second moment is shared as `second_moment` says.
+    """AdamW for tables (V, D), with a second moment that is shared according to `second_moment`.
 
     With the gradient g (V, D), m <- beta1 m + (1 - beta1) g, both moments divided by 1 - beta ** t:
 
@@ -30,29 +30,30 @@ class TableAdam(torch.optim.Optimizer):
     | "row" | mean of g_ij^2 over the columns j | V D + V | for comparison |
     | "factored" | r_i c_j / mean of r (below) | V + D | Ember, arXiv 2607.01455 |
 
-    "column" is exact without the V D second moments that the published code keeps, as the mean over rows commutes with
-    the moving average; its mean is over all rows, padded ones included. Rows that move by the same factor keep the mean
-    row where it is if the rows' gradients add up to 0, as those of an untied head do. In "factored", r_i follows as
-    "row" does, and c_j the mean of g_ij^2 over the rows with a gradient in this step. It has no first moment, as in
-    Ember's code: by default its betas are (0, 0.999), elsewhere (0.9, 0.999). A beta1 of 0 stores no first moment
-    for any kind.
+    "column" is exact without the V D second moments that the published code keeps, because the mean over rows commutes
+    with the moving average. Its mean is over all rows, including padding rows. If all rows move by the same factor and
+    their gradients add up to 0, as for an untied head, the mean row stays where it is. In "factored", r_i is as in
+    "row", and c_j follows the mean of g_ij^2 over the rows with a gradient in this step. "factored" has no first
+    moment, as in Ember's code: its betas are (0, 0.999) by default, the other kinds' (0.9, 0.999). With beta1 = 0 no
+    kind stores a first moment.
 
-    A row's own second moment ("entry", "row", "factored") fades between two targets of a rare token, so that its
-    token is predicted too seldom: `uncone.kappa_by_frequency` estimates for which tokens, and how much.
+    A per-row second moment ("entry", "row", "factored") fades between two targets of a rare token, so the model
+    predicts that token too rarely: `uncone.kappa_by_frequency` estimates for which tokens, and by how much.
 
-    Price of a step: the gradient is read twice (once with "entry"), the table and the first moment read and written
+    Cost of a step: the gradient is read twice (once with "entry"), the table and the first moment are read and written
     once, in blocks that stay in a cache; no temporary of V x D. Moments of bfloat16 and float16 tables are float32, and
     an update is rounded once. Tables that are DTensors stay sharded: a D-vector is summed over their shards of rows.
 
     Args:
-        params: of shape (V, D) alone, or groups of them, each with options of its own.
+        params: parameters of shape (V, D) only, or groups of them, each with its own options.
         second_moment: one of the four.
-        lr: learning rate; a tensor too.
-        betas: of the first and the second moment; None for those above.
+        lr: learning rate, a number or a tensor.
+        betas: for the first and the second moment; None for the defaults above.
         eps: added to the root of the second moment.
-        weight_decay: w <- w - lr weight_decay w, before the update, as AdamW's; 0 leaves it off.
-        decay: "all" rows, or those "touched": with a gradient other than 0 this step. Decay pulls rows that no target
-            and no input touches to 0. Under a softmax every row of a head is touched. One more pass over the gradient.
+        weight_decay: w <- w - lr weight_decay w, before the update, as in AdamW; 0 turns it off.
+        decay: "all" rows, or only the rows "touched" by a gradient other than 0 in this step. Decay pulls rows that no
+            target and no input touches to 0. Under a softmax every row of a head is touched. "touched" takes one more
+            pass over the gradient.
         max_row_norm: rows that are longer after a step are scaled back to this length. Two more passes over the table.
 
     Raises:
@@ -100,7 +101,7 @@ class TableAdam(torch.optim.Optimizer):
         kinds = [group.get("second_moment") for group in state_dict["param_groups"]]
         own = [group["second_moment"] for group in self.param_groups]
         if kinds != own:
-            got = f"got {kinds}: make the optimiser with the kind of the checkpoint, or begin without its state"
+            got = f"got {kinds}: make the optimiser with the checkpoint's kind, or start without its state"
             raise InputError(f"expected a state of second_moment {own} by group, {got}")
         super().load_state_dict(state_dict)
         saved = [i for group in state_dict["param_groups"] for i in group["params"]]
@@ -123,7 +124,7 @@ class TableAdam(torch.optim.Optimizer):
         state["step"] += 1
         t = state["step"].double() if torch.compiler.is_compiling() else float(state["step"])
         if _FIRST not in state:
-            beta1 = 0.0  # whatever a scheduler made of it
+            beta1 = 0.0  # whatever a scheduler has set
         size, correction = -group["lr"] / (1 - beta1**t), 1 - beta2**t
         moments = {name: local(value) for name, value in state.items() if name != "step"}
         weight, slope = local(table), local(gradient)
@@ -150,7 +151,7 @@ class TableAdam(torch.optim.Optimizer):
 
 
 def _new_state(table: Tensor, kind: str, beta1: float) -> dict[str, Tensor]:
-    """`step` is where AdamW has it: on the CPU, for no device to wait for."""
+    """`step` is on the CPU, as in AdamW, so that nothing waits for a device."""
     state = {"step": torch.tensor(0.0)}
     if beta1:
         state[_FIRST] = torch.zeros_like(table, dtype=wide(table.dtype), memory_format=torch.preserve_format)
@@ -160,7 +161,7 @@ def _new_state(table: Tensor, kind: str, beta1: float) -> dict[str, Tensor]:
 
 
 def _observe(moments: dict[str, Tensor], g: Tensor, table: Tensor, beta2: float, correction: Any) -> tuple[Tensor, ...]:
-    """Follow the gradient: one vector is the root of the second moment, two have it as their outer product."""
+    """Follow the gradient: a single vector is the root of the second moment; two vectors have it as outer product."""
     rows, columns = moments.get(_ROWS), moments.get(_COLUMNS)
     of_rows, of_columns = square_sums(g, by_row=rows is not None, by_column=columns is not None)
     v, d = table.shape

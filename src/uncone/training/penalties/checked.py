@@ -1,4 +1,4 @@
-"""What penalties are given, and what came of points, checked once."""
+"""Checks of what penalties are given and what they compute from points."""
 
 import math
 from numbers import Real
@@ -22,7 +22,7 @@ def factor(value: Any, name: str, least: float = 0.0) -> float:
 
 
 def refuse_unless_finite(value: Tensor, points: Tensor) -> None:
-    """A value of finite points may overflow too. On a GPU the host waits for it."""
+    """Refuse points that are not finite, or that make the value overflow. On a GPU the host waits for the value."""
     if not bool(torch.isfinite(value)):
         check_rows(torch.isfinite(points).all(1))
         raise InputError("expected points whose squares are finite, got larger ones: scale them down")

@@ -1,4 +1,4 @@
-"""Push the rows of a table apart in direction (Gao et al. 2019, MLE-CosReg)."""
+"""Push the directions of a table's rows apart (Gao et al. 2019, MLE-CosReg)."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -28,24 +28,25 @@ class CosinePenalty:
     et al. 2019), whose weight is 1. R / weight is the mean cosine of two rows times (V - 1) / V, in [-1 / V, 1). Bis et
     al. 2021 write |s|^2 / V^2 - V (Appendix A, 13 and 14); that constant should be 1 / V, and has no gradient.
 
-    It takes away a common direction of the rows and nothing else, and promises no better loss.
+    The penalty removes a common direction of the rows and nothing else, and promises no better loss.
 
-    Price, not compiled: value and gradient read the matrix twice and write it once, O(V D), in float32 at least, in any
-    dtype and autocast. It keeps V numbers for the gradient. Ranks that share rows exchange one vector of D + 1 numbers,
-    and with `group` their numbers of rows.
+    Cost, not compiled: value and gradient read the matrix twice and write it once, O(V D), in float32 at least, in any
+    dtype and autocast. The penalty keeps V numbers for the gradient. Ranks that share rows exchange one vector of D + 1
+    numbers, and with `group` their numbers of rows.
 
-    A row of zeros (shorter than 1e-19) has no direction: its cosines count as 0, and so does its gradient. At the
-    collapsed point, all rows alike, the gradient is 0 and R is at its maximum.
+    A row of zeros (shorter than 1e-19) has no direction: its cosines and its gradient count as 0. At the collapsed
+    point, where all rows are alike, the gradient is 0 and R is at its maximum.
 
     Args:
         weight: from 0 up.
-        rows: the penalty is of these rows alone, and V their number: a bool mask of the table's rows, or their ids.
-            Other rows have gradient 0.
-        group: the ranks over which the table is cut by rows, one after another (torch.distributed). A DTensor names its
-            own; its rows may be cut or whole, its columns whole.
+        rows: penalise only these rows, with V their number: a bool mask of the table's rows, or their ids. Other rows
+            have gradient 0.
+        group: the ranks over which the table is sharded by rows, in order (torch.distributed). A DTensor brings its own
+            group; its rows may be sharded, but not its columns.
 
-    InputError where settings are no such penalty; when called, for what is no matrix in floating point or has other
-    rows, and for NaN, infinity or lengths that overflow. Under `torch.compile` these make the penalty NaN instead.
+    InputError for settings out of range; when called, for anything but a matrix in floating point, for a matrix with
+    other rows, and for NaN, infinity or lengths that overflow. Under `torch.compile` the last three make the penalty
+    NaN instead.
     """
 
     def __init__(self, weight: float = 1.0, *, rows: Any = None, group: Any = None) -> None:
@@ -82,16 +83,16 @@ class CosinePenalty:
         if not cut.groups:
             return rows
         if cut.start is None:
-            got = "got one that FSDP cut within tensor parallelism: leave rows out"
-            raise InputError(f"expected a table whose rows follow each other over ranks, {got}")
+            got = "got one that FSDP sharded within tensor parallelism: leave rows out"
+            raise InputError(f"expected a table whose rows are in order over the ranks, {got}")
         here: Tensor = rows[(rows >= cut.start) & (rows < cut.start + len(cut.own))] - cut.start
         return here
 
 
 class _Cut(NamedTuple):
     own: Tensor  # this rank's rows
-    groups: tuple[Any, ...]  # over which sums are taken, one after another
-    start: int | None  # the table's row that is the first here; None where they do not follow each other
+    groups: tuple[Any, ...]  # groups to sum over, one after another
+    start: int | None  # the table's row that comes first on this rank; None where rows are not in order
     total: int
 
 
@@ -102,14 +103,14 @@ def _cut(weight: Any, group: Any) -> _Cut:
         shard = shard_of(weight, group)
         return _Cut(weight, (group,), shard.start, shard.total)
     if group is not None:
-        raise InputError("expected no group with a DTensor, got one: leave it out, the tensor names its ranks")
+        raise InputError("expected no group with a DTensor, got one: leave it out, as the tensor names its ranks")
     mesh, groups, start, size, in_order = weight.device_mesh, list[Any](), 0, len(weight), True
     for dim, placement in enumerate(weight.placements):
         if placement.is_replicate():
             continue
         if getattr(placement, "dim", None) != 0:
             how = "redistribute it to Shard(0) or Replicate()"
-            raise InputError(f"expected a table that is whole or cut by rows (Shard(0)), got {placement}: {how}")
+            raise InputError(f"expected a table that is whole or sharded by rows (Shard(0)), got {placement}: {how}")
         each = -(-size // mesh.size(dim))
         first = min(each * mesh.get_local_rank(dim), size)
         start, size = start + first, min(each, size - first)
@@ -170,7 +171,7 @@ def _parts(weight: Tensor, rows: Tensor | None = None) -> Iterator[Part]:
 
 
 def _ids(rows: Any) -> tuple[Tensor, int | None]:
-    """Ascending ids, and of a mask the number of rows."""
+    """Ascending ids, and, for a mask, its number of rows."""
     try:
         given = torch.as_tensor(rows)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -188,7 +189,7 @@ def _refuse(cut: _Cut, rows: Tensor | None) -> None:
     own = cut.own.detach() if rows is None else cut.own.detach()[rows]
     lengths = torch.linalg.vector_norm(own, dim=1, dtype=torch.promote_types(own.dtype, torch.float32))
     wrong = (~torch.isfinite(lengths.square())).nonzero().flatten()
-    got = "such a row on another rank: its message names it"
+    got = "a row on another rank that is not finite: that rank's message names it"
     if len(wrong):
         first = int(wrong[0] if rows is None else rows[wrong[0]]) + (cut.start or 0)
         got = f"{len(wrong)} of {len(own)} rows with NaN, infinity or a length that overflows, first row {first}"

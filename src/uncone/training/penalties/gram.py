@@ -9,7 +9,7 @@ Tensor = torch.Tensor
 
 
 class _Gram(torch.autograd.Function):
-    """It is symmetric: its gradient takes one product, where autograd takes one for each of the two factors."""
+    """x' x is symmetric, so its gradient takes one product; autograd would take one for each of the two factors."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -21,29 +21,30 @@ class IsoScorePenalty:
 
         P = weight (1 - IsoScore*),  IsoScore* = (tr(S)^2 / |S|_F^2 - 1) / (D - 1),  S = (1 - zeta) C + zeta C0
 
-    This is the regulariser of "Stable Anisotropic Regularization" (Rudman & Eickhoff 2024). Its authors take states of
-    all tokens and layers, C0 from a large sample, and found negative weights better for their tasks: those make states
-    *less* isotropic, so expect no gain from isotropy alone.
+    This is the regulariser of "Stable Anisotropic Regularization" (Rudman & Eickhoff 2024). Its authors use states of
+    all tokens and layers, and C0 from a large sample. They found negative weights better for their tasks. Negative
+    weights make states *less* isotropic, so expect no gain from isotropy alone.
 
-    The value is that of the package IsoScore (2.0.1) without its singular values, as sum of lambda^2 = |S|_F^2. With
-    C0 = I, as its documents have it, the score changes when all points are multiplied by a number. By default C0 is
-    (tr C / D) I here, as in `uncone.measure.isoscore_star`, which keeps the score free of scale. The package gives NaN
-    for points that are all alike without shrinkage, turns on gradients for the points it is given, rounds roots of D to
-    float32, and expects a GPU's points on cuda:0 unless `gpu_id` names another.
+    The value equals the package IsoScore's (2.0.1) without singular values, because sum of lambda^2 = |S|_F^2. With
+    C0 = I, as in the package's documents, the score changes when all points are multiplied by a number. Here C0 is
+    (tr C / D) I by default, as in `uncone.measure.isoscore_star`, so the score does not depend on scale. The package
+    gives NaN without shrinkage for points that are all alike, turns on gradients for the given points, rounds roots of
+    D to float32, and expects a GPU's points on cuda:0 unless `gpu_id` names another GPU.
 
-    Price: O(N D min(N, D)) for value and gradient, with a target O(N D^2), in float32 at least, whatever the dtype or
+    Cost: O(N D min(N, D)) for value and gradient, with a target O(N D^2), in float32 at least, whatever the dtype or
     autocast. On a GPU the host waits for the trace.
 
-    Points that are all alike, to rounding, and a single point have no covariance. Without a target their score counts
-    as 0 and P is `weight`; the gradient is 0 in any case. Labels serve only to leave out points labelled -100.
+    A single point, and points that are all alike up to rounding, have no covariance. Without a target their score
+    counts as 0 and P is `weight`; the gradient is 0 in any case. Labels are used only to leave out points labelled
+    -100.
 
     Args:
         weight: any number: above 0 raises isotropy, below 0 lowers it.
         zeta: shrinkage in [0, 1].
         target: C0, a symmetric matrix (D, D), for instance `torch.eye(D)`, or the covariance of a large sample.
 
-    InputError where settings are no such penalty; when called, for points or labels of another shape or dtype, fewer
-    than two features, or used points that are not finite.
+    InputError for settings out of range; when called, for points or labels of another shape or dtype, fewer than two
+    features, or used points that are not finite.
     """
 
     def __init__(self, weight: float = 1.0, *, zeta: float = 0.2, target: Any = None) -> None:
@@ -77,7 +78,7 @@ class IsoScorePenalty:
                 matrix = torch.lerp(torch.where(differs, matrix, 0.0), self.target.to(x.dtype), self.zeta)
                 differs = matrix.detach().trace() > 0
             matrix = torch.where(differs, matrix, torch.eye(len(matrix), dtype=x.dtype, device=x.device))
-            matrix = matrix / matrix.detach().trace()  # squares shall not overflow
+            matrix = matrix / matrix.detach().trace()  # so that squares do not overflow
             concentration = matrix.square().sum() / matrix.trace().square()
             if self.target is None:
                 concentration = (1 - self.zeta) ** 2 * concentration + self.zeta * (2 - self.zeta) / d
@@ -91,8 +92,8 @@ def _symmetric(target: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"expected a target (D, D), got {shown(target)}: give a tensor") from error
     if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.is_floating_point():
-        raise InputError(f"expected a target (D, D) in floating point, got {kind(given)}: give one row a feature")
+        raise InputError(f"expected a target (D, D) in floating point, got {kind(given)}: give one row per feature")
     if not torch.allclose(given, given.T) or not bool(torch.isfinite(given).all()) or not bool(given.trace() > 0):
         how = "give a covariance, or torch.eye(D)"
-        raise InputError(f"expected a target that is symmetric, finite and of positive trace, got another: {how}")
+        raise InputError(f"expected a target that is symmetric, finite and has positive trace, got another: {how}")
     return given

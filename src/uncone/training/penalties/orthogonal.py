@@ -20,21 +20,21 @@ class OrthogonalPenalty:
     directions drawn evenly from the sphere M1 is 0 and M2 is 1 / D on average. With both weights 1 it has the value of
     Sentence Transformers' `GlobalOrthogonalRegularizationLoss` (6.2) on one column; EmbeddingGemma has mean_weight 0.
 
-    Points with one label are related, and are no pair: give the texts of one example one label. Without labels every
-    two points are a pair, as there. Points labelled -100 are left out. Without a pair P is 0.
+    Points with the same label are related and do not form a pair: give the texts of one example the same label. Without
+    labels any two points form a pair, as in that loss. Points labelled -100 are left out. Without a pair P is 0.
 
-    Price: O(N D min(N, D)) for value and gradient, in float32 at least, whatever the dtype or autocast; with labels
+    Cost: O(N D min(N, D)) for value and gradient, in float32 at least, whatever the dtype or autocast; with labels
     O(N^2 D), and N^2 numbers. On a GPU the host waits for the value.
 
-    A point of zeros (shorter than 1e-19) has no direction: its cosines count as 0, and so does its gradient. Where all
-    points are alike the gradient is 0 and P is at its maximum.
+    A point of zeros (shorter than 1e-19) has no direction: its cosines and its gradient count as 0. Where all points
+    are alike the gradient is 0 and P is at its maximum.
 
     Args:
         mean_weight: from 0 up.
         second_moment_weight: from 0 up.
 
-    InputError where settings are no such penalty; when called, for points or labels of another shape or dtype, or used
-    points that are not finite.
+    InputError for settings out of range; when called, for points or labels of another shape or dtype, or used points
+    that are not finite.
     """
 
     def __init__(self, mean_weight: float = 1.0, second_moment_weight: float = 1.0) -> None:
@@ -64,7 +64,7 @@ def _directions(x: Tensor) -> Tensor:
 
 
 def _sums(unit: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the cosines and their squares over all pairs, and the number of pairs, at least 1."""
+    """The sums of the cosines and of their squares over all pairs, and the number of pairs, at least 1."""
     if groups is None:  # |U'U| = |UU'|, and a point's cosine with itself is no pair
         n, d = unit.shape
         own, s = (unit.detach() != 0).any(dim=1).sum(), unit.sum(0)

@@ -16,14 +16,14 @@ FEWEST = 5  # points of a class; the official code fails below
 
 @dataclass(frozen=True)
 class EntropyStatus:
-    """The last results of a `PersistentEntropy`, detached, on the points' device: reading waits for it. C classes were
-    used; without labels all points are one, labelled 0."""
+    """The last results of a `PersistentEntropy`, detached, on the points' device: reading them waits for it. C classes
+    were used; without labels all points are one class, labelled 0."""
 
     classes: Tensor  # (C,) their labels, ascending
     entropy: Tensor  # (C,) nats, of the bars kept
     kept: Tensor  # (C,) int64, bars kept, none of length 0
-    bars: Tensor  # (C,) int64, bars in all: the points less one
-    zero: Tensor  # (C,) int64, bars of length 0, which count for nothing: each is a repeated point
+    bars: Tensor  # (C,) int64, all bars: the number of points less one
+    zero: Tensor  # (C,) int64, bars of length 0, which have no effect: each is a repeated point
     left_out: Tensor  # scalar int64, classes with fewer than five points
 
 
@@ -36,21 +36,21 @@ class PersistentEntropy:
     `uncone.persistent_entropy`, in nats. A step against the gradient shortens every kept bar that is longer than
     exp(-H) times their sum, and stretches the others.
 
-    As in the code of "Shrink the longest", the sum over classes is no mean, so more classes in a batch make a larger
-    penalty. Points labelled -100 are left out, and classes with fewer than five points, which `last.left_out` counts.
-    Points that are all alike have penalty 0 and gradient 0. Computed in float32 at least, also under autocast. On a GPU
-    the host waits for the labels; without labels only to see whether the points are finite.
+    As in the code of "Shrink the longest", the penalty is a sum over classes and not a mean, so more classes in a batch
+    make a larger penalty. Left out are points labelled -100, and classes with fewer than five points, which
+    `last.left_out` counts. Points that are all alike have penalty 0 and gradient 0. Computed in float32 at least, also
+    under autocast. On a GPU the host waits for the labels; without labels only to check that the points are finite.
 
     Args:
         weight: of the entropy, from 0 up. The paper has no such factor.
         select: True keeps only the prominent bars (`uncone.prominent_bars`), False keeps all.
         length_weight: of the mean length of the bars that the selection discards. The official code has this term, with
-            0.5 and in its notebook 0.05; the paper has not. It is off here because it pushes those bars UP, without
-            bound and in the unit of the points, though the official text speaks of minimising them.
+            0.5 and in its notebook 0.05; the paper does not. It is off here because it pushes those bars UP, without
+            bound and in the unit of the points, although the official text says that it minimises them.
         convention: of the selection.
 
-    InputError where settings are no such penalty; when called, for points or labels of another shape or dtype, or used
-    points that are not finite.
+    InputError for settings out of range; when called, for points or labels of another shape or dtype, or used points
+    that are not finite.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class PersistentEntropy:
             raise InputError(f"expected select True (prominent bars) or False (all bars), got {select!r}")
         check_convention(convention)
         if length_weight and not select:
-            got = "got False: it weighs discarded bars"
+            got = "got False: it applies only to discarded bars"
             raise InputError(f"expected select=True for length_weight {length_weight}, {got}")
         self.select, self.convention = select, convention
         self.last: EntropyStatus | None = None
@@ -127,7 +127,7 @@ def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | No
 
 
 def _check_rows(points: Tensor, labels: Tensor | None) -> None:
-    """Refuse used points that are not finite by their own rows: a barcode counts the used ones only."""
+    """Refuse used points that are not finite, by their rows in `points`: a barcode counts only the used points."""
     turn = torch.arange(len(points), dtype=torch.float64, device=points.device)
     rows = _large_enough(*labelled(turn[:, None], labels))[0][:, 0].long()
     finite = torch.ones(len(points), dtype=torch.bool, device=points.device)
