@@ -73,7 +73,7 @@ def test_columns_are_named(tmp_path: Path) -> None:
     for columns, message in (
         (None, r"a column for the step in .*got columns model, task, .*seen, lambada_acc.*--columns step="),
         ({"step": "sen", "value": "lambada_acc"}, r"a column 'sen' for the step.*did you mean 'seen'"),
-        ({"stepp": "seen"}, r"roles out of step, value.*'stepp': did you mean 'step'"),
+        ({"stepp": "seen"}, r"one of the roles step, value.*'stepp': did you mean 'step'"),
     ):
         refuses(message, uncone.judge_curves, path, columns=columns)
     record = uncone.judge_curves(path, columns={"step": "seen", "value": "lambada_acc", "batch_size": "bs"})
@@ -114,7 +114,7 @@ def test_rows_that_repeat_and_steps_with_two_values() -> None:
     assert (len(curve.steps), curve.notes) == (20, ("1 row given twice",))
     record = uncone.judge_curves([*twice, row | {"step": 9, "value": 0.6}])
     assert record.curves[0].reason.startswith("two values at step 9")
-    assert record.verdict.endswith("1 is undecided.")
+    assert record.verdict.endswith("1 curve is undecided.")
 
 
 LOWER = """
@@ -144,7 +144,7 @@ def _falling(**names: str) -> list[dict[str, Any]]:
 
 def test_a_direction_that_nobody_said_is_in_the_verdict() -> None:
     record = uncone.judge_curves([*_falling(metric="glory"), *_falling(metric="acc")])
-    taken = "We assumed that higher is better for 'glory', an unknown direction (otherwise lower=, --lower)."
+    taken = "We assumed that higher is better for 'glory', whose direction is not known (lower=, --lower)."
     assert record.verdict.endswith(f"declined late: 1 of glory, 1 of acc. {taken}")
     record = uncone.judge_curves([*_falling(metric="glory"), *_falling(metric="acc")], lower=["glory"])
     assert [curve.declined for curve in record.curves] == [False, True]
@@ -209,7 +209,7 @@ def test_curves_without_any_value_one_point_or_steps_in_words() -> None:
     made = {
         "no checkpoint has a value": [(s, "") for s in steps],
         "the value at step 1 is nan:": [(s, math.nan) for s in steps],
-        "1 checkpoint: a curve has m": [(5, 0.5)],
+        "1 checkpoint: a curve needs m": [(5, 0.5)],
         "two values at step 5: give": [(5, 0.1 * s) for s in steps],
         "a step that is not a number: '": [(f"step {s}", 0.1 * s) for s in steps],
     }

@@ -174,7 +174,7 @@ def test_a_curve_that_cannot_be_judged_says_why_and_the_others_go_on() -> None:
         "second half": replace(good[0], steps=np.r_[steps[:-1], 90.0]),
         "from 0 up": replace(good[0], steps=steps - 20),
         "a perplexity": replace(good[0], values=values - 1e3, logarithm=True, lower=True),
-        "over 1e150": replace(good[0], values=values * 1e200),
+        "above 1e150": replace(good[0], values=values * 1e200),
     }
     verdicts, (family,) = judge([*bad.values(), *good])
     for reason, verdict in zip(bad, verdicts, strict=False):
@@ -217,7 +217,7 @@ def test_one_bad_last_checkpoint_is_no_decline_and_is_said() -> None:
     bad = [replace(curve, values=np.r_[curve.values[:-1], curve.values[-1] - 8]) for curve in curves]
     verdicts, _ = judge(bad)
     assert not any(v.declined or v.declined_alone for v in verdicts)
-    assert all("one checkpoint shows no decline" in v.notes[-1] for v in verdicts)
+    assert all("one checkpoint cannot show a decline" in v.notes[-1] for v in verdicts)
     assert all(v.checkpoints == 39 for v in verdicts)
     assert all("one checkpoint" not in " ".join(v.notes) for v in judge(_planted(8.0))[0])
 

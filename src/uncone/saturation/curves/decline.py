@@ -304,4 +304,4 @@ def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -
     shown = [repr(name[:40]) for name in names[:_MOST_NAMED]]
     if len(names) > _MOST_NAMED:
         shown.append(f"{count(len(names) - _MOST_NAMED)} more")
-    return f" We assumed that higher is better for {listing(shown)}, an unknown direction (otherwise lower=, --lower)."
+    return f" We assumed that higher is better for {listing(shown)}, whose direction is not known (lower=, --lower)."
