@@ -106,7 +106,14 @@ def of_contexts() -> list[Claim]:
             "the same interval against shuffled followers",
             "often",
         ),
-        Claim("No difference is shown at 500 dimensions", "these intervals hold 0", "", "claims nothing", "", command),
+        Claim(
+            "No difference from shuffled tokens was detected",
+            "these intervals hold 0",
+            "",
+            "claims nothing",
+            "",
+            command,
+        ),
     ]
 
 
@@ -126,16 +133,18 @@ def of_law() -> list[Claim]:
     ]
     return [
         Claim(
-            "The 4 runs below 400M lie 8.9% above the law",
+            "The 4 runs below 400M are 8.9% above the law",
             "the interval of their mean gap, from fits of simulated runs, does not hold 0",
             "5 %",
             worst(none, lambda one: one["mean_off"]),
             f"{power('all off', 8, 'mean_off')}; {power('all off', 16, 'mean_off')}",
             command,
         ),
-        Claim("The runs show no gap from the law", "the same interval holds 0", "", "claims nothing", "", command),
         Claim(
-            "Alone, 1 of 4 lies off it",
+            "The runs show no clear gap from the law", "the same interval holds 0", "", "claims nothing", "", command
+        ),
+        Claim(
+            "Alone, 1 of 4 is off it",
             "the chance of a run's gap among the same simulated fits, Holm over the runs held out",
             "5 %",
             worst(none, lambda one: one["any_named"]),
@@ -186,7 +195,7 @@ def of_curves() -> list[Claim]:
             command,
         ),
         Claim(
-            "Judged alone, 1 does",
+            "Judged alone, 1 declined",
             "the same by the curve's own jitter, uncorrected",
             "5 % a curve",
             worst((one for one in held_to if "alone" not in one), lambda one: one["rate"]),
@@ -194,7 +203,7 @@ def of_curves() -> list[Claim]:
             command,
         ),
         Claim(
-            "No late decline is shown",
+            "No late decline was detected",
             "neither; the fall that is seen in 80 % stands beside it",
             "",
             "claims nothing",

@@ -99,7 +99,7 @@ def test_a_full_disk_is_said_with_the_file_and_loses_nothing(tmp_path: Path) -> 
     (tmp_path / "x.json").write_text("old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    told = r"cannot write .*x.json: File too large: nothing of it was written; free some space"
+    told = r"cannot write .*x.json: File too large: nothing was written; free some space"
     try:
         refuses(told, atomic.write_text, tmp_path / "x.json", "x" * 20_000)
     finally:

@@ -46,7 +46,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(doctor, "version", version)
     shown = printed(doctor.document())
-    assert "these extras are not installed: parquet, gguf, lance" in " ".join(shown.split())
+    assert "These extras are not installed: parquet, gguf, lance" in " ".join(shown.split())
     assert "missing: gguf" in shown
     assert ".gguf (needs gguf)" in shown
     assert "every extra" not in shown

@@ -123,7 +123,7 @@ class TestWhatWorkMayTake:
         monkeypatch.setenv("UNCONE_MEMORY_GB", "16")
         check_memory(16 * 10**9, "work", "make it smaller")
         monkeypatch.setenv("UNCONE_MEMORY_GB", "0.6")
-        told = "which take 0.7 GB of the 0.6 GB that are allowed: make it smaller"
+        told = "which would take 0.7 GB of the 0.6 GB that are allowed: make it smaller"
         with pytest.raises(InputError, match=f"{told}. To allow more, set UNCONE_MEMORY_GB=1$"):
             check_memory(7 * 10**8, "work", "make it smaller")
         for told in ("lots", "nan", "inf"):

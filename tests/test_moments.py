@@ -341,7 +341,9 @@ class TestMessages:
         refuses(message, refused)
 
     def test_a_transposed_matrix(self) -> None:
-        told = r"got the products of 300,000 columns .*, which take 3600.0 GB of .* free: is the matrix transposed"
+        told = (
+            r"got the products of 300,000 columns .*, which would take 3600.0 GB of .* free: is the matrix transposed"
+        )
         for refused in (lambda: Moments.of(torch.ones(3, 300_000)).second, Moments(300_000).sum_products):
             refuses(told, refused)
         assert Moments.of(torch.ones(3, 300_000), second=False).n == 3

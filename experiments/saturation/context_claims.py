@@ -41,7 +41,7 @@ def compute(share: float, sims: int) -> dict[str, Any]:
     language, often = 0, 0
     for i in range(sims):
         said = uncone.context_rank(text(share, np.random.default_rng([11, i])), order=2, dimensions=50, seed=i).verdict
-        language += "no difference is shown" not in said
+        language += "No difference from shuffled tokens was detected" not in said
         often += "with their followers shuffled" in said
     return {"share": share, "sims": sims, "language": language / sims, "often": often / sims}
 

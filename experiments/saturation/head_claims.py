@@ -123,6 +123,7 @@ CARRY, DRIFT, BIAS = (
     "a constant logit bias",
 )
 MORE, COUNTED = "more than counting dimensions predicts", "nearly all of the loss is counting of dimensions"
+PRINTED = {MORE: MORE, COUNTED: "the number of dimensions explains nearly all of the loss"}
 SMALL, NOT = "the head may have rank r", "the model does not fit this text"
 EVERY = "every head of a lower rank that was read loses more than"
 RANK, MARGIN = 12, 0.03
@@ -130,12 +131,12 @@ RANK, MARGIN = 12, 0.03
 
 def of_excision(planted: Planted, seed: int) -> set[str]:
     found = excised(planted, seed)
-    return {found.verdict.partition(":")[0].lower()} | ({BIAS} if found.bias.value is not None else set())
+    return {found.verdict.partition(".")[0].lower()} | ({BIAS} if found.bias.value is not None else set())
 
 
 def of_gradient(planted: Planted, seed: int) -> set[str]:
     verdict = kept_gradient_share(planted.states(seed), seed=seed).verdict
-    return {sentence for sentence in (MORE, COUNTED) if sentence in verdict}
+    return {sentence for sentence, words in PRINTED.items() if words in verdict}
 
 
 def excess(planted: Planted) -> float:

@@ -35,8 +35,8 @@ def share(value: Any, name: str) -> float:
 
 
 def flag(value: Any, name: str) -> bool:
-    """0 and 1 are bools too, but no text is, whatever it says, and no array."""
-    is_number = isinstance(value, Real) or type(value).__name__ in ("bool", "bool_")  # NumPy's two names of one
+    """0 and 1 are bools too, but no text is, whatever its words, and no array."""
+    is_number = isinstance(value, Real) or type(value).__name__ in ("bool", "bool_")  # NumPy's two names of a bool
     if not is_number or value not in (0, 1):
         raise _other(name, "True or False", value, "one of them")
     return bool(value)
@@ -54,13 +54,13 @@ def _other(name: str, expected: str, value: Any, which: str = "another") -> Inpu
 
 
 def check_seed(seed: Any) -> None:
-    """Refuse what not every generator in use takes as a seed."""
+    """Refuse a seed that some generator in use does not take."""
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
         raise InputError(f"expected a seed from 0 to {MOST_SEED:,}, got {shown(seed)}: 0 is usual")
 
 
 def shown(value: Any) -> str:
-    """What is no number or text by its type, and by its shape where it has one."""
+    """A number or a text as it is, any other value as its type, with its shape if it has one."""
     if value is None or isinstance(value, str | bytes | Real):
         try:
             return repr(value)[:40]

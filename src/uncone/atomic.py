@@ -1,7 +1,7 @@
 """Files written whole or not at all: a kill leaves the old content or the new.
 
-The temporary name beside a target holds a digest of the target's name, and its writer keeps it locked: so the next
-writer removes what a killed one left.
+The name of the temporary file next to a target holds a digest of the target's name, and its writer keeps it locked: so
+the next writer removes what a killed writer left.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ def replacing(path: Path_) -> Iterator[BinaryIO]:
             with suppress(OSError):  # nothing is there, or the mode is not ours to set
                 os.chmod(temporary, target.stat().st_mode & 0o777)
     except OSError as error:
-        way_out = "nothing of it was written; free some space, or give another folder"
+        way_out = "nothing was written; free some space, or give another folder"
         raise InputError(f"cannot write {os.fspath(path)}: {error.strerror or error}: {way_out}") from error
 
 
@@ -79,7 +79,7 @@ def resolved(path: Path_) -> Path:
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError before Python 3.13: a loop
-        got = f"{os.fspath(path)!r}, which leads to none ({error})"
+        got = f"{os.fspath(path)!r}, which leads to no file ({error})"
         raise InputError(f"expected a file name, got {got}: give another") from error
 
 
@@ -105,7 +105,7 @@ def new_directory(path: Path_) -> Iterator[Path]:
 
 @contextmanager
 def _moved_to(target: Path, make: Callable[[Path], object], verb: str) -> Iterator[Path]:
-    """What `make` makes beside `target`: moved there by a clean exit, else removed."""
+    """What `make` makes next to `target`: moved there by a clean exit, else removed."""
     try:
         temporary, lock = _beside(target, make)
     except OSError as error:
@@ -167,8 +167,8 @@ def _release(lock: int | None) -> None:
 
 
 def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iterable[Path_] = ()) -> None:
-    """Refuse to write what is read, by any name, two files as one, or anything into `models`. In a folder of `sources`
-    results may be replaced: an earlier run wrote them."""
+    """Refuse to write over a file that is read, by any name, to write two files as one, or to write into `models`. In a
+    folder of `sources` results may be replaced: an earlier run wrote them."""
     named, read, folders = [*map(Path, targets)], [*map(Path, sources)], [*map(Path, models)]
     cased = [str(resolved(target)).casefold() for target in named]  # some file systems ignore case
     for i, target in enumerate(named):
@@ -189,7 +189,7 @@ def _check_outside(target: Path, model: Path_) -> None:
 
 
 def is_new_result(target: Path) -> bool:
-    """It has a name that results have and data have not, and no other name."""
+    """It has a name that results have and data do not, and no other name."""
     with suppress(OSError):  # nothing is there
         if target.stat().st_nlink != 1:
             return False
@@ -197,7 +197,7 @@ def is_new_result(target: Path) -> bool:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    with suppress(OSError, ValueError):  # as of a name with a NUL
+    with suppress(OSError, ValueError):  # such as a name with a NUL
         return one.samefile(other)
     return False
 
@@ -214,7 +214,7 @@ def _lies_among_files(target: Path, folders: Iterable[Path]) -> bool:
 
 
 def lies_in(target: Path, folder: Path_) -> bool:
-    """The target is the folder, or would stand in it."""
+    """The target is the folder, or would be in it."""
     place = resolved(target)
     return any(_is_same(parent, Path(folder)) for parent in (place, *place.parents))
 

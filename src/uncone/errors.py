@@ -9,7 +9,7 @@ _LONGEST, _LONGEST_WORD = 1000, 200
 
 
 def bounded(message: str) -> str:
-    """At most 1,000 characters, without the middle of long words, then of the whole: its ends say most."""
+    """At most 1,000 characters, without the middle of long words, then of the whole: its ends matter most."""
     if len(message) <= _LONGEST:
         return message
     return _cut(re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda word: _cut(word[0], _LONGEST_WORD), message), _LONGEST)
@@ -21,7 +21,7 @@ def _cut(text: str, longest: int) -> str:
 
 
 def first_line(error: BaseException | None) -> str:
-    """What another library's error says, to fit into a sentence of ours."""
+    """The first line of another library's error, to fit into our sentence."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
@@ -36,24 +36,24 @@ def nearest(name: object, known: Iterable[str], otherwise: str) -> str:
 
 
 class UnconeError(Exception):
-    """Anything uncone refuses or cannot do. The message says what was expected, what came and what to do."""
+    """Anything uncone refuses or cannot do. The message has what was expected, what came and what to do."""
 
-    def __init__(self, *told: Any) -> None:
-        super().__init__(*(bounded(part) if isinstance(part, str) else part for part in told))
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*(bounded(part) if isinstance(part, str) else part for part in parts))
 
 
 class InputError(UnconeError, ValueError):
-    """The input is not what it must be: a missing or lying file, a wrong shape, rows that are not finite."""
+    """The input is not what it must be: a missing or misleading file, a wrong shape, rows that are not finite."""
 
 
 def expect(holds: bool, what: str) -> None:
-    """InputError unless it `holds`; `what` says what was expected, and what came."""
+    """InputError unless it `holds`; `what` is what was expected, and what came."""
     if not holds:
         raise InputError(f"expected {what}")
 
 
 class UnknownName(InputError, KeyError):  # noqa: N818
-    """Nothing has this name, in a result that is asked with brackets: a KeyError too, as of any mapping."""
+    """A result has nothing with the name in brackets: a KeyError too, as from any mapping."""
 
     __str__ = Exception.__str__  # a KeyError would quote the message
 
@@ -63,18 +63,18 @@ class UndefinedMeasure(UnconeError, ArithmeticError):  # noqa: N818 - the name i
 
 
 class UnsupportedModel(UnconeError):  # noqa: N818
-    """The model can be read, but where its table or head lies is not known, or a package is missing."""
+    """The model can be read, but we do not know where its table or head is, or a package is missing."""
 
 
 class StepWarning(UserWarning):
-    """`attached.step()` was not called once an optimiser step: what counts steps has a wrong number."""
+    """`attached.step()` was not called once per optimiser step: everything that counts steps has a wrong number."""
 
 
 _EXTRAS = {name: name for name in ("torch", "faiss", "gguf", "triton")}
 _EXTRAS |= {"transformers": "hf", "sentence_transformers": "sentence", "pyarrow": "parquet", "sklearn": "cluster"}
 _EXTRAS |= {"httpx": "remote", "fsspec": "remote", "s3fs": "s3", "ray": "ray", "lance": "lance"}
 _EXTRAS |= {"numba": "topology", "zstandard": "zst", "matplotlib": "plot", "ir_measures": "evaluate"}
-"""The extra that brings a package; pip installs others by their own names."""
+"""The extra that brings a package; pip installs other packages by their own names."""
 
 
 def without_package(error: BaseException, what: str) -> InputError | None:

@@ -8,7 +8,7 @@ from uncone.errors import without_package
 
 
 def open_room(package: str) -> None:
-    """Let a room find its own rooms and files; names that its `__init__` binds go before those of files."""
+    """Let a room find its own rooms and files; names that its `__init__` binds go before names of files."""
     room = vars(sys.modules[package])
     room["__getattr__"] = lambda name: load_part(package, name)
     room["__dir__"] = lambda: sorted({*room, *parts(package)})

@@ -33,11 +33,12 @@ def has_room(size: int) -> bool:
 
 
 def _allowed() -> int | None:
-    told = os.environ.get(MEMORY_GB, "")
+    setting = os.environ.get(MEMORY_GB, "")
     try:
-        return int(float(told) * 1e9) if told else free_bytes()
+        return int(float(setting) * 1e9) if setting else free_bytes()
     except (ValueError, OverflowError) as error:
-        raise InputError(f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set one such as 16") from error
+        got = f"got {setting[:40]!r}: set a number such as 16"
+        raise InputError(f"expected a number of GB in {MEMORY_GB}, {got}") from error
 
 
 def check_memory(size: int, what: str, way_out: str) -> None:
@@ -46,14 +47,15 @@ def check_memory(size: int, what: str, way_out: str) -> None:
         return
     allowed = _allowed()
     if allowed is not None and size > allowed:
-        told = os.environ.get(MEMORY_GB, "")
-        of_all = f"{size / 1e9:.1f} GB of the {allowed / 1e9:.1f} GB that are {'allowed' if told else 'free'}"
+        setting = os.environ.get(MEMORY_GB, "")
+        of_all = f"{size / 1e9:.1f} GB of the {allowed / 1e9:.1f} GB that are {'allowed' if setting else 'free'}"
         more = f"To allow more, set {MEMORY_GB}={math.ceil(size / 1e9)}"
-        raise InputError(f"expected work that fits into memory, got {what}, which take {of_all}: {way_out}. {more}")
+        got = f"got {what}, which would take {of_all}: {way_out}. {more}"
+        raise InputError(f"expected work that fits into memory, {got}")
 
 
 def free_bytes() -> int | None:
-    """Memory to be taken without swapping, within the control group's limits; None: not known."""
+    """Memory that is free without swapping, within the control group's limits; None: not known."""
     free = []
     with suppress(OSError, ValueError, IndexError):
         free.append(int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) * 1024)
@@ -66,7 +68,7 @@ def free_bytes() -> int | None:
 
 
 def give_back() -> None:
-    """Return what glibc keeps to the system: arrays of many sizes leave holes that add up."""
+    """Return memory that glibc keeps to the system: arrays of many sizes leave holes that add up."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -1,4 +1,4 @@
-"""Every public name of `uncone`, and of a question the record that answers it and its command.
+"""Every public name of `uncone`, and for each question its command and the record that answers it.
 
 It imports nothing: the package, the loader of records, the command line, documents and tests read it.
 """
@@ -8,7 +8,7 @@ QUESTIONS = {
         "diagnosis.diagnose",
         "diagnosis.record.Diagnosis",
         "diagnose SPEC",
-        "Say how degenerate a token table and an output head are, why, and what to do next.",
+        "Show how degenerate a token table and an output head are, why, and what to do next.",
     ),
     "compare": (
         "comparison.compare",
@@ -20,19 +20,19 @@ QUESTIONS = {
         "comparison.bars.check",
         "comparison.bars.record.Check",
         "check RECORD",
-        "Hold a saved diagnosis or evaluation against bars: exit status 2 beyond one.",
+        "Check a saved diagnosis or evaluation against bars: exit status 2 beyond a bar.",
     ),
     "calibrate": (
         "calibration.calibrate",
         "calibration.record.Calibration",
         "calibrate VECTORS",
-        "Say what a similarity score of these vectors means: how often random pairs reach it, and thresholds.",
+        "Show what a similarity score of these vectors means: how often random pairs reach it, and thresholds.",
     ),
     "evaluate": (
         "evaluation.evaluate",
         "evaluation.record.Evaluation",
         "evaluate [SPEC]",
-        "Say what each repair does to a task: similarity, retrieval or quantised search.",
+        "Show what each repair does to a task: similarity, retrieval or quantised search.",
     ),
     "evaluate_language_model": (
         "evaluation.language_model.evaluate_language_model",
@@ -45,7 +45,7 @@ QUESTIONS = {
         "repairs.repair",
         "repairs.record.Repaired",
         "repair SPEC OUT",
-        "Write a repaired copy of vectors or of an encoder, and say what that changed and what it cost.",
+        "Write a repaired copy of vectors or of an encoder, and show what that changed and what it cost.",
     ),
     "center_head": (
         "edits.center_head",
@@ -63,37 +63,37 @@ QUESTIONS = {
         "tokens.count",
         "tokens.record.TokenFrequencies",
         "count MODEL TEXT...",
-        "Count how often each token of a model occurs in texts, which --counts of every command takes.",
+        "Count how often each token of a model occurs in texts, for the option --counts of every command.",
     ),
     "judge_curves": (
         "saturation.curves.judge_curves",
         "saturation.curves.record.CurveVerdicts",
         "saturation curves SOURCE",
-        "Say which curves over the checkpoints of a training decline late.",
+        "Show which curves over the checkpoints of a training decline late.",
     ),
     "fit_scaling_law": (
         "saturation.law.fit_scaling_law",
         "saturation.law.record.ScalingLaw",
         "saturation law SOURCE",
-        "Fit the loss of runs by parameters and tokens, and say how far each is from the law.",
+        "Fit the loss of runs by parameters and tokens, and show how far each run is from the law.",
     ),
     "trace_checkpoints": (
         "saturation.checkpoints.trace_checkpoints",
         "saturation.checkpoints.record.CheckpointTrace",
         "saturation checkpoints DIRECTORIES...",
-        "Say when spectra of heads and states turn, and whether before the loss.",
+        "Show when the spectra of heads and states turn, and whether before the loss.",
     ),
     "examine_head": (
         "saturation.head.examine_head",
         "saturation.head.record.HeadExamination",
         "saturation head MODEL TEXT",
-        "Say what the rank of a model's head costs on a text.",
+        "Show what the rank of a model's head costs on a text.",
     ),
     "context_rank": (
         "saturation.contexts.context_rank",
         "saturation.contexts.record.ContextRank",
         "saturation contexts SOURCE",
-        "Say how many dimensions the contexts of a text need, compared with shuffled tokens.",
+        "Show how many dimensions the contexts of a text need, compared with shuffled tokens.",
     ),
     "watch": (
         "watching.watch",
@@ -108,7 +108,7 @@ QUESTIONS = {
         "List all measures with range and direction, or describe one.",
     ),
 }
-"""The function: its file, record, command with what it is asked of, and the command's line in the list."""
+"""By function: its file, its record, its command with the arguments, and the command's line in the list."""
 
 GROUPS = {"saturation": "Show whether training has stopped helping, and what a smaller head would cost."}
 """Commands that hold commands."""

@@ -20,7 +20,7 @@ LONGEST_LINE = 64 * 2**20
 
 
 class _Unzstd(io.RawIOBase):
-    """A .zst file as bytes: zstandard's own reader ends without a word where a file was cut."""
+    """A .zst file as bytes: zstandard's own reader ends silently where a file was cut."""
 
     def __init__(self, file: BinaryIO) -> None:
         how = "reading .zst needs zstandard, got none: pip install 'uncone[zst]'"
@@ -58,7 +58,7 @@ PACKED = tuple(_UNPACKED)
 
 
 def json_object(line: str | bytes) -> dict[str, Any] | None:
-    """None where the line is anything else, or was cut."""
+    """The object in a line; None if the line is anything else, or was cut."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -67,7 +67,7 @@ def json_object(line: str | bytes) -> dict[str, Any] | None:
 
 
 def misspelt(path: Path_) -> str:
-    """ "did you mean 'docs.npy'? " of a file that is not there; "" where no name beside it is like it."""
+    """ "did you mean 'docs.npy'? " for a file that does not exist; "" if no name next to it is similar."""
     folder, name = os.path.split(os.fspath(path))
     names = []
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
@@ -114,7 +114,7 @@ def open_unpacked(path: Path_, *, how: str) -> Iterator[BufferedIOBase]:
 
 
 def table_lines(path: Path_, *, how: str) -> Iterator[str]:
-    """Lines of up to 512 MiB; a carriage return alone ends one too."""
+    """Lines of up to 512 MiB; a carriage return alone ends a line too."""
     return (part for _, line in lines_of(path, how=how, longest=2**29) for part in line.split("\r"))
 
 

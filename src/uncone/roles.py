@@ -1,4 +1,4 @@
-"""What a public function does with what an argument names: commands check files by it."""
+"""What a public function does with the file that an argument names: commands check files by it."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -6,10 +6,10 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 Path_ = str | os.PathLike[str]
-Progress = Callable[[str, int, int], None]  # told (the step, done, in all)
+Progress = Callable[[str, int, int], None]  # called with (the step, done, in all)
 DOWNLOADING = "downloading"  # steps that count bytes end with it
-Ticks = Callable[[int], None] | None  # told how many rows are done
-Told = Callable[[int, int], None] | None  # told how much is done, and of how much
+Ticks = Callable[[int], None] | None  # called with the number of rows that are done
+Told = Callable[[int, int], None] | None  # called with (done, in all)
 
 
 class Role(Enum):
@@ -30,7 +30,7 @@ Texts = Annotated[Path_ | Sequence[str], Role.READ]  # a file, or a list of text
 Write = Annotated[Path_ | None, Role.WRITE]
 Keep = Annotated[Path_ | None, Role.KEEP]
 Out = Annotated[Path_, Role.OUT]
-Vectors = Annotated[Any, Role.SPEC]  # own vectors, or None
+Vectors = Annotated[Any, Role.SPEC]  # your own vectors, or None
 Several = Annotated[Path_ | Sequence[Path_] | None, Role.READ]
 
 EngineName = Literal["processes", "ray"]

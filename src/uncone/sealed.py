@@ -1,4 +1,4 @@
-"""What a stopped run goes on from, under checksums."""
+"""Records with checksums, from which a stopped run goes on."""
 
 import hashlib
 import itertools
@@ -28,7 +28,7 @@ def sealed_line(form: str, record: dict[str, Any]) -> str:
 
 def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[Any]:
     """The records of lines of `sealed_line`; a last line that was cut, as by a kill, is left out. InputError: a line is
-    no `what`, or was changed; `how` says how to go on."""
+    not `what`, or was changed; `how` is the way to go on."""
     begin = _begin(form).encode()
     with open_regular(path, how=how) as file:
         for number in itertools.count(1):

@@ -1,6 +1,6 @@
 """Threads, memory and devices of torch for the rooms that train.
 
-Work is shared out in one pool, as in `threads`: torch's own beside it would spin against it for the same cores.
+Work is shared out in one pool, as in `threads`: torch's own pool would compete with it for the same cores.
 """
 
 import threading
@@ -62,7 +62,7 @@ def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def on_every_thread(work: Callable[[], object]) -> None:
-    """`work` on each worker; then the first exception: tell others to stop."""
+    """Run `work` on each worker, then raise the first exception: `work` must stop the others."""
     alone(lambda: _share([work] * max(_mine.threads, 1)))
 
 
@@ -104,12 +104,12 @@ def _workers(threads: int) -> ThreadPoolExecutor:
         workers.shutdown(wait=False)
         raise
     finally:
-        torch.set_num_threads(default)  # for threads that are no workers
+        torch.set_num_threads(default)  # for threads that are not workers
     return workers
 
 
 def usable(device: str | torch.device | None) -> torch.device:
-    """The device, if torch takes sums there in float64."""
+    """The device, if torch can sum in float64 there."""
     try:
         known = torch.device("cpu" if device is None else device)
         if known.type != "cpu":
@@ -165,7 +165,7 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> Tensor:
-    """No thread is woken: that takes longer than zeros, and is in the way."""
+    """Wakes no thread: that takes longer than the zeros, and is in the way."""
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.from_numpy(memory.zeros((*shape, dtype.itemsize), np.uint8)).view(dtype).view(shape)

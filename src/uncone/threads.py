@@ -1,7 +1,7 @@
 """Work shared out to threads, with the same bytes on any number of them.
 
-One thread computes each task, with a BLAS of one thread: one that splits a product adds in another order for each
-number of threads.
+One thread computes each task, with a BLAS of one thread: a BLAS that splits a product adds in another order for
+each number of threads.
 """
 
 import os
@@ -37,7 +37,7 @@ class _Blas:
                 for library in self._libraries:
                     _set_threads(library, 1)
             self._running += 1
-            # macOS does not say which cores this process may use.
+            # macOS does not report which cores this process may use.
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
             return max(self._before, default=0) or cores or 1
 
@@ -50,7 +50,7 @@ class _Blas:
 
 
 def _set_threads(library: Any, threads: int) -> None:
-    """From any thread: threadpoolctl passes over all but the first that set a number of an OpenBLAS of pthreads."""
+    """From any thread: threadpoolctl lets only the first that set a number of an OpenBLAS of pthreads set it again."""
     clear = getattr(library, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)
@@ -60,7 +60,7 @@ def _set_threads(library: Any, threads: int) -> None:
 
 
 class Mine(threading.local):
-    threads = 0  # that the work on this one may use; 0 outside `one_blas_thread` or `tensors.alone`
+    threads = 0  # that the work on this thread may use; 0 outside `one_blas_thread` or `tensors.alone`
 
 
 def available() -> int:
@@ -84,7 +84,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, whose algebra takes one thread: sums of whole matrices round as the number of threads is."""
+    """`function`, whose algebra takes one thread: the rounding of sums of whole matrices depends on the threads."""
     return one_blas_thread()(function)
 
 
@@ -112,7 +112,7 @@ def share_rows(work: Callable[..., object], *arrays: Any) -> None:
 
 
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
-    """The results in order, each of a task on one thread; or the first exception, once all ended."""
+    """The results in order, each of a task on one thread; or the first exception, once all tasks ended."""
     tasks = list(tasks)
     with one_blas_thread():
         return shared(tasks, _mine.threads, _help)
@@ -142,13 +142,13 @@ def shared(tasks: list[Callable[[], T]], threads: int, submit: Callable[[Callabl
                 return
             results[i] = task()
 
-    # One job a worker: a future for each task would wake this thread each time.
+    # One job per worker: a future for each task would wake this thread each time.
     jobs = [submit(work) for _ in range(min(threads, len(tasks)) - 1)]
     try:
         work()
     finally:
         waiting.clear()
-        # A job that has not begun is not waited for: all workers may be waiting, as this one is.
+        # Do not wait for a job that has not begun: all workers may be waiting, as this worker is.
         errors = [job.exception() for job in jobs if not job.cancel()]
     if failed := next(filter(None, errors), None):
         raise failed
@@ -170,7 +170,7 @@ def pool(make: Callable[[int], ThreadPoolExecutor], threads: int) -> ThreadPoolE
 
 
 def _forget() -> None:
-    """In a forked child there are no threads of its parent, and one may have held a lock."""
+    """A forked child has no threads of its parent, and one of them may have held a lock."""
     global _lock, _blas
     _lock, _blas = threading.Lock(), _Blas()
     _mine.threads = 0

@@ -87,7 +87,7 @@ def test_a_cache_on_a_full_disk_is_said(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with refused(match=r"cannot write .*npy: File too large: nothing of it was written; free some space"):
+        with refused(match=r"cannot write .*npy: File too large: nothing was written; free some space"):
             Encoding("counting", "1", _Counting(), cache=tmp_path).vectors(["a"] * 5000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -131,5 +131,5 @@ def test_what_is_no_regular_file_is_refused_at_once(
         if verb == "compare":  # it takes models and rows too, and so names what it takes
             assert err.startswith(("uncone: expected a model directory", "uncone: no file or folder"))
         else:
-            assert "cannot read" in err or "leads to none" in err
+            assert "cannot read" in err or "leads to no file" in err
         assert "defect" not in err

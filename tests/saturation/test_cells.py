@@ -61,5 +61,5 @@ def test_a_table_beyond_memory_is_refused_before_it_is_read(tmp_path: Path, monk
     path.write_text("step,value\n")
     os.truncate(path, 2**30)
     monkeypatch.setenv("UNCONE_MEMORY_GB", "4")
-    with pytest.raises(InputError, match=r"fits into memory, got a table of 1\.1 GB, which take 8\.6 GB"):
+    with pytest.raises(InputError, match=r"fits into memory, got a table of 1\.1 GB, which would take 8\.6 GB"):
         uncone.judge_curves(path)

@@ -91,7 +91,8 @@ def test_a_planted_rank_is_found() -> None:
 
 def test_tokens_without_order_show_no_difference() -> None:
     ids = np.random.default_rng(3).zipf(1.4, 30_000)
-    assert "no difference is shown" in uncone.context_rank(ids[ids < 200], order=3, dimensions=60).verdict
+    said = uncone.context_rank(ids[ids < 200], order=3, dimensions=60).verdict
+    assert said.startswith("No difference from shuffled tokens was detected at ")
 
 
 def test_what_is_left_beyond_the_rank_is_nothing() -> None:
@@ -111,7 +112,7 @@ def test_a_difference_at_the_last_dimension_is_told() -> None:
     found = uncone.context_rank([np.array(ids)], order=3, dimensions=200)
     (*_, last) = (one for one in found.differences if (one.kind, one.source) == ("all", "shuffled"))
     assert last.difference.interval[1] < 0
-    assert "language takes fewer dimensions" in found.verdict
+    assert found.verdict.startswith("Language takes fewer dimensions")
 
 
 def test_a_language_with_structure_shows_one() -> None:

@@ -73,7 +73,7 @@ def test_columns_are_named(tmp_path: Path) -> None:
     for columns, message in (
         (None, r"a column for the step in .*got columns model, task, .*seen, lambada_acc.*--columns step="),
         ({"step": "sen", "value": "lambada_acc"}, r"a column 'sen' for the step.*did you mean 'seen'"),
-        ({"stepp": "seen"}, r"roles out of step, value.*'stepp': did you mean 'step'"),
+        ({"stepp": "seen"}, r"one of the roles step, value.*'stepp': did you mean 'step'"),
     ):
         refuses(message, uncone.judge_curves, path, columns=columns)
     record = uncone.judge_curves(path, columns={"step": "seen", "value": "lambada_acc", "batch_size": "bs"})
@@ -114,7 +114,7 @@ def test_rows_that_repeat_and_steps_with_two_values() -> None:
     assert (len(curve.steps), curve.notes) == (20, ("1 row given twice",))
     record = uncone.judge_curves([*twice, row | {"step": 9, "value": 0.6}])
     assert record.curves[0].reason.startswith("two values at step 9")
-    assert record.verdict.endswith("1 is undecided.")
+    assert record.verdict.endswith("1 curve is undecided.")
 
 
 LOWER = """
@@ -144,7 +144,7 @@ def _falling(**names: str) -> list[dict[str, Any]]:
 
 def test_a_direction_that_nobody_said_is_in_the_verdict() -> None:
     record = uncone.judge_curves([*_falling(metric="glory"), *_falling(metric="acc")])
-    taken = "Higher was taken as better for 'glory', whose direction is not known (lower=, --lower)."
+    taken = "We assumed that higher is better for 'glory', whose direction is not known (lower=, --lower)."
     assert record.verdict.endswith(f"declined late: 1 of glory, 1 of acc. {taken}")
     record = uncone.judge_curves([*_falling(metric="glory"), *_falling(metric="acc")], lower=["glory"])
     assert [curve.declined for curve in record.curves] == [False, True]
@@ -170,7 +170,7 @@ def test_cells_that_are_no_numbers_leave_a_curve_undecided() -> None:
     early = [{"model": "early", "step": f"step{s}", "value": 0.5} for s in range(1, 21)]
     gaps = [{"model": "gaps", "step": s, "value": "" if s in (3, 9) else s / 20} for s in range(1, 21)]
     record = uncone.judge_curves([*bad, *early, *gaps])
-    reasons = ["a value that is no number: 'n/a'", "a step that is no number: 'step1'", ""]
+    reasons = ["a value that is not a number: 'n/a'", "a step that is not a number: 'step1'", ""]
     assert [curve.reason for curve in record.curves] == reasons
     assert record.curves[2].notes == ("2 checkpoints without a value",)
     beside = [{**row, "stderr": 0.1} for row in (*bad, *gaps)]
@@ -184,10 +184,10 @@ def test_a_curve_that_is_judged_later_may_begin_with_anything() -> None:
     (sound,) = uncone.judge_curves(rows[1:]).curves
     for value in (math.inf, math.nan, "n/a", -math.inf):
         (curve,) = uncone.judge_curves([rows[0] | {"value": value}, *rows[1:]]).curves
-        assert curve.notes == ("1 value before step 4 is no number: so early nothing is judged",)
+        assert curve.notes == ("1 value before step 4 is not a number: values this early are not judged",)
         assert (curve.declined, curve.p_alone, curve.reason) == (sound.declined, sound.p_alone, "")
     (curve,) = uncone.judge_curves([*rows[:9], rows[9] | {"value": "n/a"}, *rows[10:]]).curves
-    assert curve.reason == "a value that is no number: 'n/a'"
+    assert curve.reason == "a value that is not a number: 'n/a'"
 
 
 _CELLS = st.sampled_from(["", None, math.nan, math.inf, -1.0, 0, 3, 1e308, 1e-320, "n/a", "7", True, "step 5"])
@@ -209,9 +209,9 @@ def test_curves_without_any_value_one_point_or_steps_in_words() -> None:
     made = {
         "no checkpoint has a value": [(s, "") for s in steps],
         "the value at step 1 is nan:": [(s, math.nan) for s in steps],
-        "1 checkpoint: a curve has m": [(5, 0.5)],
+        "1 checkpoint: a curve needs m": [(5, 0.5)],
         "two values at step 5: give": [(5, 0.1 * s) for s in steps],
-        "a step that is no number: '": [(f"step {s}", 0.1 * s) for s in steps],
+        "a step that is not a number: '": [(f"step {s}", 0.1 * s) for s in steps],
     }
     rows = [{"task": reason, "step": s, "value": v} for reason, points in made.items() for s, v in points]
     record = uncone.judge_curves([*rows, *({"task": "", **row} for row in _falling())])
@@ -230,7 +230,7 @@ def test_standard_errors_in_another_unit_are_noted(values: float, errors: float,
 
 
 NO_TABLES = [("", "a header"), ("step,value\n", "expected rows"), ("step,step\n1,2\n", "different names")]
-NO_TABLES += [("step,value\n1,2,3\n", "2 columns in row 1"), ("[1, 2]", "one JSON object a line")]
+NO_TABLES += [("step,value\n1,2,3\n", "2 columns in row 1"), ("[1, 2]", "one JSON object per line")]
 NO_TABLES += [(text, "does not parse") for text in ('step,value\n1,"2\n', '{"step": 1\n', "[" * 9000)]
 
 
@@ -367,7 +367,7 @@ def test_only_measures_of_quality_are_judged_of_what_a_training_logged(tmp_path:
     record = uncone.judge_curves(source)
     assert {f"{curve.task}/{curve.metric}" for curve in record.curves} == set(QUALITY)
     assert [curve.metric for curve in record.curves if curve.declined] == ["accuracy"]
-    assert "taken as better" not in record.verdict
+    assert "We assumed" not in record.verdict
     (note,) = [note for note in record.notes if note.startswith("Not judged")]
     assert set(note.partition("): ")[2][:-1].split(", ")) == {*LOGGED, "train/train_loss"}
     (curve,) = uncone.judge_curves(source, metric=["train/learning_rate"]).curves
@@ -392,7 +392,7 @@ def test_metrics_of_a_table_are_chosen() -> None:
     for name in ("glory", "b", "b/glory"):
         record = uncone.judge_curves(rows, metric=[name])
         assert [curve.metric for curve in record.curves] == ["glory"]
-        assert "Not judged, as no chosen metric names them: a/acc." in record.notes
+        assert "Not judged, because no chosen metric names them: a/acc." in record.notes
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

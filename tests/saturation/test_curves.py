@@ -174,7 +174,7 @@ def test_a_curve_that_cannot_be_judged_says_why_and_the_others_go_on() -> None:
         "second half": replace(good[0], steps=np.r_[steps[:-1], 90.0]),
         "from 0 up": replace(good[0], steps=steps - 20),
         "a perplexity": replace(good[0], values=values - 1e3, logarithm=True, lower=True),
-        "over 1e150": replace(good[0], values=values * 1e200),
+        "above 1e150": replace(good[0], values=values * 1e200),
     }
     verdicts, (family,) = judge([*bad.values(), *good])
     for reason, verdict in zip(bad, verdicts, strict=False):
@@ -217,7 +217,7 @@ def test_one_bad_last_checkpoint_is_no_decline_and_is_said() -> None:
     bad = [replace(curve, values=np.r_[curve.values[:-1], curve.values[-1] - 8]) for curve in curves]
     verdicts, _ = judge(bad)
     assert not any(v.declined or v.declined_alone for v in verdicts)
-    assert all("one checkpoint shows no decline" in v.notes[-1] for v in verdicts)
+    assert all("one checkpoint cannot show a decline" in v.notes[-1] for v in verdicts)
     assert all(v.checkpoints == 39 for v in verdicts)
     assert all("one checkpoint" not in " ".join(v.notes) for v in judge(_planted(8.0))[0])
 
@@ -237,14 +237,16 @@ def test_others_of_white_jitter_show_what_one_curve_can_not() -> None:
 def test_what_declines_alone_and_not_in_its_family_is_said() -> None:
     verdicts, families = judge(_planted(3.6, n=20, models=12, seed=1))
     mixed = [replace(v, declined=False, declined_alone=i == 0) for i, v in enumerate(verdicts)]
-    assert verdict_of([replace(families[0], declined=0)], mixed).endswith("in 12 curves. Judged alone, 1 does: 0.")
+    assert verdict_of([replace(families[0], declined=0)], mixed).endswith(
+        "in 12 curves of t acc. Judged alone, 1 declined: 0."
+    )
     mixed = [replace(v, declined=i == 1, declined_alone=i < 2) for i, v in enumerate(verdicts)]
-    assert verdict_of(families, mixed).endswith("declined late: 1. Judged alone, 1 more does: 0.")
+    assert verdict_of(families, mixed).endswith("declined late: 1. Judged alone, 1 more declined: 0.")
 
 
 def test_the_record_says_its_verdict_and_has_its_settings() -> None:
     record = make_curves()
-    assert record.verdict == "2 of 4 curves of lambada acc (v1, 0 shots) declined late: a, b; 1 is undecided."
+    assert record.verdict == "2 of 4 curves of lambada acc (v1, 0 shots) declined late: a, b. 1 curve is undecided."
     assert [c.declined for c in record.curves] == [True, True, False, None]
     assert record.to_rows()[0]["batch_size"] == "1024"
     first, _ = [chart for block in record.blocks() for chart in getattr(block, "charts", ())]
@@ -253,4 +255,4 @@ def test_the_record_says_its_verdict_and_has_its_settings() -> None:
 
 def test_none_declined_is_said() -> None:
     record = uncone.judge_curves([row for row in make_rows() if row["model"] == "c"])
-    assert record.verdict == "No late decline is shown of lambada acc (v1, 0 shots), in 1 curve."
+    assert record.verdict == "No late decline was detected in 1 curve of lambada acc (v1, 0 shots)."

@@ -71,7 +71,7 @@ def test_the_fit_to_the_text_is_that_of_a_loop(planted: RankCurve) -> None:
     assert fit.refit == pytest.approx(planted.lines[2].losses[-1])
     best = min(*planted.lines[0].excess, *planted.lines[1].excess, planted.lines[2].excess[-1])
     assert fit.gain.value == pytest.approx(-best)
-    assert planted.verdict.startswith("The model was read on this text: ")
+    assert planted.verdict.startswith("On this text the model loses ")
 
 
 def test_a_short_text_gives_no_margin() -> None:
@@ -88,7 +88,7 @@ def test_a_refit_that_has_not_converged_gives_no_margin(monkeypatch: pytest.Monk
     assert curve.refitting is not None
     assert curve.refitting.converged is False
     assert all(line.smallest.rank is None for line in curve.lines)
-    assert "No margin is given" in curve.verdict
+    assert "No smallest rank is given" in curve.verdict
     right = rank_curve(s, ranks=[4, 8], evaluations=1, teacher=0.0, margin_nats=1e-6)
     assert right.fit is not None
     assert not right.fit.misfit

@@ -106,7 +106,7 @@ def test_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["curves"], 'Command "saturation curves" parameter SOURCE requires an argument'),
         (["curves", "x.csv", "--text", "x.csv"], "Unknown option: --text"),
         (["head", "x.csv"], "parameter --text requires an argument"),
-        (["curves", "x.csv", "--lower"], "expected a value behind --lower, got none"),
+        (["curves", "x.csv", "--lower"], "expected a value after --lower, got none"),
         (["curves", "x.csv", "--columns", "step"], "expected --columns NAME=VALUE, got 'step'"),
         (["curves", "x.csv", "--columns", "step=a", "step=b"], "expected one --columns of step, got two"),
         (["law", "x.csv", "--fixed", "B=much"], "expected --fixed NAME=VALUE, got 'B=much': give a number"),

@@ -72,20 +72,20 @@ def test_the_gap_of_the_small_pythias_turns_its_sign_without_embeddings() -> Non
     assert 100 * record.gap.value == pytest.approx(8.8, abs=0.1)
     assert 0.03 < record.gap.low < 0.06
     assert 0.11 < record.gap.high < 0.15
-    assert record.verdict.startswith("The 4 runs below 400M lie 8.9% (")
+    assert record.verdict.startswith("The 4 runs below 400M are 8.9% (")
     assert record.verdict.endswith(
-        "above the law of the 6 larger ones, and each of them does so alone; N counts all parameters."
+        "above the law of the 6 larger runs, and each run alone is off it. N counts all parameters."
     )
     assert max(abs(run.gap) for run in record.runs if run.fitted) == pytest.approx(0.0073, abs=5e-4)
     options = {"smallest": 3e8, "fixed": FIXED, "parameters": "non-embedding", "resamples": 400}
     other = uncone.fit_scaling_law(pythias(outside=True), **options)
     assert 100 * other.gap.value == pytest.approx(-3.6, abs=0.15)
     assert [round(100 * run.gap) for run in other.runs[:4]] == [-13, -5, 1, 3]
-    said = "Together the 4 runs below 300M show no gap from the law of the 6 larger ones: -3.6% ("
+    said = "Together the 4 runs below 300M show no clear gap from the law of the 6 larger runs: -3.6% ("
     assert other.verdict.startswith(said)
     low, high = other.runs[0].interval
     assert high < 0 < other.runs[1].p_holm
-    assert f". Alone, 1 of 4 lies off it: 14m -13.4% ({low:+.1%} to {high:+.1%}); N" in other.verdict
+    assert f". Alone, 1 of 4 is off it: 14m -13.4% ({low:+.1%} to {high:+.1%}). N" in other.verdict
     assert "N counts the parameters outside the embeddings" in other.verdict
 
 
@@ -109,9 +109,9 @@ def test_a_run_alone_is_named_where_the_mean_hides_it() -> None:
     up, down = small[0] * 1.2, small[1] * 0.8
     rows["loss"][:4] = [up, down, *small[2:]]
     said = uncone.fit_scaling_law(rows, smallest=3e8, fixed=FIXED, parameters="non-embedding", resamples=400).verdict
-    assert ". Alone, 1 of 4 lies off it: 31m -" in said or ". Alone, 2 of 4 lie off it: " in said
+    assert ". Alone, 1 of 4 is off it: 31m -" in said or ". Alone, 2 of 4 are off it: " in said
     few = uncone.fit_scaling_law(rows, smallest=3e8, fixed=FIXED, resamples=100)
-    assert "No single run of 4 can be shown to lie off the law: it takes 160 resamples." in few.notes
+    assert "No single run of 4 can be shown off the law: that takes 160 resamples." in few.notes
 
 
 def test_each_of_the_larger_pythias_left_out() -> None:
@@ -265,10 +265,10 @@ RUNS |= {"loss": [3.9, 3.6, 3.3, 3.2, 3.0, 2.9]}
         ({"n": [0, 2e8, 4e8, 8e8, 1.6e9, 3e9]}, {}, "expected parameters above 0, got 0.0 in run 1"),
         ({"t": [1e10]}, {}, "expected columns of one length"),
         ({"loss": ["a"] * 6}, {}, "expected a number for loss in run 1, got 'a'"),
-        ({"n": [1e8] * 6}, {}, r"tell A, alpha, B, beta, E apart, got others \(all runs have N = 1e\+08\)"),
+        ({"n": [1e8] * 6}, {}, r"determine A, alpha, B, beta, E, got others \(all runs have N = 1e\+08\)"),
         ({"t": [1e10] * 6}, {}, r"all runs have T = 1e\+10"),
-        ({"n": [1e8] * 6}, {"fixed": FIXED}, "tell A, alpha apart"),
-        ({"n": [1e8, 1e9] * 3, "t": [1e10, 2e10] * 3}, {}, r"apart, got others \(2 different pairs of N and T\)"),
+        ({"n": [1e8] * 6}, {"fixed": FIXED}, "determine A, alpha, got"),
+        ({"n": [1e8, 1e9] * 3, "t": [1e10, 2e10] * 3}, {}, r"E, got others \(2 different pairs of N and T\)"),
         ({}, {"fixed": {"gamma": 1}}, "expected constants A, alpha, B, beta, E, got 'gamma'"),
         ({}, {"fixed": {"Alpha": 1}}, "did you mean 'alpha'"),
         ({}, {"fixed": {"E": 0}}, "expected a number above 0 for E, got 0"),

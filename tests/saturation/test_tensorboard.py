@@ -73,7 +73,7 @@ def test_scalars_of_tensorboard_are_curves(tmp_path: Path, form: str) -> None:
     assert (curve.model, curve.task, curve.metric, curve.checkpoints) == ("run", "eval", "loss", 30)
     assert curve.declined
     assert curve.final == pytest.approx(3.301)
-    assert "1 value of one step came again" in record.notes[0]
+    assert "1 value at a step that has another" in record.notes[0]
 
 
 WRITTEN = (

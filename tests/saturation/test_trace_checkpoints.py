@@ -45,9 +45,9 @@ def runs(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("turn", "order"), [(17, "before"), (5, "after"), (10, "not apart")])
 def test_a_planted_order_is_found(family: Path, turn: int, order: str) -> None:
     found = trace_checkpoints(family, losses=losses(turn, noise=0.03))
-    said = {"before": "before the loss", "after": "after the loss"}.get(order, "at a time not apart from the loss")
-    assert found.verdict.startswith(f"Geometry turned {said}")
-    assert found.verdict.endswith("An order in time shows no cause.")
+    said = {"before": "Geometry turned before the loss.", "after": "Geometry turned after the loss."}
+    assert found.verdict.startswith(said.get(order, "We cannot tell which turned first."))
+    assert found.verdict.endswith("An order in time does not show a cause.")
     rows = {row.name: row for row in found.turns}
     geometry, loss = rows["head_entropy_centered"], rows["loss"]
     assert geometry.order == order
@@ -59,7 +59,7 @@ def test_a_planted_order_is_found(family: Path, turn: int, order: str) -> None:
 def test_a_loss_that_never_turns_is_said_to(family: Path) -> None:
     found = trace_checkpoints(family, losses=[(step, 3 / math.sqrt(1 + step / 100)) for step, _ in losses(10)])
     assert re.search(
-        r"no turn was detected in the loss \(a change of [\d.e-]+ over the last third is seen in 80%\)\.$",
+        r"\. No turn was detected in the loss \(80% of changes of [\d.e-]+ over the last third would be found\)\.$",
         found.verdict,
     )
     assert all(row.order == "" for row in found.turns)
@@ -97,7 +97,7 @@ def test_steps_on_a_wide_scale_have_a_logarithmic_axis(tmp_path: Path) -> None:
         write_checkpoint(tmp_path / f"step{step}", head_at(step, 6))
     found = trace_checkpoints(tmp_path)
     assert found._is_log
-    assert "a turn needs at least 10" in found.verdict
+    assert "Too few checkpoints to look for a turn: 6 of at least 10." in found.verdict
     report.to_html(found)
 
 
@@ -213,7 +213,8 @@ def test_no_edited_line_is_believed(runs: Path, tmp_path: Path, monkeypatch: pyt
 def test_one_checkpoint(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "checkpoint-500", head_at(0, 0))
     found = trace_checkpoints([tmp_path / "checkpoint-500"])
-    assert found.verdict == "1 checkpoint: a turn needs at least 10, so that only the numbers of each are given."
+    few = "Too few checkpoints to look for a turn: 1 of at least 10."
+    assert found.verdict == f"{few} See the numbers of each checkpoint."
     assert found.checkpoints[0].step == 500
     report.to_html(found)
 
@@ -239,7 +240,7 @@ def test_heads_that_change_shape_are_compared_as_shares(tmp_path: Path) -> None:
     found = trace_checkpoints(tmp_path)
     (note,) = (note for note in found.notes if "shape" in note)
     shapes = f"{V} x {D} from step 0, {V} x {2 * D} from step 8"
-    assert note == f"The head changes its shape: {shapes}. Entropies are shares of ln d, RankMe of d."
+    assert note == f"The head changes shape: {shapes}. So entropies are shares of ln d, and RankMe is a share of d."
     (rankme,) = (row for row in found.turns if row.name == "table_rankme")  # of noise: nearly d, and then nearly 2 d
     assert rankme.turned is False
 
@@ -250,7 +251,7 @@ def test_what_has_no_step_is_named_and_a_folder_of_two_is_read(tmp_path: Path) -
     shutil.copytree(tmp_path / "final", tmp_path, dirs_exist_ok=True)
     found = trace_checkpoints(tmp_path)
     assert [one.step for one in found.checkpoints] == [100, 200]
-    assert f"Not read, as no step is in the name: {tmp_path.name[:40]}, final." in found.notes
+    assert f"Not read, because the name has no step: {tmp_path.name[:40]}, final." in found.notes
     (tmp_path / "none").mkdir()
     refuses("got no folder that names a step", trace_checkpoints, tmp_path / "none")
 
@@ -279,7 +280,7 @@ def test_steps_come_from_names_trainers_or_the_caller(tmp_path: Path) -> None:
     assert steps(paths) == [100, 200, 300]
     assert [one.step for one in trace_checkpoints(paths, steps=[3, 2, 1]).checkpoints] == [1, 2, 3]
     for given, of, message in (
-        (paths, [5, 5, 6], r"expected one checkpoint a step, got .*/a and .*checkpoint-200 at step 5"),
+        (paths, [5, 5, 6], r"expected one checkpoint per step, got .*/a and .*checkpoint-200 at step 5"),
         (paths, [5], "expected a step for each of 3 checkpoints, got 1"),
         ([tmp_path / "nothing"], None, r"no checkpoint .*nothing"),
         ([], None, "expected directories of checkpoints, got none"),
@@ -300,7 +301,7 @@ def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Pat
     assert kept == [(1.0, 2.5)]
     assert notes == [
         "1 of 3 losses are not finite and were left out.",
-        "1 of 3 losses stand at a step that has another: the last one counts.",
+        "1 of 3 losses repeat a step: the last loss of a step counts.",
     ]
     for name, content, message in (
         ("b.csv", "step\tvalue\n1\t2\n", r"the columns step and loss in .*b\.csv, got step, value, without loss"),
@@ -317,7 +318,8 @@ def test_a_gap_is_named() -> None:
         checkpoints.notes_on([checkpoints.Checkpoint("a", step) for step in steps])
         for steps in ((100, 200, 300, 900, 1000, 1100), [2**k for k in range(12)])
     ]
-    assert notes == [["No checkpoint is between steps 300 and 900, far apart compared with their neighbours."], []]
+    gap = "No checkpoint is between steps 300 and 900, a wide gap compared with its neighbours."
+    assert notes == [[gap], []]
 
 
 def test_a_text_adds_states_and_logits(stories: Path, tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path, x: np.ndarray) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))  # of 7,328 bytes
     try:
-        message = r"cannot write .*y.npy: File too large: nothing of it was written"
+        message = r"cannot write .*y.npy: File too large: nothing was written"
         refuses(message, repair_rows, x, Center().fit(x), out, overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,4 +1,4 @@
-"""The command line. Commands import what is heavy, so that `--help` answers at once."""
+"""The command line. Only commands import heavy packages, so that `--help` answers at once."""
 
 from uncone.errors import without_package
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uncone.cli.failures import UntoldError, nobody_reads
+from uncone.cli.failures import NotWrittenError, nobody_reads
 from uncone.errors import InputError
 from uncone.records.record import Record
 from uncone.roles import DOWNLOADING, Progress
@@ -19,19 +19,19 @@ _File = Path | None
 
 
 def judge(record: Record, json: _File, html: _File, *, beyond: bool, brief: bool = False) -> None:
-    """Hand over a record, and end with status 2 if it is beyond its bar, also where it cannot be written."""
+    """Hand over a record, and end with status 2 if it is beyond its bar, even if it cannot be written."""
     failed = _handed_over(record, json, html, shown=record, brief=brief)
     if not beyond:
         raise_first(failed)
     elif failed:
-        raise UntoldError(2) from failed[0]
+        raise NotWrittenError(2) from failed[0]
     else:
         raise SystemExit(2)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Progress | None]:
-    """After two seconds of work; None if standard error is no terminal."""
+    """A bar after two seconds of work; None if standard error is not a terminal."""
     if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
         yield None
         return
@@ -81,8 +81,8 @@ def progress_bar() -> Iterator[Progress | None]:
 
 
 def follow(read: Callable[[], Any]) -> Any:
-    """Draw what `read` returns again and again, until Ctrl-C; then the last. A file that is gone or being replaced is
-    waited for."""
+    """Draw what `read` returns again and again, until Ctrl-C; return the last. Waits for a file that is gone or being
+    replaced."""
     from uncone.report.terminal import redraw
 
     latest = [read()]
@@ -105,7 +105,7 @@ def follow(read: Callable[[], Any]) -> Any:
 def hand_over(
     record: Record, *files: _File, shown: Record | None = None, written: Iterable[Path_] = (), brief: bool = False
 ) -> None:
-    """Each step is done whatever became of the others, and the first failure is raised last."""
+    """Do each step even if others fail, and raise the first failure at the end."""
     raise_first(_handed_over(record, *files, shown=shown or record, written=written, brief=brief))
 
 

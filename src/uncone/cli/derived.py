@@ -26,20 +26,20 @@ from uncone.questions import QUESTIONS
 from uncone.regular import number_in
 from uncone.roles import Role
 
-_FAILS = "Give exit status 2 if one of them is worse than the baseline, for scripts."
-_FOLLOWS = "Draw the runs again while they go on, until Ctrl-C."
+_FAILS = "Exit with status 2 if one of them is worse than the baseline, for scripts."
+_FOLLOWS = "Keep redrawing the runs while they go on, until Ctrl-C."
 _OWN: dict[str, dict[str, Any]] = {
     "compare": {"fail_on": Annotated[Literal["worse"] | None, Option(help=_FAILS)]},
     "watch": {"follow": Annotated[bool | None, Option(help=_FOLLOWS, negative="")]},
 }
-"""Options that a command has and its function has not."""
+"""Options that a command has and its function does not."""
 _BEYOND: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "calibrate": lambda record, _: record.drift is not None and record.drift.found,
     "check": lambda record, _: not record.ok,
     "compare": lambda record, arguments: arguments.get("fail_on") == "worse" and record.worse,
-}  # where a result is beyond what was asked for: the command ends with status 2
+}  # where a result is beyond its bar: the command ends with status 2
 _IN_FULL = {"diagnose": "diagnosis.advice.with_whole_paths", "repair": "repairs.repair.with_whole_names"}
-"""Records hold the ends of paths, as they are passed on; on a terminal their commands can be pasted."""
+"""Records hold the ends of paths, because they are shared; commands on a terminal hold whole paths, to be pasted."""
 _SEQUENCES = (Sequence, Iterable, list, tuple)
 _SECTIONS = re.compile(r"^(Args|Returns|Raises|Example|Attributes):$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
@@ -54,26 +54,26 @@ def __getattr__(name: str) -> Callable[..., None]:
 def command_of(function: Callable[..., Any]) -> Callable[..., None]:
     hints = get_type_hints(function, include_extras=True)
     given = inspect.signature(function).parameters
-    taken = {name: hints[name] for name in given if Callable not in _origins(hints[name])}
-    pairs = {name: of for name, hint in taken.items() if (of := _values_of_pairs(hint)) is not None}
+    accepted = {name: hints[name] for name in given if Callable not in _origins(hints[name])}
+    pairs = {name: of for name, hint in accepted.items() if (of := _values_of_pairs(hint)) is not None}
     own = _OWN.get(function.__name__, {})
 
     def command(*subjects: Any, json: Any = None, html: Any = None, brief: bool = False, **options: Any) -> None:
         for name, value in options.items():
             if value == []:
-                raise InputError(f"expected a value behind {_flag(name)}, got none: give one, or leave the option out")
+                raise InputError(f"expected a value after {_flag(name)}, got none: give one, or leave the option out")
         for name in pairs.keys() & options.keys():
             options[name] = None if options[name] is None else dict(_pairs(name, options[name], pairs[name]))
-        asked = {name: options.pop(name) for name in own if name in options}
-        arguments = dict(zip(taken, subjects, strict=False)) | options
+        own_options = {name: options.pop(name) for name in own if name in options}
+        arguments = dict(zip(accepted, subjects, strict=False)) | options
         with progress_bar() as progress:
             if "progress" in given:
                 options["progress"] = progress
-            ask = partial(function, *subjects, **options)
-            record = follow(ask) if asked.get("follow") else ask()
-        _hand_over(function.__name__, record, arguments | asked, json, html, taken, brief=brief)
+            call = partial(function, *subjects, **options)
+            record = follow(call) if own_options.get("follow") else call()
+        _hand_over(function.__name__, record, arguments | own_options, json, html, accepted, brief=brief)
 
-    options = {name: _option(name, hint, given[name].default) for name, hint in taken.items()}
+    options = {name: _option(name, hint, given[name].default) for name, hint in accepted.items()}
     subject, *parameters = (given[name].replace(annotation=option) for name, option in options.items())
     parameters.insert(0, subject.replace(kind=Parameter.POSITIONAL_ONLY))
     added = {**own, "json": Json, "html": Html}
@@ -81,7 +81,7 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
     parameters.append(Parameter("brief", Parameter.KEYWORD_ONLY, default=False, annotation=Brief))
     command.__name__ = command.__qualname__ = function.__name__
     command.__annotations__ = {one.name: one.annotation for one in parameters}
-    command.__doc__ = _help(function.__doc__ or "", list(taken))
+    command.__doc__ = _help(function.__doc__ or "", list(accepted))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
 
@@ -101,7 +101,7 @@ def _hand_over(
         return
     shown = record
     if getattr(record, "selection", None) is not None:
-        hand_over(record.selection, brief=brief)  # is printed alone, and kept with the rest
+        hand_over(record.selection, brief=brief)  # the selection is printed alone, and kept with the rest
         shown = replace(record, selection=None)
     if name in _IN_FULL:
         file, _, function = _IN_FULL[name].rpartition(".")
@@ -114,18 +114,18 @@ def _help(documentation: str, names: list[str]) -> str:
     sections = dict(zip(rest[::2], rest[1::2], strict=True))
     arguments = _ARGUMENT.split(sections.get("Args", "").partition("\n\n")[0])
     sentences = zip(arguments[1::2], arguments[2::2], strict=True)
-    kept = [f"    {name}: {_sentence(said, names)}" for name, said in sentences if name in names]
+    kept = [f"    {name}: {_sentence(text, names)}" for name, text in sentences if name in names]
     return "\n".join([first.rstrip(), "", "Args:", *kept])
 
 
-def _sentence(said: str, names: list[str]) -> str:
+def _sentence(text: str, names: list[str]) -> str:
 
     def in_a_shell(match: re.Match[str]) -> str:
         name = match[1]
         return (name.upper() if name == names[0] else _flag(name)) if name in names else name
 
-    said = re.sub(r"`([^`]+)`", in_a_shell, " ".join(said.split()))
-    return said[:1].upper() + said[1:]
+    text = re.sub(r"`([^`]+)`", in_a_shell, " ".join(text.split()))
+    return text[:1].upper() + text[1:]
 
 
 def _flag(name: str) -> str:
@@ -156,13 +156,13 @@ def _kinds(bare: Any, role: Role | None) -> list[Any]:
     elif role is Role.READ and str in choices:
         choices = tuple(one for one in choices if one in (str, nothing))
     kinds = [one if one is nothing else _item(one, role) for one in choices]
-    return sorted(dict.fromkeys(kinds), key=lambda kind: kind is not int)  # as a string anything can be read
+    return sorted(dict.fromkeys(kinds), key=lambda kind: kind is not int)  # anything can be read as a string
 
 
 def _item(kind: Any, role: Role | None) -> Any:
     if role in (Role.SPEC, Role.OUT) or kind is str:
         return str
-    if get_origin(kind) is Literal:  # words that stand in the place of a file
+    if get_origin(kind) is Literal:  # words in the place of a file
         return kind
     if role is not None:
         return Path
@@ -203,6 +203,6 @@ def _pairs(option: str, given: Iterable[str], of: type) -> Iterator[tuple[str, A
             way_out = "give a number, as in NAME=0.3" if of is float else "give both, as in NAME=VALUE"
             raise InputError(f"expected {flag} NAME=VALUE, got {text!r}: {way_out}")
         if name in seen:
-            raise InputError(f"expected one {flag} of {name}, got two: the second would hide the first")
+            raise InputError(f"expected one {flag} for {name}, got two: the second would hide the first")
         seen.add(name)
         yield name, read

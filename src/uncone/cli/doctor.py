@@ -11,7 +11,7 @@ from uncone.version import __version__
 
 _WHAT_FOR = {
     "torch": "training, topology, edits with their proofs, PyTorch checkpoints",
-    "hf": "texts run through models of transformers",
+    "hf": "texts run through transformers models",
     "sentence": "sentence encoders",
     "parquet": "Parquet files",
     "gguf": "GGUF models",
@@ -20,14 +20,14 @@ _WHAT_FOR = {
     "remote": "hf:// and https:// addresses",
     "s3": "s3:// addresses",
     "ray": "many machines",
-    "evaluate": "search by Faiss, and its measures",
+    "evaluate": "search with Faiss, and its measures",
     "faiss": "Faiss transforms",
     "cluster": "clusters of hidden states, scikit-learn estimators",
     "topology": "barcodes and persistent entropy",
     "triton": "fast losses on a GPU",
     "liger": "Liger's loss for the gate",
     "cce": "cut cross-entropy for the gate",
-    "plot": "charts by matplotlib",
+    "plot": "charts with matplotlib",
     "demo": "the model of `make demo`",
 }
 """What each extra adds."""
@@ -58,9 +58,9 @@ def document() -> Document:
     lacking = [name for name in _WHAT_FOR if missing.get(name)]
     verdict = f"uncone {__version__} is ready"
     if not extras:
-        verdict += ". It was not installed as a package, so that its extras are not known."
+        verdict += ". It was not installed as a package, so its extras are not known."
     else:
-        verdict += f"; these extras are not installed: {', '.join(lacking)}." if lacking else ", with every extra."
+        verdict += f". These extras are not installed: {', '.join(lacking)}." if lacking else ", with every extra."
     formats = (
         names if all(map(_version, packages)) else f"{names} (needs {', '.join(packages)})"
         for names, packages in _FORMATS
@@ -75,13 +75,13 @@ def document() -> Document:
             Table(("extra", "adds", "state"), tuple(_row(name, missing.get(name)) for name in _WHAT_FOR)),
             Heading("Files and addresses that can be opened", 3),
             Bullets(tuple(formats)),
-            Text("An extra is installed with pip install 'uncone[NAME]'.", "quiet"),
+            Text("Install an extra with pip install 'uncone[NAME]'.", "quiet"),
         ),
     )
 
 
 def packages_of_extras() -> dict[str, list[str]]:
-    """By extra the packages that it brings, also through other extras; empty where uncone was not installed."""
+    """The packages of each extra, also through other extras; empty if uncone was not installed."""
     own, through = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     try:
         lines = requires("uncone") or []
@@ -117,7 +117,7 @@ def _machine() -> list[str]:
             f"{p['internal_api']} {p['version']}, kernels {p.get('architecture')}, {p['num_threads']} threads"
             for p in pools
         ),
-        "none that is known",
+        "not known",
     )
     memory = free_bytes()
     return [

@@ -1,4 +1,4 @@
-"""How a failed command ends: one line that says why, an exit status, and streams that fail no second time."""
+"""How a failed command ends: one line with the reason, an exit status, and streams that do not fail again."""
 
 import os
 import signal
@@ -14,8 +14,8 @@ from uncone.errors import UnconeError, bounded, without_package
 STOPPED = 130
 
 
-class UntoldError(Exception):
-    """The exit status stands, though the result could not be written: the cause says why."""
+class NotWrittenError(Exception):
+    """The exit status holds, although the result could not be written: the cause has the reason."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"the result could not be written; the exit status is still {status}")
@@ -23,7 +23,7 @@ class UntoldError(Exception):
 
 
 class SignalError(BaseException):
-    """Not an Exception, so that no handler of failures goes on."""
+    """Not an Exception, so that no handler of failures continues."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -32,7 +32,7 @@ class SignalError(BaseException):
 
 @contextmanager
 def ending_cleanly() -> Iterator[None]:
-    """Ending signals raise `SignalError`, so that half-written files go; an ignored one stays ignored."""
+    """Signals that end us raise `SignalError`, to remove half-written files; an ignored signal stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -53,7 +53,7 @@ def ending_cleanly() -> Iterator[None]:
 
 
 def open_closed_streams() -> None:
-    """Open the null device for closed standard streams: else the next file takes their number and text."""
+    """Open the null device for closed standard streams: otherwise the next file gets their number and text."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -63,8 +63,8 @@ def open_closed_streams() -> None:
 
 def end(error: BaseException, *, debug: bool) -> SystemExit:
     status = STOPPED if isinstance(error, KeyboardInterrupt) else getattr(error, "status", 1)
-    cause = error.__cause__ if isinstance(error, UntoldError) else None
-    with suppress(OSError):  # only the status says so
+    cause = error.__cause__ if isinstance(error, NotWrittenError) else None
+    with suppress(OSError):  # then only the status shows the failure
         if debug:
             traceback.print_exception(error)
         else:
@@ -77,7 +77,7 @@ def end(error: BaseException, *, debug: bool) -> SystemExit:
 
 
 def release(name: Literal["stdout", "stderr"]) -> bool:
-    """Flush a stream, or close it and say so: at exit Python would flush it again, with another status."""
+    """Flush a stream, or close it and return True: at exit Python would flush it again, with another status."""
     stream = getattr(sys, name)
     try:
         if stream is not None:  # else closed before the program began
@@ -92,7 +92,7 @@ def release(name: Literal["stdout", "stderr"]) -> bool:
 
 
 def nobody_reads(error: BaseException) -> bool:
-    """Whether the reader of standard output left, as `head` does: nothing is wrong then."""
+    """Whether the reader of standard output left, as `head` does: then nothing is wrong."""
     cause = error.__context__ if isinstance(error, SystemExit) else error  # rich leaves the program at it
     if not isinstance(cause, BrokenPipeError) or cause.filename is not None:
         return False
@@ -111,7 +111,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "stopped"
     if isinstance(error, SystemExit):  # of rich, at a closed pipe
-        return "standard output: closed before all was printed"
+        return "standard output: closed before everything was printed"
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error)):  # of torch
         return "out of memory: close other programs, or use a machine with more"
     if isinstance(error, OSError):

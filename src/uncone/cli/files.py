@@ -11,14 +11,14 @@ from uncone.errors import InputError
 from uncone.roles import Role
 
 Several = Option(consume_multiple=True)
-Json = Annotated[Path | None, Role.WRITE, Option(help="Write the whole result to this file, for machines.")]
-Html = Annotated[Path | None, Role.WRITE, Option(help="Write a page with pictures to this file, for people.")]
+Json = Annotated[Path | None, Role.WRITE, Option(help="Write the whole result to this file as JSON.")]
+Html = Annotated[Path | None, Role.WRITE, Option(help="Write a page with charts to this file as HTML.")]
 
 _BRIEF = "Print the verdict, the findings and what to do, without tables and charts."
 Brief = Annotated[bool, Option(help=_BRIEF, negative="")]
 
 _ENDINGS = {"html": (".html", ".htm"), "json": (".json",), "markdown": (".md", ".markdown")}
-"""Programs go by them: none opens a page that is called report.json."""
+"""Programs rely on endings: none opens a page that is called report.json."""
 
 
 def check_files(bound: BoundArguments) -> None:

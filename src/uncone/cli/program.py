@@ -12,30 +12,30 @@ from uncone.version import __version__
 
 _HELP = (
     "Measure and explain representation degeneration in language models.\n\n"
-    "Any command takes --debug, for a traceback instead of one line when something fails."
+    "Every command takes --debug, which shows a traceback instead of one line when something fails."
 )
 _usual = Parameter(negative="")
 app = App(name="uncone", help=_HELP, version=__version__, default_parameter=_usual)
-app.suppress_keyboard_interrupt = False  # else it leaves without a word
+app.suppress_keyboard_interrupt = False  # otherwise it exits silently
 app.command(report)
 app.command(
     "uncone.cli.doctor:doctor", name="doctor", help="Show what this installation can do, and which extras are missing."
 )
-_groups = {name: App(name=name, help=told, default_parameter=_usual) for name, told in GROUPS.items()}
+_groups = {name: App(name=name, help=line, default_parameter=_usual) for name, line in GROUPS.items()}
 for group in _groups.values():
     app.command(group)
-for name, (_, _, asked, told) in QUESTIONS.items():
-    if asked:
-        called, _, rest = asked.partition(" ")
+for name, (_, _, words, line) in QUESTIONS.items():
+    if words:
+        called, _, rest = words.partition(" ")
         within, place = (_groups[called], f"{called} ") if called in _groups else (app, "")
         last, _, subject = rest.partition(" ") if place else (called, "", rest)
         usage = f"Usage: uncone {place}{last} [OPTIONS] {subject}"
-        within.command(f"uncone.cli.derived:{name}", name=last, help=told, usage=usage)
+        within.command(f"uncone.cli.derived:{name}", name=last, help=line, usage=usage)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Exit status 0: done, also where the reader of a pipe left; 1: not done, and standard error
-    says why; 2: a result beyond its bar, printed or not; 130: stopped; 128 plus its number: ended by a signal."""
+    """Run the command line. Exit status 0: done, also if the reader of a pipe left; 1: not done, with the reason on
+    standard error; 2: a result beyond its bar, printed or not; 130: stopped; 128 plus its number: ended by a signal."""
     open_closed_streams()
     if "COLUMNS" in os.environ:
         from uncone.report.terminal import environment
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _say(message: Warning | str, *_: object) -> None:
-    """A warning, without a path and a line of code."""
+    """Print a warning, without a path and a line of code."""
     from uncone.records.text import visible
 
     if sys.stderr is not None:

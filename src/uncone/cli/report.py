@@ -17,8 +17,8 @@ def report(
 
     Args:
         record: A JSON file that diagnose, compare, check, repair, evaluate or calibrate wrote, or a run's file.
-        html: Write a page to this file; else print.
-        markdown: Write Markdown to this file; else print.
+        html: Write a page to this file instead of printing.
+        markdown: Write Markdown to this file instead of printing.
         brief: Print the verdict, the findings and what to do, without tables and charts.
     """
     from uncone import report as reports

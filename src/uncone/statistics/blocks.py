@@ -10,7 +10,7 @@ DRAWS = 1000
 
 def ratio_interval(sums: Array, over: int, under: int, value: float, seed: int) -> tuple[float, float] | None:
     """The 95% percentile interval of the ratio `value` of two columns of `sums` (blocks, m), widened to hold it: the
-    blocks are drawn with replacement (Efron 1979, by blocks), the same ones for all ratios."""
+    blocks are drawn with replacement (Efron 1979, by blocks), the same blocks for all ratios."""
     n = len(sums)
     if n < FEWEST_BLOCKS:
         return None

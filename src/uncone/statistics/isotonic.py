@@ -4,7 +4,7 @@ from uncone.statistics.arrays import Array
 
 
 def rising(y: Array) -> Array:
-    """The never falling series nearest to one (n,), which may be empty, in squares, in linear time."""
+    """The never-falling series nearest to `y` (n,), which may be empty, by least squares, in linear time."""
     blocks: list[tuple[float, int]] = []
     for value in y.tolist():
         total, size = value, 1

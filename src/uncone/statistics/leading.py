@@ -5,7 +5,7 @@ import numpy as np
 from uncone.memory import check_memory, uninitialised
 from uncone.statistics.arrays import Array
 
-BLOCK = 32  # vectors a step: eigenvalues of this multiplicity are found whole
+BLOCK = 32  # vectors per step: eigenvalues of this multiplicity are found whole
 RESIDUAL = 1e-4
 """||G u - lambda u|| over lambda; the eigenvalue errs by about its square over the next gap."""
 
@@ -59,7 +59,7 @@ class _Basis:
         self.coupling = np.zeros((self.next.shape[1], 0))
 
     def extend(self, product: Callable[[Array], Array]) -> None:
-        """Take the next block in, and make the one after it."""
+        """Add the next block, and make the block after it."""
         new = np.ascontiguousarray(self.next[:, : self.n - self.m])
         b, coupling = new.shape[1], self.coupling[: new.shape[1]]
         last, this = slice(self.m - coupling.shape[1], self.m), slice(self.m, self.m + b)
@@ -76,7 +76,7 @@ class _Basis:
         # of all blocks: at low rank the last ones have only rounding
         self.largest = max(self.largest, float(np.abs(inner).max()))
         if np.abs(np.diag(self.coupling)).min() <= 1e-6 * self.largest:
-            for _ in range(2):  # columns with nothing left are arbitrary: they must not lie in the basis
+            for _ in range(2):  # columns with nothing left are arbitrary: they must not be in the basis
                 self._part(self.next)
                 self.next, turn = np.linalg.qr(self.next)
                 self.coupling = turn @ self.coupling
@@ -93,9 +93,9 @@ class _Basis:
         return values, vectors, np.linalg.norm(self.coupling @ last, axis=0)
 
     def reserve(self, m: int) -> None:
-        """Room for `m` rows and a block more."""
+        """Make room for `m` rows and one more block."""
         most = min(self.n, m + self.block)
-        check_memory(8 * most * self.n, f"{most} vectors of {self.n} numbers", "ask for fewer dimensions")
+        check_memory(8 * most * self.n, f"{most} vectors of {self.n} numbers", "choose fewer dimensions")
         rows, within = uninitialised((most, self.n), np.float64), np.zeros((most, most))
         rows[: self.m], within[: self.m, : self.m] = self.rows[: self.m], self.within[: self.m, : self.m]
         self.rows, self.within = rows, within

@@ -32,7 +32,7 @@ def rank_correlation(x: Array, y: Array) -> tuple[float, float] | None:
 
 
 def _ranked(values: Array) -> tuple[Array, Array]:
-    """Centred ranks, and the place of each value among the different ones."""
+    """Centred ranks, and the place of each value among the different values."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     place = place.reshape(-1)
     ranks = counts.cumsum() - (counts - 1) / 2

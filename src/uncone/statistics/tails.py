@@ -1,4 +1,4 @@
-"""Tails of Student's t and of the normal distribution, far out too, without scipy."""
+"""Tails of Student's t and of the normal distribution, also far out, without scipy."""
 
 import math
 from functools import lru_cache
@@ -7,7 +7,7 @@ import numpy as np
 
 from uncone.statistics.arrays import Array
 
-NORMAL = 1000  # from so many degrees of freedom on, Student's t is taken for normal
+NORMAL = 1000  # from this many degrees of freedom on, Student's t counts as normal
 _LARGEST, _LEAST_LOG = 1e4, -680.0
 """A table ends at this point, or where the density leaves the range of a float."""
 

@@ -13,13 +13,13 @@ from uncone.statistics.holm import holm
 
 Points = Sequence[tuple[float, float]]
 GEOMETRY = ("head_entropy_centered", "head_entropy", "logit_entropy", "states_anisotropy")
-"""The first of these series that is known stands for the geometry."""
+"""The verdict takes the first of these series that is known as the geometry."""
 LOSSES = ("loss", "text_loss")
-_MOST = 128  # points of a series: longer ones become means of neighbours
+_MOST = 128  # points of a series: in a longer series neighbours are averaged
 
 
 def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, Points]:
-    """(step, value) of every series; of heads of different widths entropies are shares of ln d, RankMe of d."""
+    """(step, value) of every series. If heads differ in width, entropies are shares of ln d and RankMe is one of d."""
     read = [one for one in checkpoints if not one.failed]
     are_shares = len({one.shape[1] for one in read if one.shape}) > 1
 
@@ -45,17 +45,17 @@ def find_turns(
     shared = np.random.default_rng(seed).standard_normal((draws, len(steps)))
     found: dict[str, Turn] = {}
     for name, (x, y) in thinned.items():
-        own = np.random.default_rng([seed, 1])  # the same for all, so that equal series get equal answers
+        own = np.random.default_rng([seed, 1])  # the same for every series, so that equal series get equal answers
         normal = own.standard_normal((draws, len(x)))
         if loss is not None:
-            # at checkpoints that the loss has too, it shares the noise as far as both move together
+            # at the checkpoints of the loss, a series shares its noise as far as both move together
             together = _correlation((x, y), thinned[loss]) if name != loss else 1.0
             normal = together * shared[:, np.searchsorted(steps, x)] + math.sqrt(1 - together**2) * normal
         turn = find_turn(x, y, normal, own, peak=NAMED[name].peak)
         if turn is not None:
             found[name] = turn
     p = dict[str, float]()
-    for is_named in (True, False):  # what the sentence may name is a family
+    for is_named in (True, False):  # the series that the verdict may name are a family
         family = [name for name in found if (name in LOSSES + GEOMETRY) is is_named]
         p |= zip(family, holm([found[name].p for name in family]), strict=True)
     rows = list[SeriesTurn]()
@@ -81,7 +81,7 @@ def _thinned(points: Points) -> tuple[Array, Array]:
 
 
 def _correlation(one: tuple[Array, Array], other: tuple[Array, Array]) -> float:
-    """Of the second differences at the steps that both have, which a trend hardly enters."""
+    """The correlation of second differences, which a trend hardly affects, at the steps of both series."""
     _, i, j = np.intersect1d(one[0], other[0], return_indices=True)
     if len(i) < FEWEST:
         return 0.0
@@ -97,20 +97,21 @@ def sentence(turns: Sequence[SeriesTurn], n: int) -> str:
         return "No checkpoint could be read."
     if geometry is None:
         return f"{counted(n, 'checkpoint')} without a head: only the token table was read."
-    of_geometry, of_loss = _shown(geometry), loss and _shown(loss)
-    first = f"T{of_geometry[1:]}"
+    of_loss = _shown(loss) if loss else ""
+    first, second = (f"{text[:1].upper()}{text[1:]}" for text in (_shown(geometry), of_loss))
     if geometry.turned is None:
-        few = f"{counted(n, 'checkpoint')}: a turn needs at least {FEWEST}, so that only the numbers of each are given"
-        return f"{few}; {of_loss}." if loss and loss.turned else f"{few}."
+        few = f"Too few checkpoints to look for a turn: {n:,} of at least {FEWEST}. See the numbers of each checkpoint."
+        return f"{few} {second}." if loss and loss.turned else few
     if loss is None:
-        return f"{first}; whether the loss turned is not known, as none was given."
+        return f"{first}. No loss was given, so we do not know whether the loss turned."
     if loss.turned is None:
-        return f"{first}; the loss has {loss.n} points, of the {FEWEST} that a turn needs."
+        return f"{first}. The loss has {counted(loss.n, 'point')}, too few to look for a turn (at least {FEWEST})."
     if not (geometry.turned and loss.turned):
-        return f"{first}; {of_loss}."
-    order = geometry.order if geometry.order in ("before", "after") else "at a time not apart from"
-    before = f"P(geometry first) = {geometry.before_loss:.2f}. An order in time shows no cause."
-    return f"Geometry turned {order} the loss: {of_geometry}, {of_loss}; {before}"
+        return f"{first}. {second}."
+    is_known = geometry.order in ("before", "after")
+    order = f"Geometry turned {geometry.order} the loss" if is_known else "We cannot tell which turned first"
+    before = f"P(geometry first) = {geometry.before_loss:.2f}. An order in time does not show a cause."
+    return f"{order}. {first}, and {of_loss}. {before}"
 
 
 def _shown(turn: SeriesTurn) -> str:
@@ -118,7 +119,7 @@ def _shown(turn: SeriesTurn) -> str:
     name = f"the {title[0].lower()}{title[1:]}"
     if turn.ends:
         return f"{name} turned at {_span(*turn.ends)}"
-    seen = f" (a change of {number(turn.visible)} over the last third is seen in 80%)" if turn.visible else ""
+    seen = f" (80% of changes of {number(turn.visible)} over the last third would be found)" if turn.visible else ""
     return f"no turn was detected in {name}{seen}"
 
 
@@ -127,8 +128,8 @@ def _span(at: float, low: float, high: float) -> str:
 
 
 def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int = 0) -> str:
-    """The phases of RankMe, of the states where there are any (Li et al. 2025): a collapse ends in a valley, an
-    expansion at a peak. Both tests are one family (Holm)."""
+    """The phases of the states' RankMe, or of the head's without states (Li et al. 2025): a collapse ends in a valley,
+    an expansion at a peak. Both tests are one family (Holm)."""
     name = next((name for name in ("states_rankme", "head_rankme") if name in found), "")
     if not name:
         return ""
@@ -138,7 +139,7 @@ def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int
     turns = {"expansion": found[name]} | ({} if valley is None else {"collapse": valley})
     chances = zip(turns, holm([turn.p for turn in turns.values()]), strict=True)
     ends = sorted((turns[phase].at, phase) for phase, p in chances if p <= LEVEL)
-    whose = f"{NAMED[name].title}, in the phases of Li et al. (2025)"
+    whose = f"{NAMED[name].title} (phases of Li et al. 2025)"
     if not ends:
         return f"{whose}: no phase was detected."
     parts = list[str]()

@@ -27,7 +27,7 @@ _DRAWN_RANKS = 24
 
 
 class Series(NamedTuple):
-    """One number of a checkpoint. `peak`: a good course rises first, so that it turns at a peak."""
+    """One number per checkpoint. `peak`: in good training it rises first, so it turns at a peak."""
 
     name: str
     title: str
@@ -59,7 +59,7 @@ NAMED = {series.name: series for series in SERIES}
 class Checkpoint:
     name: str  # its directory, the last two parts
     step: int  # of the training
-    # by the name of the series; one that is undefined is left out
+    # by the name of the series; undefined values are left out
     values: Mapping[str, float] = field(default_factory=dict)
     singular_values: tuple[float, ...] = ()  # of the head as stored, the first hundred
     centered: tuple[float, ...] = ()  # of the head less its mean row
@@ -75,16 +75,16 @@ class SeriesTurn:
 
     name: str  # of the series
     n: int  # points
-    turned: bool | None  # null where there are fewer than 10 points from a fifth of the steps on
+    turned: bool | None  # null with fewer than 10 points after the first fifth of the steps
     at: float | None = None  # the step where it turned, or would have
     low: float | None = None  # lower end of its 95 % interval
     high: float | None = None  # upper end
-    p: float | None = None  # how often a series that never turns would look so, corrected by Holm
+    p: float | None = None  # how often a series that never turns would look like this, corrected by Holm
     correlation: float | None = None  # of the noise of neighbouring points
     visible: float | None = None  # the change over the last third that is found in 80% of such series, in white noise
     start: int | None = None  # the first step that was used: before it the series went the other way
     before_loss: float | None = None  # how likely it turned before the loss
-    order: Order = ""  # `before`, `after`, `not apart`, or empty where one of both shows no turn
+    order: Order = ""  # `before`, `after`, `not apart`, or empty where either shows no turn
 
     @property
     def ends(self) -> tuple[float, float, float] | None:
@@ -101,24 +101,24 @@ class CheckpointTrace(Record):
     KIND: ClassVar[str] = "trace of checkpoints"
     READING: ClassVar[str] = (
         "The singular entropy is the KL divergence from the normalised squared singular values to the uniform "
-        "distribution: 0 where all directions weigh the same, ln d where one direction is all. A row added to all rows "
-        "of a head changes no probability: the centred entropy is judged. The centred logits do not "
-        "change either where the head is multiplied by a matrix and the states by its inverse."
+        "distribution: 0 if all directions weigh the same, ln d if one direction holds everything. Adding a row to all "
+        "rows of a head changes no probability, so we judge the centred entropy. The centred logits also stay the same "
+        "if the head is multiplied by a matrix and the states by its inverse."
     )
 
     name: str  # the folder of the checkpoints
-    verdict: str  # whether the geometry turned before the loss, in one sentence
+    verdict: str  # whether the geometry turned before the loss
     checkpoints: tuple[Checkpoint, ...]  # by step
-    turns: tuple[SeriesTurn, ...] = ()  # one for each series that is known
+    turns: tuple[SeriesTurn, ...] = ()  # one per known series
     losses: tuple[tuple[float, float], ...] = ()  # step and loss, as given
-    # of RankMe (Li et al. 2025) whose ends a test shows, with intervals; empty where there are too few checkpoints
+    # phases of RankMe (Li et al. 2025) whose ends a test detects, with intervals; empty with too few checkpoints
     phases: str = ""
     notes: tuple[str, ...] = ()  # heads that change shape, gaps, losses left out
     versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
 
     def __post_init__(self) -> None:
         steps = [checkpoint.step for checkpoint in self.checkpoints]
-        expect(steps == sorted(set(steps)), "checkpoints of ascending steps, got others: the file was edited")
+        expect(steps == sorted(set(steps)), "checkpoints in order of steps, got another order: the file was edited")
         names = {turn.name for turn in self.turns}.union(*(one.values for one in self.checkpoints))
         unknown = sorted(names - NAMED.keys())[:1]
         expect(not unknown, f"series that this version knows, got {unknown}: written by another version")
@@ -175,7 +175,7 @@ class CheckpointTrace(Record):
         caption = "Centred over the vocabulary. Dark at every rank: all directions weigh the same."
         drawn = HeatMap(*words, *places, values, self._is_log, True, caption, "spectrum, rank")
         loss = self._chart(*_GROUPS[0])
-        title = "Profiles of the head's spectrum beside the loss"
+        title = "Profiles of the head's spectrum, with the loss"
         return (Figure(title, (drawn, loss) if loss else (drawn,), spark="The head's spectrum over training:"),)
 
     def _chart(self, name: str, title: str, members: tuple[str, ...]) -> Chart | None:
@@ -211,7 +211,7 @@ class CheckpointTrace(Record):
         return numbers(columns, rows)
 
 
-# name, title (that of the series, where there is one) and series
+# name, title (empty: the title of the series) and series
 _GROUPS = (
     ("loss", "Loss", ("loss", "text_loss")),
     ("entropy", "Singular entropy of the head", ("head_entropy", "head_entropy_centered")),

@@ -12,14 +12,14 @@ from uncone.measure.spectrum import fit_alpha, logit_spectrum
 from uncone.moments import Moments
 from uncone.rows import Array
 
-MOST_VALUES = 100  # singular values that are kept of a matrix
+MOST_VALUES = 100  # singular values kept per matrix
 
 
 def entropy_to_uniform(squares: Array) -> float:
     """KL(p || uniform) = ln d + sum p ln p in nats, from 0 of a flat spectrum to ln d.
 
-    p are the squared singular values (D,) over their sum. Godey et al. (2024, section 4.2) leave the normalisation of
-    their singular entropy open: that of squares gives the figures of the paper, that of the values does not.
+    p are the squared singular values (D,) over their sum. Godey et al. (2024, section 4.2) do not say what they
+    normalise: squared values give the figures of the paper, the values themselves do not.
 
     >>> entropy_to_uniform(np.array([1.0, 1.0])), round(entropy_to_uniform(np.array([1.0, 0.0])), 4)  # ln 2
     (0.0, 0.6931)
@@ -32,7 +32,7 @@ def entropy_to_uniform(squares: Array) -> float:
 
 
 def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
-    """By the names of their series; and the leading singular values, raw and centred."""
+    """The head's numbers by series name, and its leading singular values, raw and centred."""
     raw, centered = m.spectrum(centered=False), m.spectrum(centered=True)
     values = _known(
         head_entropy=partial(entropy_to_uniform, raw),
@@ -50,7 +50,7 @@ def of_rows(m: Moments, kind: str) -> dict[str, float]:
 
 
 def of_states(states: Any, head: Moments) -> tuple[dict[str, float], tuple[float, ...]]:
-    """The numbers of the `States` of a text, and the spectrum of the logits by a head of these moments."""
+    """The numbers of a text's `States`, and the spectrum of their logits for a head with these moments."""
     m = Moments.of(states.states)
     logits = abs(states.scale) * logit_spectrum(head.covariance() * (head.weight - 1), m.second_moment())
     values = _known(

@@ -24,10 +24,10 @@ from uncone.saturation.tables.trainer_state import NAME
 from uncone.sealed import sealed_line, sealed_records
 
 Losses = Path_ | Mapping[float, float] | Iterable[tuple[float, float]]
-MOST_TOKENS = 16_384  # of a text, that each checkpoint is run on
-_FORM = "uncone.checkpoint/2"  # of the keys: what was read in another way is read again
+MOST_TOKENS = 16_384  # of the text on which each checkpoint runs
+_FORM = "uncone.checkpoint/2"  # part of each key: a checkpoint that was read in another way is read again
 _STEP = re.compile(r"(?:step|checkpoint|iter|iteration)[-_=]?(\d+)|(\d+)$", re.IGNORECASE)
-_FAR = 3.0  # a gap is so many times as wide as those beside it
+_FAR = 3.0  # a gap is this many times as wide as its neighbours
 _NAME_STEPS = "name the steps (steps=, --steps)"
 
 
@@ -37,7 +37,8 @@ class Place(NamedTuple):
 
 
 def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) -> list[Place]:
-    """By step; of one directory its folders that name a step, if it is no model or they are several."""
+    """The checkpoints by step. One directory means its folders that name a step, unless it is a model with at most one
+    such folder."""
     paths = [Path(directory) for directory in directories]
     if len(paths) == 1 and paths[0].is_dir():
         inner = sorted(path for path in paths[0].iterdir() if path.is_dir() and _STEP.search(path.name))
@@ -58,18 +59,18 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
     for first, second in pairwise(found):
         if first.step == second.step:
             came = f"got {first.path} and {second.path} at step {first.step}: leave one out, or {_NAME_STEPS}"
-            raise InputError(f"expected one checkpoint a step, {came}")
+            raise InputError(f"expected one checkpoint per step, {came}")
     return found
 
 
 def left_out(directories: Sequence[Path_], places: Sequence[Place]) -> list[str]:
-    """A note on the models of the one directory given whose names have no step."""
+    """A note on models in the only directory given whose names have no step."""
     root, read = Path(directories[0]), {place.path for place in places}
     if len(directories) > 1 or root in read:
         return []
     others = (path for path in (root, *sorted(root.iterdir())) if path not in read and (path / "config.json").is_file())
     names = ", ".join(path.name[:40] for path in others)
-    return [f"Not read, as no step is in the name: {names}."] if names else []
+    return [f"Not read, because the name has no step: {names}."] if names else []
 
 
 def _step_of(path: Path) -> int:
@@ -85,14 +86,14 @@ def _step_of(path: Path) -> int:
 
 
 def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tuple[float, float]], list[str]]:
-    """(step, loss) by step, and notes; by default the losses of the last trainer_state.json."""
+    """(step, loss) by step, and notes. By default from the last trainer_state.json."""
     notes, pairs = list[str](), list[tuple[float, float]]()
     if losses is None:
         states = [place.path / NAME for place in reversed(places) if (place.path / NAME).is_file()]
         try:
             pairs = _read_losses(states[0]) if states else []
-        except InputError as error:  # nobody asked for it
-            notes.append(f"No losses were taken from {states[0].parent.name}/{NAME}: {error}")
+        except InputError as error:  # the caller did not request it
+            notes.append(f"No losses were read from {states[0].parent.name}/{NAME}: {error}")
     elif isinstance(losses, str | os.PathLike):
         pairs = _read_losses(losses)
     else:
@@ -103,12 +104,12 @@ def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tupl
     if unusable := len(pairs) - len(finite):
         notes.append(f"{unusable} of {len(pairs)} losses are not finite and were left out.")
     if twice := len(finite) - len(kept):
-        notes.append(f"{twice} of {len(pairs)} losses stand at a step that has another: the last one counts.")
+        notes.append(f"{twice} of {len(pairs)} losses repeat a step: the last loss of a step counts.")
     return sorted(kept.items()), notes
 
 
 def _read_losses(path: Path_) -> list[tuple[float, float]]:
-    """Of a table with the columns step and loss, or of a trainer's evaluations, else of its training."""
+    """The losses of a table with the columns step and loss, or of a trainer's evaluations, else of its training."""
     table = open_table(Path(path))
     columns = {name.strip().casefold(): cells for name, cells in table.columns.items()}
     names = ("task", "metric", "step", "value")
@@ -117,14 +118,14 @@ def _read_losses(path: Path_) -> list[tuple[float, float]]:
     pairs = of_eval or of_train
     if not pairs:
         if missing := [name for name in ("step", "loss") if name not in columns]:
-            have = f"got {', '.join(table.columns)[:200]}, without {missing[0]}: name them so, or give a {NAME}"
+            have = f"got {', '.join(table.columns)[:200]}, without {missing[0]}: rename them, or give a {NAME}"
             raise InputError(f"expected the columns step and loss in {path}, {have}")
         pairs = list(zip(columns["step"], columns["loss"], strict=True))
     read = list[tuple[float, float]]()
     for row, (cell, loss) in enumerate(pairs, 1):
         step, value = number_of(cell), number_of(loss)
         if step is None:
-            raise InputError(f"expected a step in row {row} of {path}, got {str(cell)[:60]!r}: mend that row")
+            raise InputError(f"expected a step in row {row} of {path}, got {str(cell)[:60]!r}: correct that row")
         read.append((step, math.nan if value is None else value))
     return read
 
@@ -132,16 +133,16 @@ def _read_losses(path: Path_) -> list[tuple[float, float]]:
 def read_checkpoints(
     places: Sequence[Place], *, text: Path_ | None = None, out: Path_ | None = None, progress: Progress | None = None
 ) -> list[Checkpoint]:
-    """`out` keeps a line of JSON for each, and those of unchanged files are taken from it. One that cannot be read has
-    the reason in `failed`, and is tried again the next time."""
-    told, kept = progress or (lambda *_: None), dict[str, Checkpoint]()
+    """`out` keeps a line of JSON per checkpoint; a checkpoint whose files are unchanged is taken from it. If one cannot
+    be read, `failed` holds the reason, and the next call tries it again."""
+    notify, kept = progress or (lambda *_: None), dict[str, Checkpoint]()
     if out is not None and os.path.lexists(out):
-        how = "name a new file, in which the checkpoints are read again"
+        how = "name a new file, and the checkpoints are read again"
         for entry in sealed_records(out, _FORM, what="a checkpoint", how=how):
             kept[entry["key"]] = build_record(Checkpoint, entry["checkpoint"], "checkpoint")
     lines, read = dict[str, str](), list[Checkpoint]()
     for done, place in enumerate(places):
-        told("reading checkpoints", done, len(places))
+        notify("reading checkpoints", done, len(places))
         key = _key(place, text)
         checkpoint = kept.get(key)
         if checkpoint is None or checkpoint.failed:
@@ -151,7 +152,7 @@ def read_checkpoints(
         if out is not None and kept.get(key) != checkpoint:  # other lines of the file are kept
             others = (_line(k, one) for k, one in kept.items() if k not in lines)
             write_text(out, "".join(f"{line}\n" for line in (*lines.values(), *others)))
-    told("reading checkpoints", len(places), len(places))
+    notify("reading checkpoints", len(places), len(places))
     return read
 
 
@@ -169,7 +170,7 @@ def check_any_was_read(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def _key(place: Place, text: Path_ | None) -> str:
-    """sha256 of what the numbers depend on: the step, and names, sizes and times of the files and the text."""
+    """sha256 of what the numbers depend on: the step, and the names, sizes and times of the files and the text."""
     digest = hashlib.sha256(f"{_FORM}\0{place.step}\0{place.path.name}\0{text is not None}".encode())
     files = sorted(place.path.rglob("*")) if place.path.is_dir() else [place.path]
     for file in (*files, *([Path(text)] if text is not None else ())):
@@ -219,10 +220,10 @@ def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
     changed = [next(of) for _, of in groupby((one for one in read if one.shape), lambda one: one.shape)]
     if len(changed) > 1:
         shapes = ", ".join("{:,} x {:,} from step {:,}".format(*one.shape, one.step) for one in changed)
-        notes.append(f"The head changes its shape: {shapes}. Entropies are shares of ln d, RankMe of d.")
+        notes.append(f"The head changes shape: {shapes}. So entropies are shares of ln d, and RankMe is a share of d.")
     notes += dict.fromkeys(note for one in read for note in one.notes)
     steps = [one.step for one in read]
     for a, b, c, d in zip(steps, steps[1:], steps[2:], steps[3:], strict=False):
         if c - b > _FAR * max(b - a, d - c):
-            notes.append(f"No checkpoint is between steps {b:,} and {c:,}, far apart compared with their neighbours.")
+            notes.append(f"No checkpoint is between steps {b:,} and {c:,}, a wide gap compared with its neighbours.")
     return notes

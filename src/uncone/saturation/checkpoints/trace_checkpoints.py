@@ -23,22 +23,22 @@ def trace_checkpoints(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> CheckpointTrace:
-    """Follow the spectrum of the output head over checkpoints, and say whether it turned before the loss.
+    """Follow the spectrum of the output head over checkpoints, and show whether it turned before the loss.
 
     Args:
-        directories: one for each checkpoint, or one that holds them all. No model is built of them without `text`.
-        text: a file in UTF-8, on whose first 16,384 tokens every checkpoint is run: anisotropy of the last states,
-            spectrum of the logits, and the loss. Needs the extras [torch] and [hf].
+        directories: a directory for each checkpoint, or one that holds them all. Without `text` no model is built.
+        text: a file in UTF-8. Every checkpoint runs on its first 16,384 tokens, for the anisotropy of the last states,
+            the spectrum of the logits and the loss. Needs the extras [torch] and [hf].
         losses: (step, loss) pairs, or a file: a table with these columns (CSV, TSV, JSON lines, Parquet), or a
             trainer_state.json. By default from the trainer_state.json of the last checkpoint.
-        steps: of the directories; by default from their names, such as step1000, or their trainer_state.json.
-        out: a file that keeps a line of JSON for each checkpoint, so that an interrupted run goes on.
-        seed: of the bootstrap.
+        steps: the step of each directory. By default from its name, such as step1000, or its trainer_state.json.
+        out: a file that keeps a line of JSON for each checkpoint, so that an interrupted run can go on.
+        seed: for the bootstrap.
         progress: called with (the step, checkpoints done, checkpoints in all).
 
     Raises:
-        InputError: no checkpoints, steps that are missing or double, losses that cannot be read, or not one checkpoint
-            that can be read. A single checkpoint that cannot be read is in the record with its reason.
+        InputError: no checkpoints, steps that are missing or repeated, losses that cannot be read, or no checkpoint
+            that can be read. A single checkpoint that cannot be read stays in the record, with the reason.
     """
     given = [directories] if isinstance(directories, str) or not isinstance(directories, Sequence) else directories
     places = trace.places_of(given, steps)

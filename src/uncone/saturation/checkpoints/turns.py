@@ -1,8 +1,8 @@
 """When does a series over checkpoints turn, and which of two turned first?
 
-A series that turns falls, then rises, and may recover at its end. It turned only where both are beyond chance: a fall at
-its beginning, and a rise at its end, or at that of a part of it. Where it turned comes from isotonic parts,
-and how surely from draws about them. Noise may be autocorrelated.
+A series that turns falls, then rises, and may recover at its end. We detect a turn only if both the fall at the
+beginning and the rise at the end, or at the end of a part of the series, are beyond chance. Isotonic parts locate the
+turn, and draws about them give its interval. Noise may be autocorrelated.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,13 @@ from uncone.statistics.isotonic import rising
 
 DRAWS = 1000
 LEVEL = 0.05  # the most p of a turn, after Holm over its family of series
-SURE = 0.95  # of an order that is named; and the share of draws in an interval
+SURE = 0.95  # least probability of an order that we name, and the share of draws in an interval
 _WARM_UP, _GAIN = 3, 20.0
-"""A start that goes the other way is left out of the first third, where that saves so many variances."""
+"""A start in the other direction is left out, up to a third of the series, if that saves so many variances."""
 _AT_ONCE = 2**20  # numbers of the series that are fitted at once
 _TRIED, _HIGHEST = 24, 0.98
 _RECOVERED, _SHARE = (0.75, 0.5625), 0.05
-"""Where a series that recovers may end too, and the share of the level that each such end has."""
+"""Where else a series that recovers may end, and the share of the level for each of these ends."""
 
 _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
@@ -34,9 +34,9 @@ class Turn:
     at: float
     low: float
     high: float
-    p: float  # how often a series that never turns would look so
+    p: float  # how often a series that never turns would look like this
     correlation: float
-    visible: float  # the rise over the last third that is found in 80% of such series, in white noise
+    visible: float  # the rise over the last third that is detected in 80% of such series, in white noise
     start: int  # the first place that was used: before it the series went the other way
     draws: Array  # bootstrapped times
 
@@ -68,9 +68,9 @@ class _Noise:
 
 
 def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator, *, peak: bool = False) -> Turn | None:
-    """The turn of a series `y` over ascending steps `x`, a valley unless `peak`; None of fewer than `FEWEST` points.
+    """The turn of a series `y` over ascending steps `x`, a valley unless `peak`; None with fewer than `FEWEST` points.
 
-    `normal` are standard normal numbers (B, n): series that share them have noise that goes together.
+    `normal` are standard normal numbers (B, n): series that share them have correlated noise.
     """
     y = -y if peak else y
     start = _warm_up(y)
@@ -82,7 +82,7 @@ def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator,
     wander = _noise_of(y, fit)
     noise = _rough(y) if wander is None else _corrected(wander, fit, normal)
     places = _Parts(fit + noise.draw(normal, generator)).place
-    # a turn may lie anywhere up to the middle to the next checkpoint
+    # a turn may be anywhere up to halfway to the next checkpoint
     draws = np.interp(places + generator.uniform(-0.5, 0.5, len(places)), np.arange(len(x)), x)
     at, tail = float(np.interp(place, np.arange(len(x)), x)[0]), (1 - SURE) / 2
     low, high = np.quantile(draws, (tail, 1 - tail))
@@ -92,7 +92,7 @@ def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator,
 
 
 def _chance(x: Array, y: Array) -> float:
-    """The larger of the chances of such a fall at the beginning and of such a rise at the end, without any."""
+    """Without a turn, the chance of such a fall at the beginning or of such a rise at the end: the larger of both."""
     y, of = y[None] - y.mean(), design(x)
     read = of.read(-y)
     rises = [float(of.alone(read)[0]) / (1 - _SHARE * len(_RECOVERED))]
@@ -104,15 +104,15 @@ def _chance(x: Array, y: Array) -> float:
 
 
 def probability_before(first: Turn, second: Turn) -> float:
-    """The share of draws in which `first` turned before `second`, one at the same time counted half."""
+    """The share of draws in which `first` turned before `second`; a tie counts half."""
     difference = second.draws - first.draws
     return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
 
 
 class _Parts:
-    """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
+    """The best falling, rising and falling parts of the rows of y (B, n), by least squares; the last may be missing.
 
-    `left` is the sum of squares that stays, and `place` the middle of the lowest block.
+    `left` is the residual sum of squares, and `place` the middle of the lowest block.
     """
 
     def __init__(self, y: Array) -> None:
@@ -121,14 +121,14 @@ class _Parts:
         ends = [end for end in dict.fromkeys((n, *(n * part // 8 for part in range(3, 8)))) if end > 2]
         fits = _all_falling([y, -y[:, ::-1], *(y[:, :end][:, ::-1] for end in ends)])
         falling = next(fits)
-        recovery = np.column_stack([np.zeros(b), next(fits)[0]])[:, ::-1]  # of the ends from each place on, that fall
+        recovery = np.column_stack([np.zeros(b), next(fits)[0]])[:, ::-1]  # of the falling end from each place on
         self.left = np.full(b, np.inf)
         self.place, self.split, self.end = np.empty(b), np.empty(b, np.int64), np.empty(b, np.int64)
         for end, risen in zip(ends, fits, strict=True):
             self._take(end, falling, risen, recovery[:, end])
 
     def _take(self, end: int, falling: _Ends, rising: _Ends, recovery: Array) -> None:
-        """The parts whose recovery begins at `end`, on the rows where they are better than those before."""
+        """The parts whose recovery begins at `end`, for the rows where they are better than earlier parts."""
         squares = falling[0][:, :end].copy()  # the fit rises after k
         squares[:, :-1] += rising[0][:, ::-1][:, 1:]
         rows, k = np.arange(len(squares)), squares.argmin(axis=1)
@@ -149,7 +149,7 @@ class _Parts:
 
 
 def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
-    """`_falling` of each of (B, at most n), several at a time: what follows a beginning does not change its fit."""
+    """`_falling` of each part (B, at most n), several at a time: later values do not change the fit of a beginning."""
     b, n = parts[0].shape
     together = max(1, _AT_ONCE // (b * n))
     for start in range(0, len(parts), together):
@@ -162,7 +162,7 @@ def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
 
 
 def _falling(y: Array) -> _Ends:
-    """Of each beginning's falling fit: the sum of squares left, its last level, and where that block starts; (B, n)."""
+    """For each beginning's falling fit: the residual sum of squares, the last level and its block's start; (B, n)."""
     b, n = y.shape
     sums, counts, starts = np.empty((b, n)), np.empty((b, n)), np.empty((b, n), np.int64)
     left, level, start = np.empty((b, n)), np.empty((b, n)), np.empty((b, n), np.int64)
@@ -190,7 +190,7 @@ def _falling(y: Array) -> _Ends:
 def _noise_of(y: Array, fit: Array) -> _Noise | None:
     """The restricted likelihood of each correlation of the noise about a fit, with a level for each block.
 
-    The inverse of an AR(1) correlation is tridiagonal, and that of the levels too: all is a recursion over blocks.
+    The inverse of an AR(1) correlation is tridiagonal, and so is the matrix of the levels: a recursion over blocks.
     """
     starts = np.flatnonzero(np.append(True, np.diff(fit) != 0))
     y, n, phi = y - fit, len(y), CORRELATIONS
@@ -223,14 +223,14 @@ def _roughness(y: Array) -> Array:
 
 
 def _rough(y: Array) -> _Noise:
-    """By second differences, of a series that its parts go through, although some of these are shape."""
+    """From second differences, for a series that its parts fit exactly, although some differences are shape."""
     degrees = len(y) - 2
     return _Noise(np.ones(1), _roughness(y[None]) * degrees, degrees, np.zeros(1))
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
-    """Less the bias of its estimate (a bootstrap): parts that take wander for shape leave too little of it, hardly
-    correlated."""
+    """The noise without the bias of its estimate (a bootstrap): parts that mistake wander for shape leave too little
+    noise, which is hardly correlated."""
     simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
     parts = _Parts(simulated)
     estimates = (_noise_of(y, parts.fit(y, row)) for row, y in enumerate(simulated))

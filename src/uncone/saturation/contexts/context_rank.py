@@ -14,7 +14,7 @@ from uncone.roles import Path_, Progress, Source
 from uncone.saturation.contexts import curves
 from uncone.saturation.contexts.record import ContextRank
 
-MOST_CHARACTERS = 2**28  # of a text file that is read
+MOST_CHARACTERS = 2**28  # read of a text file
 
 
 def context_rank(
@@ -26,35 +26,35 @@ def context_rank(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> ContextRank:
-    """Measure how many dimensions the next-token distributions of a text need, beside shuffled tokens.
+    """Measure how many dimensions the next-token distributions of a text need, compared with shuffled tokens.
 
-    Needs scipy (extra `[cluster]`) and no torch. 2 million tokens take some minutes and about 2 GB; `dimensions`
-    decides.
+    Needs scipy (extra `[cluster]`) but not torch. 2 million tokens take some minutes and about 2 GB, depending on
+    `dimensions`.
 
     Args:
-        source: the path of a text (plain, whose lines are one text, or JSON lines or Parquet, whose rows are texts); a
-            list of texts, over whose boundaries no context reaches; or token ids, an array (n,) or a list of such.
-        tokenizer: of texts: a directory of a model, a `tokenizer.json`, or a `tokenizers.Tokenizer`. None takes
-            the words between white space. Ids need none.
-        order: tokens of context, and the one after them: 5 has contexts of 4.
+        source: the path of a file (plain text, read as one text, or JSON lines or Parquet with a text per row); a list
+            of texts; or token ids, an array (n,) or a list of arrays. No context reaches over the end of a text.
+        tokenizer: for texts: the directory of a model, a `tokenizer.json`, or a `tokenizers.Tokenizer`. None takes
+            the words between white space. Token ids need no tokenizer.
+        order: length of the n-grams, a context and the token after it: 5 has contexts of 4 tokens.
         dimensions: singular values to compute.
-        seed: of the shuffled tokens and of the intervals.
+        seed: for the shuffled tokens and the intervals.
         progress: called with (the step, done, in all).
 
     Raises:
         InputError: no such file or tokenizer, fewer than `order` tokens, no scipy.
     """
-    is_path, told = isinstance(source, str | os.PathLike), ""
+    is_path, words = isinstance(source, str | os.PathLike), ""
     arrays = None if is_path else _ids(source)
     if arrays is None:
-        read, told = tokenizer, "words between white space" if tokenizer is None else "a tokenizer"
+        read, words = tokenizer, "words between white space" if tokenizer is None else "a tokenizer"
         if isinstance(tokenizer, str | os.PathLike):
-            read, told = _tokenizer(tokenizer), f"tokenizer of {Path(tokenizer).name}"
+            read, words = _tokenizer(tokenizer), f"tokenizer of {Path(tokenizer).name}"
         arrays = curves.token_arrays(read, read_texts(source, MOST_CHARACTERS) if is_path else list(source))
     elif tokenizer is not None:
         raise InputError("expected texts with a tokenizer, got token ids: leave the tokenizer out")
     name = Path(source).name if is_path else ""
-    return curves.context_rank(arrays, order, dimensions, name, told, seed, progress)
+    return curves.context_rank(arrays, order, dimensions, name, words, seed, progress)
 
 
 def _ids(source: Any) -> Sequence[Any] | None:

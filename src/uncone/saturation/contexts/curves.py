@@ -20,11 +20,11 @@ from uncone.threads import share
 Spectrum = tuple[Array, Array]  # of `ContextMatrix.spectrum`
 KINDS: tuple[Kind, ...] = ("all", "seen", "weighted")
 NULLS = ("shuffled", "next shuffled")
-SEEN = 5  # occurrences from which on a context's distribution says something
+SEEN = 5  # occurrences from which on a context's distribution is informative
 HALF = 0.5
 _BLOCKS, _ROWS_AT_ONCE = 40, 8192
 _SURE = (0.005, 0.995)
-"""Of the difference from a null: two numbers of dimensions are compared, and draws of few blocks are too narrow."""
+"""For the difference from a null: we compare two numbers of dimensions, and draws of few blocks are too narrow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,21 +42,21 @@ class Followers:
 def context_rank(
     texts: Sequence[Any], order: int, dimensions: int, name: str, tokenizer: str, seed: int, progress: Progress | None
 ) -> ContextRank:
-    """The W-error of the matrix of n-grams, beside that of shuffled tokens.
+    """The W-error of the matrix of n-grams, compared with shuffled tokens.
 
     The matrix W* (C, V) has a row for every context of `order` - 1 tokens: the distribution of the token after it
     (Godey et al. 2024, section 5.1). With its singular values sigma_i, descending,
 
         W-error(d) = sqrt(sum_(i > d) sigma_i^2) / ||W*||_F
 
-    is the least relative error of a matrix of rank d (Eckart and Young 1936). It is taken of all contexts, of those
-    seen at least 5 times, and of rows times the root of their counts, beside two nulls: the same tokens in a random
-    order ("shuffled"), and the contexts with the tokens after them in a random order ("next shuffled"). Only the
-    difference says something of language: without any structure sigma_i^2 of contexts seen once is the number of times
-    that a token follows.
+    is the least relative error of a matrix of rank d (Eckart and Young 1936). We compute it for all contexts, for
+    contexts seen at least 5 times, and for rows times the root of their counts, and compare it with two nulls: the same
+    tokens in a random order ("shuffled"), and the contexts with the tokens after them in a random order ("next
+    shuffled"). Only the difference reflects language: without any structure, sigma_i^2 of contexts seen once is the
+    number of times that a token follows.
 
-    Intervals are over 40 blocks of the stream; a context in several gets one by lot. The singular vectors are held,
-    which is right to first order. Both sides of a difference from "next shuffled" draw the same blocks.
+    Intervals are over 40 blocks of the stream; a context in several blocks gets one at random. The singular vectors are
+    held fixed, which is right to first order. Both sides of a difference from "next shuffled" draw the same blocks.
     """
     ids, ends = _joined(texts, whole_number(order, "order"))
     whole_number(seed, "seed", 0)
@@ -94,7 +94,7 @@ def _joined(texts: Sequence[Any], order: int) -> tuple[Array, Array]:
     try:
         arrays = [np.asarray(as_array(text)) for text in texts]
     except ValueError as error:
-        raise InputError(f"expected texts of token ids, {came} that makes no arrays: pass flat lists") from error
+        raise InputError(f"expected texts of token ids, {came} that cannot become arrays: pass flat lists") from error
     if any(a.ndim != 1 or (len(a) and (a.dtype.kind not in "iu" or int(a.min()) < 0)) for a in arrays):
         raise InputError(f"expected texts of token ids, whole numbers from 0 up, {came}: pass arrays (n,) of them")
     arrays = [a for a in arrays if len(a)]
@@ -106,10 +106,10 @@ def _joined(texts: Sequence[Any], order: int) -> tuple[Array, Array]:
 
 
 def count_followers(ids: Array, ends: Array, order: int, shuffle: Callable[[Array], Array] | None = None) -> Followers:
-    """Contexts have `order` - 1 ids; `shuffle` puts what follows into another order."""
+    """Contexts have `order` - 1 ids; `shuffle` puts the tokens that follow into another order."""
     length, vocabulary = order - 1, int(ids.max()) + 1
     starts = np.arange(len(ids) - length)
-    # a context and its next token lie in one text
+    # a context and its next token are in one text
     starts = starts[np.searchsorted(ends, starts, "right") == np.searchsorted(ends, starts + length, "right")]
     where = np.zeros(len(starts), np.int64)
     for step in range(length):
@@ -121,10 +121,10 @@ def count_followers(ids: Array, ends: Array, order: int, shuffle: Callable[[Arra
 
 
 class ContextMatrix:
-    """W* of one kind: its rows with a single token as weights of that token, the others as a sparse matrix.
+    """W* of one kind: rows with a single token as weights of that token, the other rows as a sparse matrix.
 
-    Rows with a single 1 add to the diagonal of W*^T W*. A token that only such rows have is an eigenvector alone. So
-    the products are of the tokens and rows that are left.
+    Rows with a single 1 add to the diagonal of W*^T W*. A token that occurs only in such rows is an eigenvector. So the
+    products need only the other tokens and rows.
     """
 
     def __init__(self, found: Followers, kind: Kind) -> None:
@@ -154,7 +154,7 @@ class ContextMatrix:
         """||W*||_F^2 of the rows of each block."""
 
     def spectrum(self, k: int, seed: int = 0) -> Spectrum:
-        """W-error at 0 to k dimensions, and the squares that each block's rows have left: (blocks, k + 1)."""
+        """W-error at 0 to k dimensions, and the squares that remain in each block's rows: (blocks, k + 1)."""
         own, transposed = self.diagonal.sum(0), self.matrix.T.tocsr()
         inner = own[self.coupled][:, None]
 
@@ -206,7 +206,7 @@ def _curve(kind: Kind, source: str, matrix: ContextMatrix, errors: Array, left: 
 
 
 def _differences(errors: dict[tuple[Kind, str], Spectrum]) -> Iterator[ContextDifference]:
-    """Of the text and each null, where the null is at one half and at the last dimension."""
+    """The text less each null, at the dimension where the null's W-error is one half and at the last dimension."""
     for kind in KINDS:
         for source in NULLS:
             if (kind, "text") not in errors or (kind, source) not in errors:
@@ -217,7 +217,7 @@ def _differences(errors: dict[tuple[Kind, str], Spectrum]) -> Iterator[ContextDi
             halves = half_dimension(text), half_dimension(null)
             # chosen by the null alone: the largest difference would be chosen by chance
             for d in sorted({min(halves[1] or k, k), k}):
-                # draws of their own: followers that are shuffled are another draw, whose chance common blocks would hide
+                # separate draws: shuffled followers are random too, and shared blocks would hide their chance
                 other = _drawn(null_left[:, [0, d]], seed=1)[:, 1]
                 drawn = _drawn(left[:, [0, d]])[:, 1] - other
                 value, (low, high) = float(text[d] - null[d]), np.quantile(drawn, _SURE).tolist()
@@ -226,30 +226,31 @@ def _differences(errors: dict[tuple[Kind, str], Spectrum]) -> Iterator[ContextDi
 
 
 def _verdict(name: str, order: int, curves: Sequence[ContextCurve], differences: Sequence[ContextDifference]) -> str:
-    """It rests on the differences from the shuffled tokens; where several are shown, on the last one."""
+    """Based on the differences from shuffled tokens; if several are beyond chance, on the last of them."""
     rows = [d for d in differences if (d.kind, d.source) == ("all", "shuffled")]
     last = next((d for d in reversed(rows) if _way(d)), rows[-1])
-    said, at = f"The contexts of {order - 1} tokens of {name or 'the text'}", f"at {count(last.dimension)}"
+    sizes, at = f"Contexts of {order - 1} tokens in {name or 'the text'}", f"at {count(last.dimension)} dimensions"
     halves = [curve.half.value for curve in curves if curve.source in ("text", "shuffled")]
     if None not in halves and len(halves) == 2:
         text, null = (f"at {half:,.0f}" for half in halves)
-        said += f" halve their W-error {text} dimensions, the same tokens shuffled {null}"
+        sizes += f" halve their W-error {text} dimensions, the same tokens shuffled {null}."
     else:
-        said += f" have a W-error of {number(last.text)} {at} dimensions, the same tokens shuffled {number(last.null)}"
+        sizes += f" have a W-error of {number(last.text)} {at}, the same tokens shuffled {number(last.null)}."
     if way := _way(last):
-        size = number(abs(last.difference.value or 0))
-        said += f": language takes {way} dimensions than frequencies alone, by {size} of W-error {at}"
+        size = f"{number(abs(last.difference.value or 0))} {'higher' if way == 'more' else 'lower'}"
+        verdict = f"Language takes {way} dimensions than frequencies alone: its W-error {at} is {size}. {sizes}"
     else:
-        said += f": no difference is shown at {' or '.join(count(d.dimension) for d in rows)} dimensions"
+        at = " or ".join(count(d.dimension) for d in rows)
+        verdict = f"No difference from shuffled tokens was detected at {at} dimensions. {sizes}"
     often = [d for d in differences if (d.kind, d.source) == ("seen", "next shuffled") and _way(d)]
     for d in often[-1:]:
-        said += f"; contexts seen {SEEN} times or more take {_way(d)} dimensions than with their followers shuffled"
-        said += f" (W-error {number(d.text)} and {number(d.null)} at {count(d.dimension)})"
-    return f"{said}."
+        verdict += f" Contexts seen {SEEN} times or more take {_way(d)} dimensions than with their followers shuffled"
+        verdict += f" (W-error {number(d.text)} and {number(d.null)} at {count(d.dimension)})."
+    return verdict
 
 
 def _way(one: ContextDifference) -> str | None:
-    """More or fewer dimensions than the null; None where the interval holds 0."""
+    """More or fewer dimensions than the null; None if the interval holds 0."""
     low, high = one.difference.interval or (0.0, 0.0)
     return None if low <= 0 <= high else "more" if low > 0 else "fewer"
 

@@ -20,10 +20,10 @@ class ContextCurve:
     kind: Kind  # `all`, `seen` or `weighted` rows
     source: str  # `text`, `shuffled` or `next shuffled`
     contexts: int  # rows of the matrix
-    single: int  # of them with one follower
+    single: int  # contexts with one follower
     dimensions: tuple[int, ...]  # from 0 on, at most 121 of them
     errors: tuple[float, ...]  # W-error at each
-    half: Estimate  # the least dimension with a W-error of at most one half; no value where it is beyond those computed
+    half: Estimate  # the least dimension with a W-error of at most one half; no value beyond the computed dimensions
 
     def __post_init__(self) -> None:
         came = f"{len(self.errors)} for {len(self.dimensions)}: the file was cut"
@@ -38,7 +38,7 @@ class ContextDifference:
     text: float  # W-error of the text
     null: float  # W-error of the null
     difference: Estimate  # text less null, with a 99% interval over blocks of the stream
-    half: int | None  # dimension of one half of the text
+    half: int | None  # the text's dimension of one half
     half_null: int | None  # the null's
 
 
@@ -48,18 +48,18 @@ class ContextRank(Record):
 
     READING: ClassVar[str] = (
         "W-error(d) is the least relative error of a matrix of rank d for the distributions of the next token. It is 1 "
-        "at 0 dimensions. A context that is seen once has one token with probability 1: such rows need as many "
-        "dimensions as there are frequent tokens, in shuffled tokens too. So only the difference from them is of "
-        'language. "next shuffled" leaves the contexts and shuffles the tokens after them.'
+        "at 0 dimensions. A context seen once has one token with probability 1. Such rows need as many dimensions as "
+        "there are frequent tokens, in shuffled tokens too, so only the difference from shuffled tokens reflects "
+        'language. "next shuffled" keeps the contexts and shuffles the tokens after them.'
     )
 
-    verdict: str  # rests on the differences from the nulls
+    verdict: str  # based on the differences from the nulls
     name: str  # of the file, empty for ids and texts
-    tokenizer: str  # what cut the text, in words
+    tokenizer: str  # what split the text, in words
     tokens: int  # of the stream
     vocabulary: int  # different tokens in it
-    order: int  # tokens of context and the one after them
-    dimensions: int  # singular values asked for
+    order: int  # length of the n-grams: a context and the token after it
+    dimensions: int  # singular values requested
     seen: int  # occurrences from which on a context counts as seen often
     seed: int  # of the nulls
     curves: tuple[ContextCurve, ...]  # three matrices of the text and of each null
@@ -77,7 +77,7 @@ class ContextRank(Record):
                 "Difference from shuffled tokens",
                 Table(wide, tuple(map(self._difference, self.differences)), wide[2:]),
                 Text(
-                    "The last line of a cell reaches over the interval over blocks of the stream: 95%, and 99% of a difference.",
+                    "The last line of a cell is the interval over blocks of the stream: 95%, or 99% for a difference.",
                     "quiet",
                 ),
             ),

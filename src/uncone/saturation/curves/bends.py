@@ -5,7 +5,7 @@ import numpy as np
 from uncone.rows import Array
 from uncone.saturation.curves.late_fall import BODY
 
-_REFUSED = 0.025  # nominally: the correlation is estimated, and simulated bends are held in 93% and more
+_REFUSED = 0.025  # nominal: the correlation is estimated, and intervals hold 93% and more of simulated bends
 _FLOOR = 1e-18
 
 
@@ -13,8 +13,8 @@ def bends(y: Array, steps: Array, correlation: float) -> Array:
     """(place, low, high) of the bend of each curve `y` (m, n), as numbers of checkpoints, (m, 3).
 
     The parts meet at a checkpoint and are fitted by generalised least squares, against AR(1) noise. The interval holds
-    what an F test does not refuse, of either fall. An early rise lies before `BODY`, so a curve that bends down earlier
-    bends at the first checkpoint that is tried.
+    every place that an F test does not reject, for either fall. An early rise is before `BODY`, so a curve that bends
+    down earlier bends at the first checkpoint that is tried.
     """
     first = int((steps < BODY * steps[-1]).sum())
     y, x, place = y[:, first:], steps[first:] / steps[-1], np.arange(len(steps) - first)

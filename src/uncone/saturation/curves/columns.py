@@ -29,9 +29,9 @@ ROLES: dict[str, tuple[str, ...]] = {
 """What a column may be for, and its known names."""
 Codes = npt.NDArray[Any]  # (n,): whole numbers that are equal where the rows' names are
 _OF_FAMILY = ("task", "metric", "suite", "shots")
-_MOST_LEFT = 20  # names of what is not judged
+_MOST_LEFT = 20  # names of metrics that are not judged
 _ROWS_A_CURVE = 3
-"""A further column tells curves apart only where each keeps so many rows: else a time makes each row a curve."""
+"""A further column separates curves only if each keeps so many rows: otherwise a time makes each row a curve."""
 
 
 def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -40,7 +40,7 @@ def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str,
     for role, name in wanted.items():
         if role not in ROLES:
             advice = nearest(role, ROLES, "choose among these")
-            raise InputError(f"expected roles out of {', '.join(ROLES)}, got {role!r}: {advice}")
+            raise InputError(f"expected one of the roles {', '.join(ROLES)}, got {role!r}: {advice}")
         if name not in table.columns:
             advice = nearest(name, table.columns, "name one of these")
             raise InputError(f"expected a column {name!r} for the {role} {have}: {advice}")
@@ -61,10 +61,11 @@ def curves_of(
     higher: Sequence[str] = (),
     chosen: Sequence[str] = (),
 ) -> tuple[list[Curve], tuple[str, ...], tuple[str, ...]]:
-    """The curves in a table, the columns that tell them apart, and notes.
+    """The curves in a table, the columns that separate them, and notes.
 
-    Less of the metrics `lower` is better, more of `higher`; others are judged by the source or by their name. Only curves of the
-    metrics `chosen` are kept; without any, of what a training logged the measures of quality. A note names the others.
+    Lower is better for the metrics `lower`, higher for `higher`; for others the source or their name decides. Only
+    curves of the metrics `chosen` are kept. Without any, a training log keeps its measures of quality, and a note names
+    the other metrics.
     """
     if not len(table):
         raise InputError(f"expected rows in {table.name}, got none: give a table with at least one curve")
@@ -77,7 +78,7 @@ def curves_of(
     cells = {name: column if isinstance(column, Cells) else Cells(column) for name, column in table.columns.items()}
     extra = [name for name in table.columns if name not in roles.values()]
     settings = [roles[role] for role in ("batch_size", "weight_decay") if role in roles]
-    apart, key = _told_apart(cells, roles, [*settings, *extra])
+    apart, key = _separated(cells, roles, [*settings, *extra])
     numbers = {role: cells[roles[role]].numbers() for role in ("step", "value", "stderr") if role in roles}
     curves, left = list[Curve](), dict[str, None]()
     for rows in _rows_of(key):
@@ -85,7 +86,7 @@ def curves_of(
         of: dict[str, Any] = {role: first[roles[role]] if role in roles else "" for role in ("model", *_OF_FAMILY)}
         more = [f"{name} {first[name]}" for name in apart if name in extra]
         model = ", ".join(filter(None, [of.pop("model"), *more])) or table.name.rpartition("/")[2]
-        beside = {name: ", ".join(dict.fromkeys(text_of(cells[name][i]) for i in rows[:1000])) for name in settings}
+        own = {name: ", ".join(dict.fromkeys(text_of(cells[name][i]) for i in rows[:1000])) for name in settings}
         unread = {role: numbers[role][2][rows] for role in ("step", "value")}
         wrong = {role: cells[roles[role]][rows[of.argmax()]] for role, of in unread.items() if of.any()}
         metric, task = of["metric"], of["task"]
@@ -103,7 +104,7 @@ def curves_of(
         of["logarithm"] = bool(less) and any(one in metric.casefold() for one in ("ppl", "perp"))
         curve = _curve([[part[rows] for part in numbers[role]] for role in numbers], wrong)
         guessed = names[0] if less is None else ""
-        curves.append(replace(curve, model=model, **of, lower=bool(less), guessed=guessed, settings=beside))
+        curves.append(replace(curve, model=model, **of, lower=bool(less), guessed=guessed, settings=own))
     left_out = _left_out(table, list(left), curves, chosen)
     return curves, tuple(apart), (*table.notes, *left_out)
 
@@ -117,8 +118,8 @@ def _left_out(table: Table, names: Sequence[str], curves: Sequence[Curve], chose
         how = "name a metric (metric=, --metric)"
         raise InputError(f"expected measures of quality in {table.name}, got {listed}: {how}")
     if chosen:
-        return [f"Not judged, as no chosen metric names them: {listed}."]
-    return [f"Not judged, as their names are of no known measure of quality (metric=, --metric judges them): {listed}."]
+        return [f"Not judged, because no chosen metric names them: {listed}."]
+    return [f"Not judged, because they are not known measures of quality (choose: metric=, --metric): {listed}."]
 
 
 def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str]) -> None:
@@ -135,13 +136,13 @@ def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str])
             raise InputError(f"expected metrics of {table.name}, which has {have}, got {name!r}: {advice}")
 
 
-def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Sequence[str]) -> tuple[list[str], Codes]:
-    """The columns of model and family, and of the others those that leave fewer rows of the same step; and the number
-    of each row's curve."""
+def _separated(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Sequence[str]) -> tuple[list[str], Codes]:
+    """The columns of model and family, the other columns that leave fewer rows of the same step, and the number of each
+    row's curve."""
     steps = cells[roles["step"]].codes()
 
     def again(key: Codes) -> tuple[int, int]:
-        return len(steps) - 1 - int(_joined(key, steps).max()), int(key.max()) + 1  # they are numbers from 0 on
+        return len(steps) - 1 - int(_joined(key, steps).max()), int(key.max()) + 1  # codes are numbers from 0 on
 
     key, left = np.zeros(len(steps), np.int64), list(others)
     kept = [roles[role] for role in ("model", *_OF_FAMILY) if role in roles]
@@ -173,14 +174,14 @@ def _rows_of(key: Codes) -> list[Codes]:
 
 
 def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
-    """Of each column the numbers, what is empty and what is no number; `wrong` is the first step or value that is no
-    number."""
+    """A curve from the numbers of each column, which cells are empty and which are not numbers; `wrong` has the first
+    step or value that is not a number."""
     (steps, _, _), (values, empty, unread), *errors = read
     with np.errstate(invalid="ignore"):
         judged = ~(steps < START * steps.max())
     for role, is_wrong in (("step", "step" in wrong), ("value", (unread & judged).any())):
         if is_wrong:
-            fault = f"a {role} that is no number: {str(wrong[role])[:40]!r}"
+            fault = f"a {role} that is not a number: {str(wrong[role])[:40]!r}"
             return Curve("", "", "", np.empty(0), np.empty(0), fault=fault)
     notes = [f"{counted(int(empty.sum()), 'checkpoint')} without a value"] if empty.any() else []
     order = np.flatnonzero(~empty)[np.argsort(steps[~empty], kind="stable")]

@@ -1,6 +1,6 @@
-"""Does a curve over checkpoints decline late? Each is judged alone and in its family.
+"""Does a curve over checkpoints decline late? Each curve is judged alone and in its family.
 
-Families of curves are corrected after Holm, and share what is known of the correlation of their jitter.
+Holm corrects the chances within a family, and its curves share what is known about the correlation of their jitter.
 """
 
 from collections import Counter
@@ -19,13 +19,13 @@ from uncone.saturation.curves.record import MOST_DRAWN, CurveFamily, CurveVerdic
 from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.holm import holm
 
-START = 0.005  # of the training: before, a model knows nothing
-MOST_CHECKPOINTS = 128  # a longer curve is averaged to so many
+START = 0.005  # the share of the training before which a model knows nothing
+MOST_CHECKPOINTS = 128  # a longer curve is averaged to this number
 
 _MOST_NAMED = 4
 _ODD_END = 1.5
 _ODD, _FEW_ITEMS = 20.0, 30
-"""Standard errors of another unit: so many times the jitter, or as of a test of fewer items."""
+"""Standard errors in another unit: so many times the jitter, and larger than in a test of so few items."""
 
 Family = tuple[str, str, str, str]
 
@@ -39,7 +39,7 @@ class Curve:
     values: Array  # (n,)
     errors: Array | None = None  # standard errors, (n,)
     lower: bool = False  # less is better
-    guessed: str = ""  # the metric, where nobody said which way is better
+    guessed: str = ""  # the metric, if its direction was guessed
     logarithm: bool = False  # ln(value) is judged: the jitter of a perplexity grows with it
     suite: str = ""
     shots: str = ""
@@ -61,13 +61,13 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Curves over the same checkpoints: oriented, about 0, their largest value of size 1."""
+    """Curves over the same checkpoints: oriented, centred, and scaled to a largest size of 1."""
 
     at: list[int]
     y: Array  # (m, n)
     of: Design
     read: Readings
-    unit: Array  # (m,): what 1 is in the curve's own unit
+    unit: Array  # (m,): the size of 1 in the curve's own unit
 
 
 def judge(
@@ -105,24 +105,24 @@ def _prepared(curve: Curve) -> Curve:
     if curve.fault:
         return curve
     if len(steps := curve.steps) < 2:
-        few = f"{len(steps)} checkpoint: a curve has more" if len(steps) else "no checkpoint has a value"
+        few = f"{len(steps)} checkpoint: a curve needs more" if len(steps) else "no checkpoint has a value"
         return replace(curve, fault=few)
     if not np.isfinite(steps).all() or steps[0] < 0 or not steps[-1] > 0:
         return replace(curve, fault="steps that are not numbers from 0 up")
     kept = steps >= START * steps[-1]
     if early := int((~np.isfinite(curve.values[~kept])).sum()):
-        are = plural(early, "is no number", "are no numbers")
+        are = plural(early, "is not a number", "are not numbers")
         first = f"{counted(early, 'value')} before step {steps[kept][0]:g} {are}"
-        curve = curve.noted(f"{first}: so early nothing is judged")
+        curve = curve.noted(f"{first}: values this early are not judged")
     errors = None if curve.errors is None else curve.errors[kept]
     curve = replace(curve, steps=steps[kept], values=curve.values[kept], errors=errors)
     return replace(curve, fault=fault) if (fault := _fault(curve)) else _as_judged(curve)
 
 
 def _as_judged(curve: Curve) -> Curve:
-    """Values averaged where they are many, with standard errors that are known everywhere or unused."""
+    """Averages of many values, with standard errors that are known everywhere or unused."""
     if curve.errors is not None and not (np.isfinite(curve.errors) & (curve.errors > 0)).all():
-        curve = curve.noted("standard errors are missing or 0 at some checkpoints: none was used", errors=None)
+        curve = curve.noted("standard errors are missing or 0 at some checkpoints: none were used", errors=None)
     if curve.logarithm:
         errors = None if curve.errors is None else curve.errors / curve.values
         curve = replace(curve, values=np.log(curve.values), errors=errors)
@@ -136,10 +136,10 @@ def _without_odd_end(curve: Curve) -> Curve:
     late = curve.values[curve.steps >= BODY * curve.steps[-1]] * (-1 if curve.lower else 1)
     if len(late) < 4 or late[-2] - late[-1] <= _ODD_END * np.abs(np.diff(late[:-1])).max():
         return curve
-    worse = f"the last value is more than {_ODD_END:g} times as far from the one before as any two others"
+    worse = f"the last value drops more than {_ODD_END:g} times as far as any two others are apart"
     errors = None if curve.errors is None else curve.errors[:-1]
     return curve.noted(
-        f"{worse}: one checkpoint shows no decline, and it was left out",
+        f"{worse}: one checkpoint cannot show a decline, so it was left out",
         steps=curve.steps[:-1],
         values=curve.values[:-1],
         errors=errors,
@@ -149,13 +149,13 @@ def _without_odd_end(curve: Curve) -> Curve:
 def _fault(curve: Curve) -> str:
     steps, values = curve.steps, curve.values
     for step in steps[1:][np.diff(steps) <= 0]:
-        return f"two values at step {step:g}: give one per checkpoint, or name the column that tells the curves apart"
+        return f"two values at step {step:g}: give one per checkpoint, or name the column that separates the curves"
     for i in np.flatnonzero(~np.isfinite(values)):
         how = "leave that checkpoint out if it was not measured"
         return f"the value at step {steps[i]:g} is {values[i]:g}: {how}"
     if curve.logarithm and not (values > 0).all():
         return f"a perplexity of {values.min():g}: expected values above 0"
-    return "values of over 1e150" if np.abs(values).max() > 1e150 else ""
+    return "values above 1e150" if np.abs(values).max() > 1e150 else ""
 
 
 def _averaged(curve: Curve) -> Curve:
@@ -187,7 +187,7 @@ def _groups(curves: Sequence[Curve]) -> list[_Group]:
 
 
 def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, Array]:
-    """How likely each correlation is for each curve, by those of its family; how likely it has theirs."""
+    """How likely each correlation is for each curve given its family, and how likely the curve shares theirs."""
     likelihood, share = np.zeros((len(curves), len(CORRELATIONS))), np.zeros(len(curves))
     for group in groups:
         likelihood[group.at] = group.read.likelihood
@@ -222,8 +222,8 @@ def _evidence(curve: Curve, group: _Group, row: int, alone: float, chance: float
 
 
 def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
-    """A note where the standard errors have another unit than the values, as percents beside fractions: neither the
-    jitter nor the range of the curve, or of shares a test of few items, bears them out."""
+    """A note if the standard errors seem to have another unit than the values, such as percents for fractions: neither
+    the jitter nor the range of the curve (for shares, a test of few items) explains them."""
     if curve.errors is None or not jitter > 0:
         return
     error, values = float(np.median(curve.errors)), curve.values
@@ -231,10 +231,10 @@ def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
     largest = np.sqrt(np.mean(values * (1 - values)) / _FEW_ITEMS) if are_shares else np.ptp(values)
     if error > max(_ODD * jitter, largest):
         times = f"{error / jitter:.0f} times the jitter between checkpoints, which hides declines"
-        yield f"the standard errors are {times}: are they percents where the values are fractions?"
+        yield f"the standard errors are {times}: are they percents while the values are fractions?"
     elif error < jitter / _ODD and not curve.logarithm and values.max() > 1:
         times = f"{jitter / error:.0f} times the standard errors"
-        yield f"the jitter between checkpoints is {times}: are they fractions where the values are percents?"
+        yield f"the jitter between checkpoints is {times}: are they fractions while the values are percents?"
 
 
 def _undecided(curve: Curve) -> CurveVerdict:
@@ -262,9 +262,11 @@ def _members(curves: Sequence[Curve | CurveVerdict], of: Iterable[int]) -> dict[
 def _families(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], weights: Array) -> Iterable[CurveFamily]:
     for family, at in _members(curves, range(len(curves))).items():
         judged = weights[at][weights[at].any(1)]  # an undecided curve has no correlation
-        said = [verdicts[i].declined for i in at]
+        declined = [verdicts[i].declined for i in at]
         correlation = float((judged @ CORRELATIONS).mean()) if len(judged) else None
-        yield CurveFamily(*family, curves[at[0]].lower, len(at), said.count(True), said.count(None), correlation)
+        yield CurveFamily(
+            *family, curves[at[0]].lower, len(at), declined.count(True), declined.count(None), correlation
+        )
 
 
 def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) -> str:
@@ -279,19 +281,19 @@ def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) 
         return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
     undecided, of = sum(family.undecided for family in families), counted(len(curves), "curve")
-    open_ones = f"{count(undecided)} {plural(undecided, 'is', 'are')} undecided."
+    open_ones = f"{counted(undecided, 'curve')} {plural(undecided, 'is', 'are')} undecided."
     if undecided == len(curves):
         return f"No curve could be judged: {open_ones}"
     fell = [curve for curve in curves if curve.declined]
     alone = [curve for curve in curves if curve.declined_alone and not curve.declined]
-    told = f"No late decline is shown {where}, in {of}"
+    verdict = f"No late decline was detected in {of} {where}."
     if fell:
-        told = f"{count(len(fell))} of {of} {where} declined late: {named(fell)}"
-    told = f"{told}; {open_ones}" if undecided else f"{told}."
+        verdict = f"{count(len(fell))} of {of} {where} declined late: {named(fell)}."
+    if undecided:
+        verdict += f" {open_ones}"
     if alone:
-        many = f"{count(len(alone))}{' more' if fell else ''} {plural(len(alone), 'does', 'do')}"
-        told += f" Judged alone, {many}: {named(alone)}."
-    return told
+        verdict += f" Judged alone, {count(len(alone))}{' more' if fell else ''} declined: {named(alone)}."
+    return verdict
 
 
 def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -> str:
@@ -302,4 +304,4 @@ def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -
     shown = [repr(name[:40]) for name in names[:_MOST_NAMED]]
     if len(names) > _MOST_NAMED:
         shown.append(f"{count(len(names) - _MOST_NAMED)} more")
-    return f" Higher was taken as better for {listing(shown)}, whose direction is not known (lower=, --lower)."
+    return f" We assumed that higher is better for {listing(shown)}, whose direction is not known (lower=, --lower)."

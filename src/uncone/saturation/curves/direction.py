@@ -20,22 +20,22 @@ _HIGHER = _LIKELIHOODS | _set(
     "success solved correct sensitivity specificity kappa jaccard nmi ari improvement gain truthfulness"
 )
 _SPLITS = _set("train training val valid validation test eval dev mean avg average total step epoch")
-"""With such words alone the task says what is measured, as in the tag loss/val."""
+"""If a metric has only such words, the task names what is measured, as in the tag loss/val."""
 _GAUGES = _set(
     "scale scaler weight weights coef coefficient lambda lr threshold std variance time runtime latency second seconds "
     "sec ms num count samples uncone"
 )
-"""A name with such a word is no measure of quality, as loss_scale is none, nor is a gauge of uncone's monitor."""
+"""A name with such a word is not a measure of quality: loss_scale is not, nor is a gauge of uncone's monitor."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHARES = "(?:acc|accuracy|f1|auc|auroc|iou|precision|recall|bleu)(?![a-z])"
 _TURNED = re.compile(rf"(?:one[\W_])?minus[\W_]|no[nt][\W_]|[-\u2212]|1\s*[-\u2212]\s*(?={_SHARES})")
-"""Such a beginning turns the rest of a name."""
+"""Such a beginning reverses the direction of the rest of a name."""
 
 
 def is_lower_better(metric: str, task: str = "") -> bool | None:
-    """Whether less is better, by the metric's name, or else the task's; None of a name that is not known.
+    """Whether lower is better, by the metric's name, or else the task's; None for an unknown name.
 
-    The last known word decides, as in reward_loss; neg_, minus_ and - before a name turn it.
+    The last known word decides, as in reward_loss; neg_, minus_ and - before a name reverse it.
 
     >>> is_lower_better("val/loss"), is_lower_better("neg_loss"), is_lower_better("acc"), is_lower_better("lossless")
     (True, False, False, None)
@@ -48,7 +48,7 @@ def is_lower_better(metric: str, task: str = "") -> bool | None:
 
 
 def is_quality(metric: str, task: str = "") -> bool:
-    """Whether a series that a training logged is known to be a measure of quality, by its name.
+    """Whether the name of a logged series is a known measure of quality.
 
     >>> [is_quality(name) for name in ("eval/loss", "acc_norm", "learning_rate", "loss_scale", "uncone/isoscore")]
     [True, True, False, False, False]
@@ -67,6 +67,6 @@ def _of(name: str) -> bool | None:
     known = {word: at for at, word in enumerate(words)}
     known |= {"_".join(pair): at for at, pair in enumerate(pairwise(words), 1)}
     last = max((word for word in known if word in _LOWER | _HIGHER), key=known.__getitem__, default="")
-    if not last or (negative and last in _HIGHER - _LIKELIHOODS):  # negative_recall is that of a class
+    if not last or (negative and last in _HIGHER - _LIKELIHOODS):  # negative_recall is the recall of a class
         return None
     return (last in _LOWER) != (bool(turned) != negative)

@@ -1,9 +1,9 @@
 """The chance that a series ends in such a fall although it never falls.
 
-Of the last 10, 12, 14 ... checkpoints each, up to all from `BODY` on, a fall over the second half is estimated by generalised
-least squares against noise that is AR(1) about a quadratic trend. How likely each correlation is comes from the
-restricted likelihood of that noise. The least chance is brought to its level by series that never fall, whose noise has
-the correlation `WORST`: at lower ones false alarms are rarer.
+Generalised least squares estimates a fall over the second half of the last 10, 12, 14 ... checkpoints, up to all from
+`BODY` on, against noise that is AR(1) about a quadratic trend. The restricted likelihood of that noise shows how likely
+each correlation is. The least chance is calibrated on series that never fall, whose noise has the correlation `WORST`:
+at lower correlations false alarms are rarer.
 """
 
 import math
@@ -19,21 +19,21 @@ from uncone.statistics.tails import log_tail
 BODY = 0.2  # the share of the training before which nothing is judged
 FEWEST, FEWEST_FALLING = 10, 3  # checkpoints of a window, and in its second half
 WORST = 0.8
-POWER = 0.8  # of the smallest fall that is seen
+POWER = 0.8  # for the smallest fall that counts as visible
 _WIDER = 1.2  # from one window to the next
 _TILT = -4.0
-"""How likely a correlation r is beforehand, exp(_TILT r): the level is kept by draws, and this finds more in white noise."""
-_TOGETHER = 0.75  # how likely a curve has the correlation of the others of its family, beforehand
+"""The prior of a correlation r is exp(_TILT r): draws keep the level, and this prior detects more in white noise."""
+_TOGETHER = 0.75  # the prior chance that a curve shares the correlation of its family
 _DRAWS, _WHITE, _LARGEST_FAMILY = 16_000, 400, 64
 _LEVELS, _MORE = (0.05, 0.005), 1.04
-"""What these shares of the draws do not reach becomes a chance `_MORE` times as large: the draws are counted, and few."""
+"""The quantiles of the draws at these levels become chances `_MORE` times as large, because the draws are few."""
 _FLOOR = 1e-18  # of a sum of squares, for curves without any jitter
 _PRIOR = _TILT * CORRELATIONS
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """The checkpoints from the place `start` on, l of them; arrays with K first have a row for each of `CORRELATIONS`."""
+    """The l checkpoints from the place `start` on; arrays with K first have a row for each of `CORRELATIONS`."""
 
     start: int
     trend: Array  # (l, 3): orthonormal columns that span the quadratic trends
@@ -46,9 +46,9 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """Of m series."""
+    """What was read from m series."""
 
-    chances: Array  # (windows, m, K): of such a fall, where the correlation is the k-th
+    chances: Array  # (windows, m, K): of such a fall, if the correlation is the k-th
     own: Array  # (windows, m, K): how likely each correlation is by the window alone
     likelihood: Array  # (m, K): ln, of the body
     variances: Array  # (windows, m, K): of the noise
@@ -64,10 +64,10 @@ class Design:
 
     steps: Array
     windows: tuple[Window, ...]  # from the narrowest to the body
-    _lines: dict[int, Line] = field(default_factory=dict)  # by the size of the family; 0 is of beginnings
+    _lines: dict[int, Line] = field(default_factory=dict)  # by the size of the family; 0 is for beginnings
 
     def read(self, y: Array) -> Readings:
-        """Of series `y` (m, n), where higher is better."""
+        """Read series `y` (m, n), where higher is better."""
         read = [_read(y[:, window.start :], window) for window in self.windows]
         chances, likelihoods, variances = (np.stack(of) for of in zip(*read, strict=True))
         jitter = jitter_of(y[:, self.windows[-1].start :], self.steps[self.windows[-1].start :])
@@ -78,12 +78,12 @@ class Design:
         return _levelled(_least(read.own * read.chances), self._line(1))
 
     def together(self, read: Readings, weights: Array, family: int) -> Array:
-        """By the correlations of `posteriors`, (m, K), of families of so many."""
+        """The chance of each series by the correlations of `posteriors`, (m, K), in families of this size."""
         return _levelled(_least(weights * read.chances), self._line(min(family, _LARGEST_FAMILY)))
 
     def rising_first(self, y: Array, read: Readings) -> Array:
-        """The chance that series which never rise begin with such a rise, (m,): the means of the first and the last third
-        of the first 3, 4, 5, 6 ... checkpoints, by the noise of the quietest window."""
+        """The chance that a series which never rises begins with such a rise, (m,): compares the means of the first and
+        the last third of the first 3, 4, 5, 6 ... checkpoints, with the noise of the quietest window."""
         return _levelled(self._beginnings(y, read), self._line(0))
 
     def _beginnings(self, y: Array, read: Readings) -> Array:
@@ -104,8 +104,8 @@ class Design:
 
     @cached_property
     def visible(self) -> float:
-        """The fall over the last third of the training, in deviations of white noise, that is found in `POWER` of curves
-        that are judged alone."""
+        """The fall over the last third of the training, in deviations of white noise, that is detected in a share
+        `POWER` of curves that are judged alone."""
         u = self.steps / self.steps[-1]
         white = np.random.default_rng(1).standard_normal((_WHITE, len(u)))
         low, high = 0.0, 64.0
@@ -149,7 +149,7 @@ def _design(of_steps: tuple[float, ...]) -> Design:
 
 
 def _sizes(steps: Array) -> list[int]:
-    """Of the windows, from the widest on."""
+    """The sizes of the windows, from the widest on."""
     size, found = int((steps >= BODY * steps[-1]).sum()), list[int]()
     while size >= FEWEST:
         found.append(size)
@@ -158,7 +158,7 @@ def _sizes(steps: Array) -> list[int]:
 
 
 def _second_half(steps: Array) -> Array:
-    """How far each checkpoint lies beyond the middle."""
+    """How far each checkpoint is beyond the middle."""
     return np.asarray(np.maximum(steps - (steps[0] + steps[-1]) / 2, 0.0) / (steps[-1] - steps[0]))
 
 
@@ -189,7 +189,7 @@ def _window(steps: Array, start: int) -> Window:
 
 
 def _read(y: Array, window: Window) -> tuple[Array, Array, Array]:
-    # P takes out the trend too, but the rounding of a large one would pass for noise
+    # P removes the trend too, but the rounding of a large trend would look like noise
     rest = y - (y @ window.trend) @ window.trend.T
     squares = np.stack([np.einsum("mi,mi->m", rest @ p, rest) for p in window.residual], axis=1)
     squares = np.maximum(squares, _FLOOR)
@@ -212,20 +212,20 @@ def _normal(logs: Array) -> Array:
 
 
 def posteriors(likelihood: Array) -> tuple[Array, Array]:
-    """Of families (..., m, K): how likely each correlation is for each curve where it has that of the others, and how
-    likely it has (..., m), by how well the others foretell the curve. So short curves share what little they say, and
-    quiet ones do not speak for a few loud ones."""
+    """For families (..., m, K): how likely each correlation is for each curve if it shares the others' correlation, and
+    how likely it shares it (..., m), by how well the others predict the curve. So short curves pool their little
+    evidence, and quiet curves do not decide for a few loud curves."""
     others = _normal(likelihood.sum(-2, keepdims=True) - likelihood + _PRIOR)
     of_curve = np.exp(likelihood - likelihood.max(-1, keepdims=True))
-    foretold, own = (others * of_curve).sum(-1), (_normal(_PRIOR) * of_curve).sum(-1)
-    share = _TOGETHER * foretold / (_TOGETHER * foretold + (1 - _TOGETHER) * own)
+    predicted, own = (others * of_curve).sum(-1), (_normal(_PRIOR) * of_curve).sum(-1)
+    share = _TOGETHER * predicted / (_TOGETHER * predicted + (1 - _TOGETHER) * own)
     if likelihood.shape[-2] == 1:
         share = np.zeros_like(share)
     return _normal(np.log(np.maximum(others, 1e-300)) + likelihood), share
 
 
 def jitter_of(y: Array, steps: Array) -> Array:
-    """The deviation of white noise, (m,), from each value less the line through its neighbours: curvature has no part."""
+    """The deviation of white noise (m,) from each value less the line through its neighbours: curvature has no part."""
     left = (steps[2:] - steps[1:-1]) / (steps[2:] - steps[:-2])
     bent = y[:, 1:-1] - left * y[:, :-2] - (1 - left) * y[:, 2:]
     return np.asarray(np.sqrt(np.mean(bent**2 / (1 + left**2 + (1 - left) ** 2), axis=1)))

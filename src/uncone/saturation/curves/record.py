@@ -26,13 +26,13 @@ from uncone.records.text import count, counted, number, optional
 
 MOST_DRAWN = 12  # declined curves that keep their points, to be drawn
 _MOST_ROWS, _FEW = 300, 24
-"""Curves of a table; and curves or families without a decline that a terminal shows."""
+"""The most curves in a table, and the most curves or families whose part without a decline a terminal shows."""
 _COLUMNS = ("peak", "final", "decline", "seen from", "P alone", "bends at")
 
 
 @part
 class CurveVerdict:
-    model: str  # the model, with further columns that tell curves apart
+    model: str  # the model, with further columns that distinguish curves
     task: str
     metric: str
     declined: bool | None  # `null` where it is undecided
@@ -40,7 +40,7 @@ class CurveVerdict:
     shots: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)  # batch size and weight decay, where the source has them
     lower: bool = False  # less is better
-    logarithm: bool = False  # ln(value) was judged: `decline`, its error, `jitter` and `visible` are of it
+    logarithm: bool = False  # ln(value) was judged: `decline`, its error, `jitter` and `visible` are in its unit
     reason: str = ""  # why it is undecided
     checkpoints: int = 0  # how many were judged
     peak: float | None = None  # the best value
@@ -52,16 +52,16 @@ class CurveVerdict:
     decline_z: float | None = None  # their ratio
     declined_alone: bool | None = None  # by its own jitter, and not corrected for the others
     p_alone: float | None = None  # chance of such a late fall without a decline, by its own jitter
-    p_family: float | None = None  # the same where the others of its family tell how its jitter is correlated
-    p_holm: float | None = None  # the latter after Holm
+    p_family: float | None = None  # the same, if the other curves of its family show how its jitter is correlated
+    p_holm: float | None = None  # `p_family` after Holm
     jitter: float | None = None  # deviation between checkpoints, from second differences
     visible: float | None = None  # the fall over the last third that is found in 80% of such curves, in white jitter
     change_step: float | None = None  # where the curve bends
     change_low: float | None = None  # lower end of its 95% interval
     change_high: float | None = None  # upper end
     notes: tuple[str, ...] = ()  # what was left out of this curve
-    steps: tuple[float, ...] = ()  # kept of the twelve clearest declines, to be drawn
-    values: tuple[float, ...] = ()  # as many
+    steps: tuple[float, ...] = ()  # kept for the twelve clearest declines, to be drawn
+    values: tuple[float, ...] = ()  # one for each of `steps`
 
     def __post_init__(self) -> None:
         came = f"{len(self.steps)} and {len(self.values)}: the file was cut or edited"
@@ -97,18 +97,19 @@ class CurveVerdicts(Record):
     """The result of `judge_curves`."""
 
     READING: ClassVar[str] = (
-        "P: of such a fall at the end of a curve that never falls, by its own jitter, which may be autocorrelated. Below "
-        "it, in its family: the jitter of the others shows its correlation, and Holm corrects for their number. A "
-        "curve declined where the latter is small. Seen from: the fall over the last third that is found in 80% of such "
-        "curves, judged alone; of a smaller one nothing is said. Each curve is one run: other seeds are other runs."
+        "P alone: the chance of such a fall at the end of a curve that never falls, by its own jitter, which may be "
+        "autocorrelated. P of the family, below it: the other curves show the correlation of the jitter, and Holm "
+        "corrects for their number. A curve declined if P of the family is small. Seen from: the fall over the last "
+        "third that is detected in 80% of such curves, judged alone; smaller falls may be missed. Each curve is one "
+        "run: other seeds are other runs."
     )
 
-    verdict: str  # one sentence
+    verdict: str  # which curves declined
     name: str  # what was read
     alpha: float  # the level within each family
     curves: tuple[CurveVerdict, ...]  # every curve
     families: tuple[CurveFamily, ...]  # every family
-    told_apart_by: tuple[str, ...] = ()  # the columns that make one curve different from another
+    told_apart_by: tuple[str, ...] = ()  # the columns that distinguish curves
     notes: tuple[str, ...] = ()  # what is missing or was left out
     provenance: Mapping[str, Any] = field(default_factory=dict)  # the seed and the versions
 
@@ -141,27 +142,27 @@ class CurveVerdicts(Record):
         ]
 
     def _by_family(self) -> Iterator[Table | Folded]:
-        told = [one for one in self.families if one.declined or one.undecided]
+        marked = [one for one in self.families if one.declined or one.undecided]
         others = [one for one in self.families if not (one.declined or one.undecided)]
-        if told:
-            yield _families(sorted(told, key=lambda one: -one.declined))
+        if marked:
+            yield _families(sorted(marked, key=lambda one: -one.declined))
         if others:
             title = f"{counted(len(others), 'family', 'families')} without a decline"
             yield Folded(title, (_families(others),), in_terminal=len(self.families) <= _FEW)
 
     def _figures(self) -> Iterator[Figure]:
         titles = self._titles()
-        caption = "In another colour: the peak. Dashed: where the curve bends, with its interval shaded."
+        caption = "The peak has another colour. Dashed: where the curve bends, with its interval shaded."
         drawn = sorted((curve for curve in self.curves if curve.steps), key=_family)
         for family, curves in groupby(drawn, key=_family):
             charts = tuple(_chart(curve) for curve in curves if max(map(abs, curve.values)) < LARGEST_DRAWN)
             yield Figure(titles.get(family, ""), charts, caption)
 
     def _by_curve(self) -> Iterator[Block]:
-        told = [curve for curve in self.curves if curve.declined is not False or curve.declined_alone]
+        marked = [curve for curve in self.curves if curve.declined is not False or curve.declined_alone]
         others = [curve for curve in self.curves if curve.declined is False and not curve.declined_alone]
-        if told:
-            yield self._table(told[:_MOST_ROWS], grouped=False)
+        if marked:
+            yield self._table(marked[:_MOST_ROWS], grouped=False)
         if others:
             more = f", {_MOST_ROWS} of them here and all in the JSON record" if len(others) > _MOST_ROWS else ""
             table = self._table(others[:_MOST_ROWS], grouped=len(self.families) > 1)
@@ -199,13 +200,13 @@ def _families(chosen: list[CurveFamily]) -> Table:
 
 
 def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> Row:
-    beside = [*family, *(curve.settings.get(name, "") for name in settings)]
+    labels = [*family, *(curve.settings.get(name, "") for name in settings)]
     if curve.declined is None:
-        return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)
+        return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *labels, *["-"] * len(_COLUMNS)
     bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
     return (
         _named(curve),
-        *beside,
+        *labels,
         Cell(optional(curve.peak), f"at {_step(curve.peak_step)}"),
         optional(curve.final),
         Cell(optional(curve.decline), _z(curve.decline_z)),

@@ -16,7 +16,7 @@ MOST_TOKENS = 200_000
 _CAUSES = {
     "harmless drift": "are harmless drift",
     "information": "carry information",
-    "none": "are not shown to hide or to carry anything",
+    "none": "were not found to hide or to carry anything",
 }
 
 
@@ -31,26 +31,27 @@ def examine_head(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> HeadExamination:
-    """Say how small the head of a language model may be, and what of gradient and states its rank lets through.
+    """Show how small the head of a language model may be, and what its rank lets through of gradient and states.
 
-    Four questions on one run of the model: the loss against the rank of the head (truncated, truncated for this text,
-    and refitted on frozen states) once its fit to the text is read, the share of the gradient by the logits that the head passes back, the loss and
-    alignment without the dominant directions of the last states, and of how many dimensions the text's contexts are.
-    Needs the extras [torch] and [hf]; the last question needs scipy (extra [cluster]) and is left out without it.
+    One run of the model answers four questions: how well it fits the text, and how the loss depends on the rank of the
+    head (truncated, truncated for this text, and refitted on frozen states); what share of the gradient by the logits
+    the head passes back; how loss and alignment change without the dominant directions of the last states; and how many
+    dimensions the text's contexts need. Needs the extras [torch] and [hf]; the last question needs scipy (extra
+    [cluster]) and is left out without it.
 
     Args:
-        model: a directory of transformers with its tokenizer, or the name of a cached one.
+        model: a directory of a transformers model with its tokenizer, or the name of a cached model.
         text: a text file in UTF-8, plain or packed as .gz or .xz, or a list of texts.
-        ranks: of heads to read; by default eight, from 1/32 of the columns to all.
-        margin_nats: how far above the full head's a loss may be, in nats a token; by default 1 % of it.
-        remedies: also train a mixture of softmaxes and a wider head of as many parameters, which is slow.
-        most: tokens to predict at most; the first ones are taken.
-        seed: of random starts, random directions, shuffled tokens and resampled blocks.
+        ranks: the ranks of the heads to read; by default eight, from 1/32 of the columns to all.
+        margin_nats: how far a loss may be above the full head's, in nats per token; by default 1 % of the full head's.
+        remedies: also train a mixture of softmaxes and a wider head with as many parameters, which is slow.
+        most: the most tokens to predict, from the start of the text.
+        seed: for random starts, random directions, shuffled tokens and resampled blocks.
         progress: called with (the step, done, in all).
 
     Raises:
         InputError: no such model or text, too few tokens, or ranks beyond the head's.
-        UnsupportedModel: no causal model with one linear head.
+        UnsupportedModel: not a causal model with one linear head.
     """
     need_torch("uncone.examine_head")
     from uncone.model.last_states import states_of
@@ -76,7 +77,7 @@ def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> st
     answer, margin, whose = rank.answer, f"{number(rank.margin_nats)} nats", "the full rank's loss"
     if rank.fit and rank.fit.misfit:
         whose = "its own full rank's loss, refitted to a text that the model does not fit"
-    size = f"No head of a lower rank than {rank.d} is shown to stay within {margin} of {whose}"
+    size = f"No head of a lower rank than {rank.d} was shown to stay within {margin} of {whose}"
     if answer is not None and answer[0] < rank.d:
         size = f"A head of rank {answer[0]} of {rank.d} stays within {margin} of {whose}"
     elif answer is None:
@@ -85,5 +86,5 @@ def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> st
     back = ""
     if squares is not None and norms is not None:
         by = f"{number(squares)} times the squared norm ({number(norms)} times the norm)"
-        back = f", it passes back {by} of the gradient that a random subspace does"
-    return f"{size}{back}, and the dominant directions of its centred states {_CAUSES[excision.cause]}."
+        back = f" The head passes back {by} of the gradient that a random subspace does."
+    return f"{size}.{back} The dominant directions of its centred states {_CAUSES[excision.cause]}."

@@ -16,11 +16,11 @@ class HeadExamination(Record):
     """The result of `examine_head`, a part for each question."""
 
     READING: ClassVar[str] = (
-        "Losses are those of this model on this text. A head that may be smaller here need not be on another text, and "
-        "a loss that a low rank costs the trained head may be less for one that was trained with it."
+        "Losses are for this model on this text. A head that may be smaller here may not be on another text, and "
+        "a head trained at a low rank may lose less than this trained head does at that rank."
     )
 
-    verdict: str  # one sentence of the three parts
+    verdict: str  # a sentence on each of the first three parts
     name: str  # of the model
     text: str  # the file, or `texts`
     rank: RankCurve  # loss against rank
@@ -36,7 +36,7 @@ class HeadExamination(Record):
             self.rank.blocks(),
             self.gradient.blocks(),
             self.excision.blocks(),
-            section("Of how many dimensions the text's contexts are", self._contexts(), level=2),
+            section("How many dimensions the text's contexts need", self._contexts(), level=2),
             Bullets(self.notes),
         )
 

@@ -8,12 +8,12 @@ from uncone.rows import Array
 from uncone.threads import share
 
 _TERMS = (slice(0, 2), slice(2, 4), slice(4, 5))  # the constants of each term: a and alpha, b and beta, e
-_AT_ONCE = 32_768  # numbers in an array: those of a step stay in a core's cache
+_AT_ONCE = 32_768  # numbers in an array: the arrays of a step stay in a core's cache
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
-"""The least is above the rounding of the sums, so that every step can be solved for."""
+"""The least damping is above the rounding of the sums, so that every step can be solved."""
 _LEAST, _TINY = 1e-20, 1e-300
-"""A term that is no part of L has squares below the range of float32."""
-_TURN = 1e-2  # steps are of reweighted squares at more damping, and near Newton's at less
+"""A term that is not part of L has squares below the range of float32."""
+_TURN = 1e-2  # above this damping steps use reweighted squares, below it they are near Newton's
 
 
 def descend(
@@ -29,7 +29,7 @@ def descend(
 ) -> tuple[Array, Array]:
     """Where each of S descents ends, (S, 5), and the sums of Huber's losses there, (S,).
 
-    They start at `theta` (S, 5): a = ln A, alpha, b = ln B, beta, e = ln E, of which those `free` (5,) or (S, 5) move
+    They start at `theta` (S, 5): a = ln A, alpha, b = ln B, beta, e = ln E, of which the `free` (5,) or (S, 5) move
     within `box` (2, 5). `x` (2, R) holds ln N and ln T of the runs, `y` (R,) or (S, R) ln L. A descent ends once a step
     lowers the sum by no more than the share `done`. float32 is for a first choice among many starts.
     """
@@ -52,7 +52,7 @@ class _Sums:
         self.products = factors[:, None] * factors
 
     def shares(self, theta: Array) -> tuple[Array, Array]:
-        """Of each term in L, (3, S, R), and ln L."""
+        """The share of each term in L, (3, S, R), and ln L."""
         a, alpha, b, beta, e = (theta[:, [i]].astype(self.x.dtype) for i in range(5))
         terms = np.empty((3, len(theta), self.x.shape[1]), self.x.dtype)
         np.subtract(a, alpha * self.x[0], out=terms[0])
@@ -74,8 +74,8 @@ class _Sums:
     def normal(self, shares: Array, residuals: Array, damping: Array) -> tuple[Array, Array]:
         """The matrix of the step (S, 5, 5), and the gradient (S, 5).
 
-        Runs within delta have weight 1, those beyond delta / size, as reweighted squares do. The true second derivative
-        there is 0: their weight goes to it where damping is low.
+        Runs within delta have weight 1, runs beyond it delta / size, as in reweighted squares. The true second
+        derivative of the runs beyond it is 0: at low damping their weight goes to 0 too.
         """
         size = np.maximum(np.abs(residuals), self.delta)
         weights = self.delta / size

@@ -19,16 +19,16 @@ DELTA = 1e-3
 _LEVELS, _POWERS = tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0)
 GRID = (_LEVELS, _POWERS, _LEVELS, _POWERS, (-1.0, -0.5, 0.0, 0.5, 1.0))
 """The 4,500 starts of Hoffmann et al. 2022, approach 3, as `Law.theta`."""
-_TYPICAL = (6.0, 0.34, 6.0, 0.28, 0.52)  # near those of Hoffmann et al. 2022: here runs must tell the constants apart
+_TYPICAL = (6.0, 0.34, 6.0, 0.28, 0.52)  # near Hoffmann et al. 2022: here runs must determine the constants
 _SAME = 1e-7
 _FARTHEST, _NOTHING, ENOUGH = 300.0, 40.0, 1e-7
-"""How far a power moves ln L over the runs at most; how far below ln L a term is nothing to any digit; and the share of
-a sum by which the last step lowers it where more digits are of no use."""
+"""The farthest that a power moves ln L over the runs; how far below ln L a term is 0 to every digit; and the share by
+which a last step lowers a sum, where more digits are useless."""
 _HIGHEST = 600.0
 _RANGE = {"parameters": 1e50, "tokens": 1e50, "losses": 1e30}  # beyond, sums leave the range of a float
 _USUAL, _WIDE = (21.0, 25.0, 1.0), (10.0, 10.0, 2.0)
-"""ln N, ln T and ln L of usual runs, and how far from them runs are in another unit."""
-SMALL = 3.0  # how far ln of one run's part in a term may lie below ln L
+"""ln N, ln T and ln L of usual runs, and how far away runs count as in another unit."""
+SMALL = 3.0  # how far ln of one run's part in a term may be below ln L
 _LOGGED = (0, 2, 4)
 
 
@@ -45,7 +45,7 @@ class Law:
 
     @property
     def theta(self) -> Array:
-        """What is fitted: a = ln A, alpha, b = ln B, beta, e = ln E."""
+        """The fitted constants: a = ln A, alpha, b = ln B, beta, e = ln E."""
         return np.array([math.log(self.A), self.alpha, math.log(self.B), self.beta, math.log(self.E)])
 
     def predict(self, n: Any, t: Any) -> Array:
@@ -101,7 +101,7 @@ class Problem:
         return found
 
     def in_units(self, theta: Array, *, always: bool = False) -> Array:
-        """Constants (S, 5) for runs of usual N, T and nats, in the units of these runs where they are others."""
+        """Constants (S, 5) for runs of usual N, T and nats, converted to the units of these runs if they differ."""
         steps = np.array([*self.x.mean(1), np.median(self.y)]) - _USUAL
         n, t, loss = np.where(always | (np.abs(steps) > _WIDE), steps, 0.0)
         moved = np.zeros_like(theta)
@@ -110,7 +110,7 @@ class Problem:
         return np.where(self.free, theta + moved, theta)
 
     def missing(self, theta: Array) -> list[str]:
-        """The free terms that are no part of the losses at `theta`: "A", "B" or "E"."""
+        """The free terms that are not part of the losses at `theta`: "A", "B" or "E"."""
         gone = ((terms(theta, self.x) - ln_loss(theta, self.x)).max(1) < -_NOTHING / 2) & self.free[::2]
         return [name for name, is_gone in zip("ABE", gone, strict=True) if is_gone]
 
@@ -133,7 +133,7 @@ class Problem:
         ends, sums = np.empty(theta.shape), np.empty(len(theta))
         free = self.free & (np.arange(5) != np.full(len(theta), held)[:, None])
         for of_a, of_b in itertools.product((False, True), repeat=2):
-            # about the mean of ln N, a and alpha are apart; but a given ln A is at N = 1
+            # about the mean of ln N, a and alpha are separate, but a given ln A is at N = 1
             rows = np.flatnonzero((free[:, 0] == of_a) & (free[:, 2] == of_b))
             if len(rows):
                 shift = np.where([of_a, of_b], self.x.mean(1), 0.0)
@@ -149,8 +149,8 @@ class Problem:
 def problem_of(
     n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None, delta: float = DELTA
 ) -> Problem:
-    """Refuses runs of other numbers, values that are not above 0, fewer runs than constants, and runs that do not tell
-    the constants apart, such as runs of one size."""
+    """Refuses arrays of different lengths, values that are not above 0, fewer runs than constants, and runs that do not
+    determine the constants, such as runs of one size."""
     n, t, losses = checked(n, t, losses)
     if not 0 < delta < math.inf:
         raise InputError(f"expected delta above 0, got {delta}: {DELTA:g} is usual")
@@ -164,7 +164,7 @@ def problem_of(
 
 
 def fitted(problem: Problem) -> Law:
-    """The law whose Huber losses of ln L have the least sum: an average of so small numbers would end an optimiser
+    """The law whose Huber losses of ln L have the least sum: an average of such small numbers would stop an optimiser
     early (Besiroglu et al. 2024)."""
     axes = [(problem.known[place],) if place in problem.known else GRID[place] for place in range(5)]
     starts = problem.in_units(np.array(list(itertools.product(*axes)), np.float64))
@@ -185,7 +185,7 @@ def terms(theta: Array, x: Array) -> Array:
 
 
 def finite_exp(values: Array) -> Array:
-    """exp, but never infinite: a law may be read where it says nothing."""
+    """exp, but never infinite: a law may be read where it has no meaning."""
     return np.exp(np.minimum(values, _HIGHEST))
 
 
@@ -198,7 +198,9 @@ def checked(*of_runs: Any) -> tuple[Array, ...]:
     arrays = tuple(np.asarray(values, np.float64) for values in of_runs)
     if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
         shapes = ", ".join(str(array.shape) for array in arrays)
-        raise InputError(f"expected as many parameters, tokens and losses, got shapes {shapes}: give one of each a run")
+        raise InputError(
+            f"expected as many parameters, tokens and losses, got shapes {shapes}: give one of each per run"
+        )
     for (what, most), values in zip(_RANGE.items(), arrays, strict=True):
         wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
         if len(wrong):
@@ -240,4 +242,4 @@ def _check_apart(problem: Problem) -> None:
         same = [f"all runs have {what} = {math.exp(of[0]):.4g}" for what, of in pairs if np.ptp(of) < _SAME]
         came = "; ".join(same) or f"{len(np.unique(problem.x, axis=1).T)} different pairs of N and T"
         way_out = "fix some constants, or add runs of other N and T"
-        raise InputError(f"expected runs that tell {', '.join(names)} apart, got others ({came}): {way_out}")
+        raise InputError(f"expected runs that determine {', '.join(names)}, got others ({came}): {way_out}")

@@ -31,31 +31,31 @@ def fit_scaling_law(
     resamples: int = 1000,
     progress: Progress | None = None,
 ) -> ScalingLaw:
-    """Fit L = A / N^alpha + B / T^beta + E to runs, and say how far each run lies from it.
+    """Fit L = A / N^alpha + B / T^beta + E to runs, and show how far each run is from the law.
 
     Huber's loss of ln L is summed over the runs and minimised from 4,500 starts (Hoffmann et al. 2022, approach 3).
     Both intervals are calibrated by fits of simulated runs with log-normal noise: the profile interval holds the values
-    at which the sum, all else refitted, is not too large, and the bootstrap interval is studentised.
+    at which the sum, with all else refitted, is not too large, and the bootstrap interval is studentised.
 
     Args:
         source: a table of runs (CSV, TSV, JSON lines, Parquet, a pandas DataFrame or a mapping of columns): `model`
-            (may be missing), `n` (parameters), `t` (tokens) and `loss` (nats a token).
+            (may be missing), `n` (parameters), `t` (tokens) and `loss` (nats per token).
         columns: other names of these columns, such as {"n": "params", "t": "tokens"}.
-        smallest: fit the runs of at least so many parameters, and read the gap of the smaller ones from their law. All
-            runs are fitted by default.
-        fixed: constants that are given, by "A", "alpha", "B", "beta" or "E".
-        parameters: what `n` counts: "total", or "non-embedding". It is said in the verdict, since it may turn its sign.
+        smallest: fit only the runs with at least this many parameters, and read the gap of the smaller runs from their
+            law. By default all runs are fitted.
+        fixed: constants that are given, by name: "A", "alpha", "B", "beta" or "E".
+        parameters: what `n` counts: "total", or "non-embedding". The verdict names it, because it may change the sign.
         delta: where Huber's loss turns from squares to sizes.
-        seed: of the simulated runs.
-        resamples: how many for the intervals; 0 leaves them out.
+        seed: for the simulated runs.
+        resamples: how many simulations for the intervals; 0 leaves the intervals out.
         progress: called with (the step, done, in all).
 
     Raises:
         InputError: columns that are missing, numbers that are not above 0, fewer runs than constants, or runs that do
-            not tell the constants apart.
+            not determine the constants.
 
     Reads badly when few runs are left beyond the constants, when all runs have about one N or T, and for runs far
-    smaller or larger than the fitted ones.
+    smaller or larger than the fitted runs.
 
     Example:
         >>> import uncone
@@ -83,11 +83,11 @@ def fit_scaling_law(
         runs = tuple(run if run.fitted else replace(run, p_holm=next(chances)) for run in runs)
     found = known.mean_gap(n[held], t[held], losses[held]) if known and held.any() else None
     gap = found and Gap(*found)
-    said = verdict(runs, constants, gap, parameters, smallest)
-    told = tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta, resamples))
+    summary = verdict(runs, constants, gap, parameters, smallest)
+    remarks = tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta, resamples))
     noise, used = (known.noise, resamples) if known else (None, 0)
     fit = (law.objective, delta, noise, gap, _line(n, t, law, known), used, seed)
-    return ScalingLaw(said, name, parameters, constants, runs, *fit, told, versions("numpy"))
+    return ScalingLaw(summary, name, parameters, constants, runs, *fit, remarks, versions("numpy"))
 
 
 def _constants(

@@ -17,8 +17,8 @@ class Profile:
     """The search for both ends of the interval of each constant, all at once, up to `Problem.limits`.
 
     The sum has several valleys. So each value is refitted from many starts: the law, the law without one of its terms,
-    the simulated fits nearest to the value, and the fits at its neighbours. E is searched as E, since runs often allow
-    an E of 0.
+    the simulated fits nearest to the value, and the fits at its neighbours. E is searched as E, because runs often
+    allow an E of 0.
     """
 
     problem: Problem
@@ -28,7 +28,7 @@ class Profile:
     rises: Mapping[int, float]  # of each free constant: how far the sum may rise within its interval
 
     def ends(self) -> dict[int, Ends]:
-        """Of the free constants; None for an end beyond all values that were tried."""
+        """The ends for the free constants; None for an end beyond all values that were tried."""
         if not self.rises:
             return {}
         places = np.repeat([*self.rises], 2)
@@ -121,7 +121,7 @@ def _last(above: Array, rises: Array) -> Array:
 
 
 def _crossing(values: Array, above: Array, rises: Array, last: Array) -> Array:
-    """Where the sum is `rises` above the least, which it leaves as a square does."""
+    """Where the sum is `rises` above the least, near which it grows like a square."""
     rows, after = np.arange(len(values)), np.minimum(last + 1, values.shape[1] - 1)
     here, there = (np.sqrt(np.maximum(above[rows, at], 0.0)) for at in (last, after))
     share = (np.sqrt(rises) - here) / np.maximum(there - here, 1e-300)

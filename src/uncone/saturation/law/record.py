@@ -18,11 +18,11 @@ _INTERVAL = "95% interval"
 
 @part
 class LawConstant:
-    """It has no interval where it was given or where there were no more runs than constants, and no bootstrap interval
-    where there were fewer than three runs for each fitted constant."""
+    """A constant has no interval if it was given or if there were no more runs than constants, and no bootstrap
+    interval with fewer than three runs for each fitted constant."""
 
     name: str  # `A`, `alpha`, `B`, `beta` or `E`
-    value: float  # fitted or given; 0 for A, B or E where the best fit has no such term
+    value: float  # fitted or given; 0 for A, B or E if the best fit has no such term
     given: bool = False  # it was not fitted
     # ends of the profile interval; `null` for an end that the runs do not bound
     profile: tuple[float | None, float | None] | None = None
@@ -47,7 +47,7 @@ class LawRun:
     gap: float  # loss / predicted - 1
     fitted: bool  # the law was fitted to it
     interval: tuple[float, float] | None = None  # of the gap of a run held out
-    p_holm: float | None = None  # chance of so large a gap where the law holds, after Holm over the runs held out
+    p_holm: float | None = None  # chance of so large a gap if the law holds, after Holm over the runs held out
 
     def __post_init__(self) -> None:
         expect(min(self.n, self.t, self.loss) > 0, "runs above 0, got others: the file was edited")
@@ -58,7 +58,7 @@ class LawLine:
     t: float  # tokens that most runs have
     n: tuple[float, ...]  # parameters
     loss: tuple[float, ...]  # by the law
-    low: tuple[float, ...] = ()  # lower end of where 95% of new runs lie
+    low: tuple[float, ...] = ()  # lower end of the range of 95% of new runs
     high: tuple[float, ...] = ()  # upper end
 
     def __post_init__(self) -> None:
@@ -73,9 +73,9 @@ class ScalingLaw(Record):
     """The result of `fit_scaling_law`: L = A / N^alpha + B / T^beta + E."""
 
     READING: ClassVar[str] = (
-        "The profile interval is the one to quote. It holds the constant in about 95 of 100 simulations of a law of "
-        "this form with log-normal noise of one size, and in more of them where few runs are noisy. The intervals say "
-        "nothing about a law of another form."
+        "Quote the profile interval. It holds the constant in about 95 of 100 simulations of a law of this form with "
+        "log-normal noise of one size, and in more of them if few runs are noisy. The intervals do not cover laws of "
+        "another form."
     )
 
     verdict: str  # the mean gap of the runs held out, or how fast loss falls, and what N counts
@@ -85,13 +85,13 @@ class ScalingLaw(Record):
     runs: tuple[LawRun, ...]  # in the order of the table
     objective: float  # sum of Huber's losses of ln L at the fit
     delta: float  # where Huber's loss turns from squares to sizes
-    # standard deviation of ln L about the law; none where no run is left beyond the constants
+    # standard deviation of ln L about the law; none if no run is left beyond the constants
     noise: float | None = None
     gap: Gap | None = None  # mean over the runs held out
     line: LawLine | None = None  # the law over N, for the charts
     resamples: int = 0  # simulated fits; 0 where there are no intervals
     seed: int = 0  # of the simulated fits
-    notes: tuple[str, ...] = ()  # what the numbers rest on
+    notes: tuple[str, ...] = ()  # what the numbers are based on
     versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
 
     def __post_init__(self) -> None:
@@ -124,10 +124,10 @@ class ScalingLaw(Record):
         ]
 
     def _noise(self) -> str:
-        told = f"{counted(sum(run.fitted for run in self.runs), 'run')} fitted"
+        fitted = f"{counted(sum(run.fitted for run in self.runs), 'run')} fitted"
         if self.noise is None:
-            return f"{told}: no more than constants, so that there are no intervals."
-        return f"{told}; they scatter about the law by {percent(self.noise, precise=True)}."
+            return f"{fitted}, no more than constants, so there are no intervals."
+        return f"{fitted}. They scatter about the law by {percent(self.noise, precise=True)}."
 
     def _runs(self) -> Table:
         columns = ("run", "N", "T", "loss", "law", "gap", _INTERVAL, "P, Holm")
@@ -146,13 +146,13 @@ class ScalingLaw(Record):
             return Figure(title, ())
         law = self._chart(line, "law", "Loss over N", "loss", lambda gap, law: (1 + gap) * law)
         charts = (law, self._chart(line, "gaps", "Gap over N", "loss / law - 1, %", lambda gap, law: 100 * gap))
-        shaded = "Shaded: where 95% of new runs lie if the law holds for them." if line.low else ""
+        shaded = "Shaded: the range of 95% of new runs if the law holds for them." if line.low else ""
         return Figure(title, charts, shaded, tuple((curve.style, curve.name) for curve in law.curves))
 
     def _chart(
         self, line: LawLine, name: str, title: str, y_label: str, height: Callable[[float, float], float]
     ) -> Chart:
-        """By N; `height` is that of a gap where the law says so much."""
+        """A chart over N; `height` maps a gap and the law's loss there to a height."""
 
         def at(losses: tuple[float, ...]) -> tuple[float, ...]:
             return tuple(height(loss / law - 1, law) for loss, law in zip(losses, line.loss, strict=True))
@@ -167,7 +167,7 @@ class ScalingLaw(Record):
                 tips = tuple(f"{run.model}: {number(run.loss, digits=4)}, {share(run.gap)}" for run in runs)
                 curves.append(Curve(called, sizes, heights, style, dots=True, tips=tips, line=False))
         others = any(run.t != line.t for run in self.runs)
-        moved = " Runs of other lengths stand as far from it as at their own." if others else ""
+        moved = " Runs with other token counts are drawn at their own gap from the law." if others else ""
         shades = (Shade(line.n, at(line.low), at(line.high)),) if line.low else ()
         axes, caption = (f"N, {self.parameters} parameters", y_label), f"The law at {short(line.t)} tokens.{moved}"
         return Chart(name, title, *axes, tuple(curves), log_x=True, shades=shades, caption=caption)
@@ -178,7 +178,7 @@ def _chance(p: float | None) -> str:
 
 
 def _law(constant: float, size: float, exponent: float) -> float:
-    """NaN where it leaves the range of a float, so that a chart leaves the run out."""
+    """NaN outside the range of a float, so that a chart leaves the run out."""
     try:
         return constant / math.pow(size, exponent)
     except (OverflowError, ValueError, ZeroDivisionError):
@@ -186,7 +186,7 @@ def _law(constant: float, size: float, exponent: float) -> float:
 
 
 def short(n: float) -> str:
-    """As models are called: 410M, 1.4B."""
+    """As in the names of models: 410M, 1.4B."""
     for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if n >= unit:
             return f"{n / unit:.3g}{letter}"
@@ -194,7 +194,7 @@ def short(n: float) -> str:
 
 
 def share(gap: float) -> str:
-    return f"{gap:+.1%}" if abs(gap) < 1e6 else f"{signed(gap)} times"  # digits of a per cent say nothing there
+    return f"{gap:+.1%}" if abs(gap) < 1e6 else f"{signed(gap)} times"  # digits of a per cent are useless there
 
 
 def ends(interval: tuple[float | None, float | None] | None, digits: int = 4) -> str:

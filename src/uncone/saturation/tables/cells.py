@@ -10,11 +10,11 @@ from uncone.records.text import cut_label
 from uncone.rows import Array
 
 MOST_AS_GIVEN, MOST_TEXTS = 2**16, 2**18
-"""Different cells that are kept; beyond, numbers become float64, and texts None."""
+"""Different cells that are kept. Beyond these limits, numbers become float64, and texts None."""
 
 
 def number_of(cell: Any) -> float | None:
-    """None where the cell holds no number; NaN where it is empty."""
+    """None if the cell holds no number; NaN if it is empty."""
     if is_empty(cell):
         return math.nan
     try:
@@ -37,7 +37,7 @@ def text_of(cell: Any) -> str:
 
 
 class Cells(Sequence[Any]):
-    """4 bytes a cell, and 8 more for each of many different numbers."""
+    """4 bytes per cell, and 8 more for each of many different numbers."""
 
     def __init__(self, cells: Iterable[Any] = ()) -> None:
         self._place: dict[Any, int] = {}
@@ -73,7 +73,7 @@ class Cells(Sequence[Any]):
         return map(self.__getitem__, range(len(self)))
 
     def numbers(self) -> tuple[Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """(n,): each cell as a number, NaN where it has none; whether it is empty; and whether it is no number."""
+        """(n,): each cell as a number, NaN if it has none; whether it is empty; and whether it is not a number."""
         read, none = [number_of(cell) for cell in self._given], np.zeros(len(self._numbers), bool)
         empty = self._spread(np.array(list(map(is_empty, self._given)), bool), none)
         wrong = self._spread(np.array([one is None for one in read], bool), none)

@@ -19,7 +19,7 @@ def is_results(name: str) -> bool:
 
 
 def read_results(files: list[Path], source: Path) -> Table:
-    """The newest of a checkpoint counts. A note names files without a step."""
+    """The newest result of a checkpoint counts. A note names files without a step."""
     rows, unread, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
     lower = dict[tuple[str, str], bool]()
     for file in files:
@@ -42,8 +42,8 @@ def read_results(files: list[Path], source: Path) -> Table:
         raise InputError(f"expected results with steps in {source}, got {'; '.join(unread[:3])}: {HOW}")
     notes = [f"Left out: {one}." for one in unread[:20]]
     if again:
-        came = f"{counted(again, 'result')} of one checkpoint, task and metric came again"
-        notes.append(f"{came}: the file that sorts last was taken.")
+        came = f"{counted(again, 'result')} with the same checkpoint, task and metric as another"
+        notes.append(f"{came}: the file that sorts last counts.")
     return of_rows(rows.values(), str(source), notes, lower=lower)
 
 

@@ -18,7 +18,7 @@ HOW = "give a table with a header in CSV, TSV, JSON lines or Parquet"
 LARGEST_JSON = 256 * 2**20
 _MOST_COLUMNS = 1000
 _TAKEN, _TAKEN_WHOLE, _UNPACKED = 8, 30, 5
-"""Bytes of memory for a byte of a table, of an array of JSON, and of a packed file."""
+"""Bytes of memory per byte of a table, of an array of JSON, and of a packed file."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Table:
     columns: Mapping[str, Sequence[Any]]
     notes: tuple[str, ...] = ()
     lower: Mapping[tuple[str, str], bool] = field(default_factory=dict)
-    """Of (task, metric): whether less is better, where the source says so."""
+    """By (task, metric): whether lower is better, where the source has it."""
     logged: bool = False
-    """A training wrote it, with learning rates and gauges beside measures of quality."""
+    """A training wrote it, with learning rates and gauges next to measures of quality."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
 
     @property
     def short_name(self) -> str:
-        """The last two parts of a path, since results are passed on."""
+        """The last two parts of a path, because results are shared."""
         return "/".join(Path(self.name).parts[-2:]).lstrip("/")
 
 
@@ -64,7 +64,7 @@ def check_size(path: Path, taken: int = _TAKEN) -> None:
 
 
 def read_delimited(path: Path) -> Table:
-    """Between columns stand tabs, semicolons or commas, as in the first line."""
+    """Tabs, semicolons or commas separate the columns, as in the first line."""
     check_size(path)
     lines = lines_of(path, how=HOW)
     first = next((line for _, line in lines if line.strip()), "")
@@ -82,11 +82,11 @@ def read_delimited(path: Path) -> Table:
 
 
 def _checked(rows: Iterable[list[str]], width: int, path: Path) -> Iterator[list[str]]:
-    """The rows that are not empty, each of so many cells."""
+    """The rows that are not empty, each with `width` cells."""
     for at, cells in enumerate(rows, 1):
         if len(cells) not in (0, width):
             came = f"row {at} below the header of {path}, got {len(cells)}"
-            raise InputError(f"expected {width} columns in {came}: mend that row")
+            raise InputError(f"expected {width} columns in {came}: correct that row")
         if cells:
             yield cells
 
@@ -99,7 +99,7 @@ def _cells(lines: Iterable[str], delimiter: str, path: Path) -> Iterator[list[st
 
 
 def read_json_lines(path: Path) -> Table:
-    """One object a line, or one array of objects. Values that are lists or objects are passed over."""
+    """One object per line, or one array of objects. Values that are lists or objects are skipped."""
     lines = ((at, line) for at, line in lines_of(path, how=HOW) if line.strip())
     first = list(islice(lines, 1))
     is_array = bool(first) and first[0][1].lstrip().startswith("[")
@@ -113,12 +113,12 @@ def read_json_lines(path: Path) -> Table:
 
 def _plain(entry: Any, path: Path) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise InputError(f"expected one JSON object a line or an array of them, got others in {path}: {HOW}")
+        raise InputError(f"expected one JSON object per line or an array of objects, got others in {path}: {HOW}")
     return {key: value for key, value in entry.items() if isinstance(value, str | int | float | None)}
 
 
 def parsed(text: str, where: str) -> Any:
-    """NaN is read: a loss may be."""
+    """NaN is read: a loss may be NaN."""
     try:
         return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 19 else float(digits))
     except (ValueError, RecursionError) as error:
@@ -146,14 +146,14 @@ def read_parquet(path: Path) -> Table:
 
 
 def of_memory(source: Any) -> Table:
-    """Of a pandas DataFrame, of columns by name, or of a list of rows."""
+    """The table of a pandas DataFrame, of columns by name, or of a list of rows."""
     if hasattr(source, "to_dict") and hasattr(source, "columns"):
         source = {str(name): source[name].tolist() for name in source.columns}
     if isinstance(source, Mapping):
         of = ((str(name), column) for name, column in source.items() if isinstance(column, Sequence | np.ndarray))
         columns = {name: list(column) for name, column in of}
         if len({*map(len, columns.values())}) > 1:
-            raise InputError("expected columns of one length, got others: pass as many cells of each")
+            raise InputError("expected columns of one length, got different lengths: pass as many cells of each")
         return Table("the table", columns)
     if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in source):
         return of_rows(source, "the table")

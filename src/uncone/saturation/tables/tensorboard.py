@@ -1,4 +1,4 @@
-"""Scalars of TensorBoard event files, without it: records with checksums, and in each a message of a few fields.
+"""Scalars of TensorBoard event files, without TensorBoard: records with checksums, each a message of a few fields.
 
 Format: tensorflow/core/lib/io/record_writer.h and tensorflow/core/{util/event,framework/summary}.proto.
 """
@@ -44,7 +44,7 @@ def is_events(name: str) -> bool:
 def read_events(files: list[Path], folder: Path) -> Table:
     """A folder of event files, the older first, is one run. The last value of a step counts."""
     size = sum(map(os.path.getsize, files))
-    # a scalar takes 15 bytes of memory for a byte of its file
+    # a scalar takes 15 bytes of memory per byte of its file
     check_memory(15 * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
     rows, notes, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
     for file in files:
@@ -56,18 +56,18 @@ def read_events(files: list[Path], folder: Path) -> Table:
                 again += (key := (model, tag, step)) in rows
                 rows[key] = {"model": model, "task": task, "metric": metric, "step": step, "value": value}
         except _DamagedError as error:
-            notes.append(f"{file.name} {error}: what stands before was read.")
+            notes.append(f"{file.name} {error}: the part before was read.")
     if not rows:
         came = f"got none{': ' + notes[0] if notes else ''}"
         raise InputError(f"expected scalars in the event files of {folder}, {came}: log some with add_scalar")
     if again:
-        came = f"{counted(again, 'value')} of one step came again, as after a restart"
-        notes.append(f"{came}: the last written was taken.")
+        came = f"{counted(again, 'value')} at a step that has another, as after a restart"
+        notes.append(f"{came}: the last written value counts.")
     return of_rows(rows.values(), str(folder), notes, logged=True)
 
 
 class _DamagedError(Exception):
-    """A record that cannot be read; those before it can."""
+    """A record that cannot be read; earlier records can."""
 
 
 def _records(file: LocalFile) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ NAME = "trainer_state.json"
 
 
 def read_states(files: list[Path], source: Path) -> Table:
-    """Every number of the longest history of each run: a later checkpoint repeats the earlier ones'."""
+    """Every number of the longest history of each run: a later checkpoint repeats the earlier history."""
     runs = dict[Path, Mapping[str, Any]]()
     for file in files:
         state = read_json(file)
@@ -28,10 +28,10 @@ def read_states(files: list[Path], source: Path) -> Table:
 
 def _rows(state: Mapping[str, Any], model: str) -> Iterator[dict[str, Any]]:
     batch = state.get("train_batch_size")
-    beside = {"batch_size": str(batch)} if isinstance(batch, int) else {}
+    settings = {"batch_size": str(batch)} if isinstance(batch, int) else {}
     for entry in state["log_history"]:
         for key, value in entry.items() if isinstance(entry, dict) else ():
             if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
                 task, metric = ("eval" if key.startswith("eval_") else "train"), key.removeprefix("eval_")
                 row = {"model": model, "task": task, "metric": metric, "step": entry.get("step"), "value": value}
-                yield row | beside
+                yield row | settings

@@ -14,11 +14,11 @@ from uncone.saturation.head.excision.record import Cause, Excised, Excision, Kin
 from uncone.saturation.head.rank.truncation import Tensor, descending, gauge
 from uncone.statistics.blocks import FEWEST_BLOCKS, block_sums, draws, ratio_interval
 
-SPARED = 0.01  # a rise of the loss by at most this share of it is none
-FEW = 0.125  # of all directions: more are no "few dominant" ones
-GAIN = 0.1  # alignment is back where it rises by this much more than a random rotation's
+SPARED = 0.01  # a rise of the loss by at most this share of it does not count
+FEW = 0.125  # of all directions: more are not "few dominant" directions
+GAIN = 0.1  # alignment has come back if it rises by this much more than a random rotation's
 LEVEL = 0.025  # of each side, shared among the few numbers of directions that are tried
-MOSTLY = 0.5  # of a rise: a constant that explains more of it is what the direction is
+MOSTLY = 0.5  # of a rise: if a constant explains more of it, the direction is a constant
 _DRAWS, _RESAMPLES = 5, 4000
 _FIRST: tuple[Kind, Kind] = "raw", "bias"
 
@@ -30,25 +30,25 @@ def excise(
 
     With V_k the k leading eigenvectors of the states' covariance, states become h - V_k V_k' (h - mean h) ("centred").
     Random orthonormal directions are taken out in the same way. With the leading eigenvectors of the second moment
-    E[h h'] states become h - V_k V_k' h ("raw"). Of these the first is mostly the mean state, which gives every
+    E[h h'] states become h - V_k V_k' h ("raw"). The first raw direction is mostly the mean state, which gives every
     context the same logits, as a bias does: "bias" takes raw directions out and keeps that constant, V_k V_k' mean h.
 
-    Losses are read on every second window without the directions of the other windows, and the other way round: the
-    leading directions of a sample have more than their share of that sample's energy.
+    Losses are read on every second window without the directions of the other windows, and the other way round, because
+    the leading directions of a sample have more than their share of that sample's energy.
 
     The alignment is the cosine of the matrices S, the second moment (covariance) of the states, and G, the products W'W
     of the head without its mean row (of the head as stored, where logits are capped),
 
         tr(S G) / (||S||_F ||G||_F)
 
-    (kernel alignment, Cristianini et al. 2001; linear CKA of the feature spaces, Kornblith et al. 2019). A random
-    rotation of S leaves tr S tr G / (D ||S||_F ||G||_F) of it in expectation. The overlap is the mean squared cosine of
-    the principal angles between the m leading eigenvectors of S and of G, m / D for random ones, with m = D / 8.
+    (kernel alignment, Cristianini et al. 2001; linear CKA of the feature spaces, Kornblith et al. 2019). After a random
+    rotation of S it is tr S tr G / (D ||S||_F ||G||_F) in expectation. The overlap is the mean squared cosine of the
+    principal angles between the m leading eigenvectors of S and of G, m / D for random directions, with m = D / 8.
 
-    Centred directions decide. Where an alignment comes back without few of them and the loss stays, the drift is
-    harmless (2605.17084 finds such in late layers of small models). Where the loss rises by more than without random
-    ones, they carry what the head reads: by more than a 1 % share of the loss, with an interval over windows, and by
-    more than the spread between random draws foretells (Student's t). Both intervals share 5 % among the numbers of
+    Centred directions decide. If the alignment comes back without a few of them and the loss stays, the drift is
+    harmless (2605.17084 finds such drift in late layers of small models). If the loss rises by more than without random
+    directions, they carry what the head reads. The extra rise must exceed a 1 % share of the loss, with an interval
+    over windows, and the spread between random draws (Student's t). Both intervals share 5 % among the numbers of
     directions that are tried.
 
     `ks` are numbers of directions; by default 0, 1, 2, 4, 8, ... to half of the columns.
@@ -70,7 +70,7 @@ def excise(
     others = [_moments(states.states if is_one else states.states[folds != fold]) for fold in (0, 1)]
     means, nothing = [one[0] for one in others], [torch.zeros(d, dtype=torch.float64)] * 2
     raw, centred = ([descending(one[order]) for one in others] for order in (1, 2))
-    # of each draw the directions and the mean for both folds, and those of all states
+    # the directions of each draw and the mean for both folds, and the moment and directions of all states
     kinds: dict[Kind, tuple[list[list[Tensor]], list[Tensor], Tensor, list[Tensor]]] = {
         "raw": ([raw], nothing, moment, [descending(moment)]),
         "bias": ([raw], means, moment, [descending(moment)]),
@@ -131,8 +131,8 @@ def _alignment(about: Tensor, gram: Tensor, of_head: Tensor, basis: Tensor) -> l
 
 
 def _losses(states: States, cut: Sequence[tuple[Tensor, Tensor, Tensor]] = ()) -> Array:
-    """The loss at each token; `cut` has for each fold its tokens (N,) bool, and takes directions (D, k) out of these
-    about the mean (D,)."""
+    """The loss at each token; `cut` has the tokens (N,) bool of each fold, and takes directions (D, k) out of their
+    states, about the mean (D,)."""
     losses = np.empty(len(states.states))
     for part in states.chunks():
         own = states.states[part].clone() if cut else states.states[part]
@@ -158,12 +158,12 @@ def _judged(
         means = _ratios(drawn @ changes["centred", row.k])
         back = row.alignment - row.chance - (start.alignment - start.chance)
         if np.quantile(means, 1 - level) <= SPARED * loss and back >= GAIN:
-            without = f"without {counted(row.k, 'centred direction')} the loss changes by"
+            without = f"Without {counted(row.k, 'centred direction')} the loss changes by"
             aligned = (
                 f"the alignment with the head comes back from {number(start.alignment)} to {number(row.alignment)}"
             )
             change = f"{signed(row.change.value or 0)} {nats}"
-            return "harmless drift", f"The drift is harmless: {without} {change}, and {aligned}."
+            return "harmless drift", f"The drift is harmless. {without} {change}, and {aligned}."
     for row in few:
         own, null = changes["centred", row.k], changes["random", row.k]
         over = _ratios(drawn @ own)[:, 0] - _ratios(drawn @ null).mean(1)
@@ -171,20 +171,20 @@ def _judged(
         value = float(_ratios(own.sum(0))[0] - _ratios(null.sum(0)).mean()) - SPARED * loss
         if np.quantile(over, level) > SPARED * loss and value > _four_degrees(level) * spread:
             rise, by_chance = (number(one.change.value or 0) for one in (row, of["random", row.k]))
-            without = f"without {counted(row.k, 'centred direction')} the loss rises by {rise} {nats}"
+            without = f"Without {counted(row.k, 'centred direction')} the loss rises by {rise} {nats}"
             what = "The dominant directions carry what the head reads"
-            return "information", f"{what}: {without}, without as many random ones by {by_chance}."
+            return "information", f"{what}. {without}, without as many random directions by {by_chance}."
     last = few[-1]
     ends = " to ".join(map(signed, last.change.interval or ()))
     change = f"by {signed(last.change.value or 0)} {nats} (95% interval {ends})"
-    by_chance = f"without as many random ones by {signed(of['random', last.k].change.value or 0)}"
-    without = f"without {counted(last.k, 'centred direction')} the loss changes {change}, {by_chance}"
-    return "none", f"This text does not show what the dominant directions carry: {without}."
+    by_chance = f"without as many random directions by {signed(of['random', last.k].change.value or 0)}"
+    without = f"Without {counted(last.k, 'centred direction')} the loss changes {change}, {by_chance}"
+    return "none", f"This text does not show what the dominant directions carry. {without}."
 
 
 def _constant(raw: Array, kept: Array, loss: float, seed: int) -> Estimate:
-    """The share of the rise without the first raw direction that comes back with its constant; no value where no rise
-    is shown, or where the share may be no more than half."""
+    """The share of the rise without the first raw direction that its constant explains; no value if no rise is shown,
+    or if the share may be no more than half."""
     if len(raw) < FEWEST_BLOCKS:
         return Estimate(None)
     sums = np.stack([raw[:, 0], raw[:, 1], raw[:, 1] - kept[:, 1]], axis=1)
@@ -200,12 +200,13 @@ def _constant(raw: Array, kept: Array, loss: float, seed: int) -> Estimate:
 def _of_bias(rows: Sequence[Excised], bias: Estimate) -> str:
     raw, kept = (next(r.change.value or 0.0 for r in rows if (r.directions, r.k) == (kind, 1)) for kind in _FIRST)
     low, high = (percent(end) for end in bias.interval or ())
-    falls = f"the loss of removing it falls from {signed(raw)} to {signed(kept)} nats with its constant part kept"
-    return f"The first direction of the raw states is a constant logit bias: {falls} ({low} to {high} of the rise)."
+    costs = f"Removing it costs {signed(raw)} nats, but {signed(kept)} nats with its constant part kept"
+    what = "The first direction of the raw states is a constant logit bias"
+    return f"{what}. {costs}: the constant explains {low} to {high} of the rise."
 
 
 def _ratios(sums: Array) -> Array:
-    """Means of the columns behind the first, which counts tokens."""
+    """Means of the columns after the first, which counts tokens."""
     return np.asarray(sums[..., 1:] / sums[..., :1])
 
 

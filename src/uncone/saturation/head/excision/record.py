@@ -15,21 +15,21 @@ _STYLES = {"raw": "raw", "bias": "even", "centred": "centred", "random": "isotro
 
 @part
 class Excised:
-    directions: Kind  # `raw`, `bias` (raw ones, their constant kept), `centred` or `random`
+    directions: Kind  # `raw`, `bias` (raw directions, their constant kept), `centred` or `random`
     k: int  # how many were taken out
-    energy: float  # share of the states' squared norms in them (about the mean for `centred` and `random`)
-    change: Estimate  # of the loss, in nats a token, with a 95 % interval over windows of text
+    energy: float  # share of the states' squared norms in these directions (about the mean for `centred` and `random`)
+    change: Estimate  # of the loss, in nats per token, with a 95 % interval over windows of text
     alignment: float  # cosine of the second moments of states and head
-    chance: float  # of it under a random rotation
+    chance: float  # the alignment under a random rotation
     overlap: float  # mean squared cosine of the principal angles of leading directions
-    overlap_chance: float  # of random ones
+    overlap_chance: float  # the overlap of random directions
 
 
 @part
 class Excision:
     verdict: str
     cause: Cause  # `harmless drift`, `information` or `none`
-    loss: float  # nats a token, nothing taken out
+    loss: float  # nats per token, with nothing taken out
     tokens: int
     dimensions: int  # columns of the states
     leading: int  # directions that the overlap compares
@@ -39,7 +39,7 @@ class Excision:
     def blocks(self) -> Blocks:
         columns = ("directions", "taken out", "energy", "change of loss", "alignment", "overlap")
         drawn = tuple(curve for curve in map(self._curve, _DIRECTIONS) if len(curve.x) > 1)
-        words, mark = ("excision", "Change of loss", "directions taken out", "nats a token"), (Mark(0.0, "y"),)
+        words, mark = ("excision", "Change of loss", "directions taken out", "nats per token"), (Mark(0.0, "y"),)
         chart = Chart(*words, drawn, marks=mark, log_x=True)
         return section(
             "States without their dominant directions",
@@ -47,12 +47,13 @@ class Excision:
             numbers(columns, map(_row, self.rows)),
             Figure("Change of loss by directions taken out", (chart,) if drawn else ()),
             Text(
-                f"Loss {number(self.loss)} nats a token on {count(self.tokens)} tokens. Alignment: the cosine of the "
-                "second moments (of the covariances, for centred and random directions) of states and of the centred head, below "
-                f"it that of a random rotation. Overlap: of the {self.leading} leading directions of both, the mean "
-                "squared cosine of the principal angles, below it that of random ones. Random directions: means of "
-                "several draws, as are their ends. The second moment holds the mean state, which gives every context "
-                "the same logits: with its constant kept, directions are taken out about the mean.",
+                f"The loss is {number(self.loss)} nats per token on {count(self.tokens)} tokens. Alignment: the cosine "
+                "of the second moments of states and centred head (of covariances, for centred and random directions), "
+                "above the cosine for a random rotation. Overlap: the mean squared cosine of the principal angles "
+                f"between the {self.leading} leading directions of both, above the value for random directions. "
+                "Rows of random directions and their ends are means of several draws. The second moment holds the mean "
+                "state, which gives every context the same logits: with its constant kept, directions are taken out "
+                "about the mean.",
                 "quiet",
             ),
             level=2,

@@ -19,20 +19,20 @@ _RANK = 1e-6  # of the largest singular value: smaller directions pass nothing b
 
 
 def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | None = None) -> GradientShare:
-    """The share of the gradient by the logits that lies in the column space of the head.
+    """The share of the gradient by the logits that is in the column space of the head.
 
         share of squared norms = ||P g||^2 / ||g||^2,  g = softmax(z) - onehot(y)
 
-    P is the orthogonal projector on the columns of the head W (V, D): a change of a state can do no more to the logits
-    (Godey and Artzi 2026). As g sums to 0 and a constant changes no probability, the mean row of W is first taken from
-    every row. With capped logits g is taken at the head's product, through the cap, and W as it is stored.
+    P is the orthogonal projector on the columns of the head W (V, D): a state can change the logits only within them
+    (Godey and Artzi 2026). Because g sums to 0 and a constant changes no probability, the mean row of W is first
+    subtracted from every row. With capped logits, g is taken at the head's product, through the cap, and W as stored.
 
     A random subspace of r dimensions keeps r / (V - 1) of the squared norm of any sum-zero g in expectation (r / V of
     any g). Of the norm it keeps the mean of the root of a Beta((r / 2), (V - 1 - r) / 2) variable,
 
         Gamma((r + 1) / 2) Gamma(n / 2) / (Gamma(r / 2) Gamma((n + 1) / 2)),  n = V - 1
 
-    so shares of norms are about the root of those of squares, and the two must not be mixed.
+    so a share of norms is about the root of a share of squares: do not mix the two.
     """
     basis = column_space(states.head, states.cap)
     kept, whole = np.empty((2, len(states.states)))
@@ -52,13 +52,13 @@ def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | N
 
 
 def column_space(head: Tensor, cap: float | None) -> Tensor:
-    """Orthonormal columns (V, r), float32, that span those of the head (V, D) of numerical rank r."""
+    """Orthonormal columns (V, r), float32, that span the columns of the head (V, D) of numerical rank r."""
     wide = gauge(head, cap)
     values, vectors = torch.linalg.eigh(wide.T @ wide)
     keep = values > max(float(values[-1]), 0) * _RANK**2 + torch.finfo(torch.float64).tiny
     if not bool(keep.any()):
         raise UndefinedMeasure("the head's rows are all the same: it passes no gradient back")
-    # QR leaves no error of the eigenvectors of close values
+    # QR removes the error of eigenvectors with close eigenvalues
     orthonormal: Tensor = torch.linalg.qr(wide @ (vectors[:, keep] / values[keep].sqrt()))[0]
     return orthonormal.float()
 
@@ -107,10 +107,12 @@ def _estimate(sums: Array, over: int, under: int, seed: int) -> Estimate:
 
 def _verdict(share: KeptShare, squares: float, norms: float, rank: int, v: int) -> str:
     value, norm = share.sum_squares.value or 0.0, share.mean_norms.value or 0.0
-    times = f"it keeps {number(value / squares)} times their squared norm ({number(norm / norms)} times their norm)"
-    why = f"{times}, which this text cannot tell from {number(NEAR)} times"
+    times = (
+        f"The head keeps {number(value / squares)} times their squared norm ({number(norm / norms)} times their norm)"
+    )
+    why = f"{times}, which this text cannot distinguish from {number(NEAR)} times"
     if share.sum_squares.interval is None:
-        why = f"{times}; there are too few windows of text for an interval"
+        why = f"{times}. There are too few windows of text for an interval"
     else:
         low, high = share.sum_squares.interval
         if low > NEAR * squares:
@@ -118,9 +120,10 @@ def _verdict(share: KeptShare, squares: float, norms: float, rank: int, v: int) 
         elif high < squares / NEAR:
             why = f"{times}, so more is lost than counting dimensions predicts"
         elif squares / NEAR < low and high < NEAR * squares:
-            why = f"{times}, so nearly all of the loss is counting of dimensions"
+            why = f"{times}, so the number of dimensions explains nearly all of the loss"
     own, chance = (_lost(*both) for both in ((value, norm), (squares, norms)))
-    return f"The head loses {own} of the gradient by its logits. {rank} random directions of {v} would lose {chance}: {why}."
+    lost = f"The head loses {own} of the gradient by its logits"
+    return f"{lost}. {rank} random directions of {v} would lose {chance}. {why}."
 
 
 def _lost(squares: float, norms: float) -> str:

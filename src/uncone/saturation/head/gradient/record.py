@@ -9,7 +9,7 @@ from uncone.records.tokens import Estimate
 class KeptShare:
     name: str  # `all`, `frequent`, `medium` or `rare`
     tokens: int  # targets
-    ids: int  # different ones
+    ids: int  # different targets
     mean_norms: Estimate  # mean over tokens of the ratio of norms
     sum_norms: Estimate  # sum of kept norms over the sum of norms
     mean_squares: Estimate  # mean over tokens of the ratio of squared norms
@@ -18,13 +18,13 @@ class KeptShare:
 
 @part
 class GradientShare:
-    verdict: str  # whether what is lost is counting of dimensions
+    verdict: str  # whether the number of dimensions explains what is lost
     vocabulary: int  # rows of the head
-    dimensions: int  # its columns
+    dimensions: int  # columns of the head
     rank: int  # directions that pass anything back
-    centred: bool  # the mean row was taken out
+    centred: bool  # the mean row was subtracted
     chance_squares: float  # what a random subspace keeps of a squared norm
-    chance_norms: float  # and of a norm
+    chance_norms: float  # what a random subspace keeps of a norm
     groups: tuple[KeptShare, ...]  # all targets first
     definition: str = ""  # how targets were grouped
 
@@ -46,7 +46,7 @@ class GradientShare:
         numbers = ("tokens", "squares, batch", "times chance", "squares, tokens", "norms, batch", "norms, tokens")
         chance, norms = (percent(value, precise=True) for value in (self.chance_squares, self.chance_norms))
         random = (Cell("A random subspace"), "", chance, "1", chance, norms, norms)
-        space = "centred head" if self.centred else "head as stored, as its logits are capped"
+        space = "centred head" if self.centred else "head as stored (its logits are capped)"
         rows, drawn = list[Row](), list[tuple[str, float, float, float]]()
         for group in self.groups:
             value, ends, by = group.sum_squares.value, group.sum_squares.interval, self.chance_squares
@@ -63,9 +63,9 @@ class GradientShare:
             Table(("targets", *numbers), (*rows, random), numbers),
             Figure("Kept share, of squared norms", (Intervals(*words, tuple(drawn), 1.0),) if drawn else ()),
             Text(
-                f"Of g = softmax - one-hot at each token the part P g in the {self.rank} directions of the {space}. "
-                "Squares: ||P g||^2 / ||g||^2; norms: ||P g|| / ||g||. Batch: sums over tokens, then the ratio; "
-                "tokens: the mean ratio. A line reaches over the 95% interval over windows of text. "
+                f"At each token P g is the part of g = softmax - one-hot in the {self.rank} directions of the {space}. "
+                "Squares: ||P g||^2 / ||g||^2. Norms: ||P g|| / ||g||. Batch: sums over tokens, then the ratio. "
+                "Tokens: the mean ratio. A line is the 95% interval over windows of text. "
                 f"{self.definition}",
                 "quiet",
             ),

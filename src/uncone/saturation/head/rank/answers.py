@@ -12,20 +12,20 @@ FEWEST = 6  # ranks: a broken line and a cubic have four constants each
 _NOISE = 1e-9  # nats: an excess below it is rounding
 _ALPHA = (1 - LEVEL) / 2
 _ENDS = (_ALPHA, 1 - _ALPHA)
-_SHARP = 2.0  # log-log: a fall to nothing is a kink if steeper by so much than twice the slope before
+_SHARP = 2.0  # log-log: a fall to nothing is a kink if it is this much steeper than twice the slope before
 _SCATTER = 0.02  # of log excess: no law is expected to be closer
 _POWERS = np.linspace(0.05, 2.5, 25)
 
 
 def standard_errors(means: Array) -> Array:
-    """Of the mean over blocks, (R,)."""
+    """Standard errors of the mean over blocks, (R,)."""
     return np.asarray(means.std(1, ddof=1) / math.sqrt(means.shape[1]))
 
 
 def resampled(means: Array, *, seed: int = 0) -> Array:
     """Means over blocks drawn with replacement, the same blocks for all ranks: (draws, R).
 
-    They are spread as much further from the mean of all as Student's t of so many blocks is wider than a normal.
+    They are spread further from the overall mean, by as much as Student's t of so many blocks is wider than a normal.
     """
     blocks, middle = means.shape[1], means.mean(1)
     few = max(blocks - 1, 1)
@@ -34,8 +34,8 @@ def resampled(means: Array, *, seed: int = 0) -> Array:
 
 
 def smallest(ranks: tuple[int, ...], excess: Array, drawn: Array, margin: float, heads: int = 1) -> SmallestRank:
-    """By the `excess` (R,) over the full head's loss and its resamples (draws, R); `heads` share the level, as the best
-    of so many is what an answer takes."""
+    """The smallest rank by the `excess` (R,) over the full head's loss and its resamples (draws, R). `heads` share the
+    level, because an answer takes the best of so many."""
 
     def first(curves: Array) -> Array:
         above = curves > margin
@@ -49,8 +49,8 @@ def kink(ranks: tuple[int, ...], full: int, excess: Array, drawn: Array) -> Kink
     """Look for a kink: a rank where the excess falls to nothing at once, or else a break in its logarithm.
 
     An excess over the head of rank `full` steepens towards it, since it ends in 0 there: its smooth law is
-    r^-a - full^-a. A break counts where the broken law leaves at most half of the residual of smooth ones, in the curve
-    and in 95% of resamples. `ranks` ascend and lack the full one.
+    r^-a - full^-a. A break counts if the broken law leaves at most half of the residual of smooth laws, in the curve
+    and in 95% of resamples. `ranks` ascend, without the full rank.
     """
     if len(ranks) != len(excess) or drawn.shape[1] != len(ranks):
         came = f"{len(excess)} and {drawn.shape[1]} for {len(ranks)} ranks"
@@ -67,8 +67,8 @@ def kink(ranks: tuple[int, ...], full: int, excess: Array, drawn: Array) -> Kink
             reason = f"The excess falls to nothing between ranks {low} and {high}."
             return Kink(True, reason, float(high), float(low), float(high), turn)
     if last < FEWEST:
-        above = f"{last} of {len(ranks)} ranks have a loss that is clearly above the full head's"
-        return Kink(False, f"Whether there is a kink cannot be decided: {above}, and at least {FEWEST} are needed.")
+        above = f"the loss is clearly above the full head's at {last} of {len(ranks)} ranks"
+        return Kink(False, f"We cannot decide whether there is a kink: {above}, and at least {FEWEST} are needed.")
     return _break(x[:last], math.log(full), excess[:last], drawn[:, :last])
 
 
@@ -89,7 +89,7 @@ def _break(x: Array, full: float, excess: Array, drawn: Array) -> Kink:
 
 
 def _law(x: Array, full: float, power: float) -> Array:
-    """ln (r^-a - full^-a) but for a constant."""
+    """ln (r^-a - full^-a) up to a constant."""
     return np.log(np.expm1(power * (full - x)))
 
 

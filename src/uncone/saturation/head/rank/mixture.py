@@ -1,8 +1,8 @@
-"""A mixture of softmaxes against one wider softmax of as many parameters, both trained on frozen states.
+"""A mixture of softmaxes against one wider softmax with as many parameters, both trained on frozen states.
 
 Yang et al. 2018: p(v | x) = sum_k pi_k softmax(W h_k)_v with h_k = tanh(W_k x) and pi = softmax(u_k . x). Its logarithm
-is not of low rank. The rival softmax(W' tanh(M x)) has D' > D columns, V D' + D' D numbers. It computes less, as a
-mixture takes K products with the head: the comparison leaves that out.
+is not of low rank. The rival softmax(W' tanh(M x)) has D' > D columns, V D' + D' D numbers. It computes less,
+because a mixture takes K products with the head: the comparison leaves that out.
 """
 
 import math
@@ -22,13 +22,13 @@ from uncone.tensors import share
 
 SEEDS, STEPS, EXPERTS = (0, 1, 2), 300, 3
 RATES = (5e-4, 2e-3)
-"""Of Adam: each head takes the better one, by the first seed on a quarter of the blocks, held out."""
+"""Rates of Adam: each head takes the better rate, by the first seed on a held-out quarter of the blocks."""
 _BATCH, _INNER, _NOISE = 512, 0.5, 0.02
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's t for 95%, 1 to 9 degrees of freedom
 
 
 class Mixture:
-    """K softmaxes of one head, at first all but the full head; a single softmax has no weight to learn."""
+    """K softmaxes of one head, at first nearly the full head; a single softmax has no weight to learn."""
 
     def __init__(self, text: Text, head: Tensor, experts: int, width: int, seed: int) -> None:
         random = torch.Generator().manual_seed(seed)
@@ -56,7 +56,7 @@ class Mixture:
         return -torch.logsumexp(own, 1)
 
     def train(self, rows: Tensor, steps: int, rate: float, seed: int) -> None:
-        """Batches of `rows` are drawn alike for every head of a seed; the rate falls to 0 by a cosine."""
+        """With one seed every head draws the same batches of `rows`; the rate falls to 0 by a cosine."""
         random = torch.Generator().manual_seed(seed)
         for one in self.parameters:
             one.requires_grad_(True)
@@ -93,7 +93,7 @@ def compare(
     steps: int = STEPS,
     progress: Progress | None = None,
 ) -> Remedy:
-    """Train both on the tokens of `fit` (N,) bool and read them on the others, in `blocks` (N,) that are resampled."""
+    """Train both on the tokens of `fit` (N,) bool, and read them on the other tokens, in resampled `blocks` (N,)."""
     if experts < 2 or not 3 <= len(seeds) <= len(_T) + 1:
         came = f"got {experts} and {len(seeds)}: 3 of each are usual"
         raise InputError(f"expected at least 2 experts and 3 to 10 seeds, {came}")
@@ -112,7 +112,7 @@ def compare(
             progress("training remedies", next(done), len(makers) * (len(RATES) + len(seeds)))
         return found
 
-    # a run a thread: products of one are too small to share
+    # one thread per run: the products of a run are too small to share
     trials = share(
         partial(run, make, seeds[0], rate, inside[~tuned], inside[tuned]) for make in makers for rate in RATES
     )

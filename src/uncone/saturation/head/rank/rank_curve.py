@@ -41,17 +41,17 @@ from uncone.statistics.blocks import FEWEST_BLOCKS, block_means
 from uncone.tensors import alone
 
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
-"""Of D: the usual ranks, about those of Godey et al. 2024."""
+"""Of D: the usual ranks, close to the ranks of Godey et al. 2024."""
 MARGIN = 0.01  # of the full head's loss: the usual margin
 FEWEST, _MOST_BLOCKS, _SHORTEST, _EVERY = 128, 200, 16, 4
 _LOGITS, _A_COLUMN = 2**23, 8
-"""Logits whose targets are held at once, and tokens a column that refits have at least, in a long text."""
+"""Logits whose targets are in memory at once, and the least tokens per column of refits, in a long text."""
 _NOISE_NATS = 0.001
 """The noise of labels costs a refit about (share of labels)^2 V D / (2 N) nats: this sets their share."""
 EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 20, 8, 4, 1e-3
 _ROUNDS, _FEWEST_STEPS, _STILL = 5, 10, 0.1
-"""The refit of full rank has twice the gradients each time, up to 16 times the others', until its held-out loss changes
-by at most this share of the margin."""
+"""The refit of full rank doubles its gradients each round, up to 16 times those of other refits, until its held-out
+loss changes by at most this share of the margin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,22 +84,22 @@ def rank_curve(
 ) -> RankCurve:
     """The loss of heads of lower rank on the text that gave `states`: how small the head may be.
 
-    Every fourth block of consecutive tokens is held out. Truncations and refits are fitted on the others, and all
-    are read on the held-out blocks, beside the full head.
+    Every fourth block of consecutive tokens is held out. Truncations and refits are fitted on the other blocks, and all
+    are read on the held-out blocks, as is the full head.
 
-    The full head's loss stands beside that of the text's token frequencies and of the refit of full rank. Where the
+    We compare the full head's loss with the loss of the text's token frequencies and of the refit of full rank. If the
     frequencies are better, or a head that was read gains more than the margin, both with 95 % intervals over blocks,
-    the model does not fit the text: then the full head is no measure, and only refits have a smallest rank, over their
-    own full rank. Where the refit of full rank has not converged, or fewer than 10 blocks are held out, no head has
-    one.
+    the model does not fit the text. Then the full head is no reference, and only refits have a smallest rank, over
+    their own full rank. If the refit of full rank has not converged, or fewer than 10 blocks are held out, no head has
+    a smallest rank.
 
     Args:
-        ranks, margin_nats, remedies: as of `uncone.examine_head`.
+        ranks, margin_nats, remedies: as in `uncone.examine_head`.
         refits: train heads as well.
         teacher: the share of the refits' target that is the full head's own probability, in [0, 1]; the rest is the
-            next token. By default as much is left to labels as their noise allows. 0 is as in the paper.
-        evaluations: gradients that each start of a refit may take; the convex one of full rank takes up to 16 times as
-            many, until it has converged.
+            next token. By default labels get as much as their noise allows. 0 is as in the paper.
+        evaluations: gradients that each start of a refit may take; the convex refit of full rank takes up to 16 times
+            as many, until it has converged.
 
     Raises:
         InputError: fewer than 128 tokens, states that are not finite, or ranks beyond the head's.
@@ -162,7 +162,7 @@ def _check(states: States, margin: float | None, teacher: float | None, evaluati
     if margin is not None and not margin > 0:
         raise InputError(f"expected a margin above 0 nats, got {margin}: 0.01 is usual")
     if teacher is not None and not 0 <= teacher <= 1:
-        raise InputError(f"expected the teacher's share in [0, 1], got {teacher}: leave it out for the usual one")
+        raise InputError(f"expected the teacher's share in [0, 1], got {teacher}: leave it out for the usual share")
     if evaluations < 1:
         raise InputError(f"expected at least 1 evaluation, got {evaluations}: {EVALUATIONS} is usual")
 
@@ -170,7 +170,7 @@ def _check(states: States, margin: float | None, teacher: float | None, evaluati
 def _read(states: States) -> _Read:
     n = len(states.labels)
     length = max(_SHORTEST, math.ceil(n / _MOST_BLOCKS))
-    # the rest joins the last block, unless that is held out: held-out blocks weigh the same
+    # the rest joins the last block, unless the last block is held out: held-out blocks weigh the same
     last = n // length - (n // length % _EVERY != 0)
     blocks = np.minimum(np.arange(n) // length, last)
     bias = None if states.bias is None else states.bias.float()
@@ -196,8 +196,8 @@ def _truncated(
     measured, full = list[_Measured](), torch.empty(0, len(read.fit), dtype=torch.float64)
     for method, one in heads.items():
         below = ranks[:-1] if len(full) else ranks  # both have the same full head
-        told = None if progress is None else partial(progress, f"reading the {NAMES[method]}")
-        found = torch.cat([losses(one, below, read.text, told), full]) if below else full
+        notify = None if progress is None else partial(progress, f"reading the {NAMES[method]}")
+        found = torch.cat([losses(one, below, read.text, notify), full]) if below else full
         full = found[-1:]
         cuts = tuple(bounds(read.head, one, rank, moment, norm) for rank in ranks)
         measured.append(_Measured(method, read.means(found[:, read.held]), tuple(found.mean(1).tolist()), cuts))
@@ -256,7 +256,7 @@ def _refits(
 
 
 def _full_refit(problem: Objective, head: Tensor, held: Text, of: Refitting, margin: float) -> tuple[Tensor, Refitting]:
-    """In rounds that take as many gradients as all before them, until the held-out loss stays."""
+    """Refit in rounds, each with as many gradients as all earlier rounds, until the held-out loss stays."""
     point, spent, loss, identity = head, 0, math.inf, torch.eye(head.shape[1], dtype=torch.float64)
     least = _STATIONARY * (1 - of.teacher)  # only labels move the full head
     for _ in range(_ROUNDS):
@@ -285,7 +285,7 @@ def _fit(read: _Read, full: Array, measured: list[_Measured], trained: Refitting
 
 
 def _interval(differences: Array) -> Estimate:
-    """Of the mean over blocks, by about Student's t."""
+    """The mean over blocks with its interval, approximately by Student's t."""
     value, error = float(differences.mean()), float(answers.standard_errors(differences[None])[0])
     half = (1.96 + 2.7 / max(len(differences) - 1, 1)) * error
     return Estimate(value, (value - half, value + half))
@@ -301,8 +301,8 @@ def _line(
     measured: list[_Measured],
     trained: Refitting | None,
 ) -> RankLine:
-    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well: there
-    the cost of its rank is read against the refit of full rank."""
+    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well, so the
+    cost of its rank is read against the refit of full rank."""
     over, own = one.means - full, one.method in ("refit", "random_start")
     full_refit = next((of.means[-1:] for of in measured if of.method == "refit"), full)
     costs = one.means - min((full, full_refit) if own else (full,), key=np.mean)
@@ -321,39 +321,40 @@ def _line(
 def _verdict(curve: RankCurve, fit: TextFit) -> str:
     said, answer, trained = _said(curve, fit), curve.answer, curve.refitting
     if trained and not trained.converged:
-        return f"{said} No margin is given, as the refit of the full head has not converged."
+        return f"{said} No smallest rank is given, because the refit of the full head has not converged."
     if curve.held_out < FEWEST_BLOCKS * curve.block:
-        return f"{said} No margin is given: expected at least {FEWEST_BLOCKS} blocks of {curve.block} held-out tokens."
+        needs = f"at least {FEWEST_BLOCKS} blocks of {curve.block} held-out tokens"
+        return f"{said} No smallest rank is given: that needs {needs}."
     if answer is None and fit.misfit:
-        return f"{said} So no margin is given: what a smaller head costs is open."
-    whose = "its own full rank's" if fit.misfit else "the full rank's"
-    nats = f"{number(curve.margin_nats)} nats a token"
+        return f"{said} So we cannot tell what a smaller head costs."
+    whose = "its own full rank" if fit.misfit else "the full rank"
+    nats = f"{number(curve.margin_nats)} nats per token"
     if answer is None or answer[0] == curve.d:
         if all(line.smallest.low in (curve.d, None) for line in curve.lines):
-            return f"{said} Every head of a lower rank that was read loses more than {nats} over {whose}."
-        return f"{said} No head of a lower rank that was read is shown to keep the loss within {nats} of {whose}."
-    worth, (rank, method) = "no parameters, as a product A B has more", answer
+            return f"{said} Every head of a lower rank that was read loses more than {nats} against {whose}."
+        return f"{said} No head of a lower rank that was read was shown to stay within {nats} of {whose}."
+    worth, (rank, method) = "no parameters, because a product A B has more", answer
     if (saved := curve.saved(rank)) > 0:
         worth = f"{percent(saved)} of its parameters"
     of = f"rank {count(rank)} of {count(curve.d)} ({NAMES[method]})"
     head = "A head that is refitted for this text" if fit.misfit else "The head"
-    return f"{said} {head} may have {of}: the loss stays within {nats} of {whose}, and it saves {worth}."
+    return f"{said} {head} may have {of}. Its loss stays within {nats} of {whose}, and it saves {worth}."
 
 
 def _said(curve: RankCurve, fit: TextFit) -> str:
     """How well the model fits the text."""
-    refit = "" if fit.refit is None else f", its head refitted {number(fit.refit)}"
-    beside = f"{number(curve.full_loss)} nats a token (unigram {number(fit.unigram)}{refit})"
-    return f"The model {'does not fit this text' if fit.misfit else 'was read on this text'}: {beside}."
+    refit = "" if fit.refit is None else f", refitted head {number(fit.refit)}"
+    losses = f"loses {number(curve.full_loss)} nats per token (unigram {number(fit.unigram)}{refit})"
+    return f"The model does not fit this text: it {losses}." if fit.misfit else f"On this text the model {losses}."
 
 
 def _notes(states: States, refits: bool, lines: tuple[RankLine, ...], margin: float) -> tuple[str, ...]:
     notes = list[str]()
     for gain in (-line.excess[-1] for line in lines if line.method == "refit" and line.excess[-1] < 0):
         unfit = ", as if the model was not made for it" if gain > margin else ""
-        gains = f"Refitted at full rank the head gains {number(gain)} nats on this text{unfit}"
-        notes.append(f"{gains}; the margin of refits is counted from that refit.")
-    notes.append("The smallest rank is the smallest of those that were read: give more ranks for a finer answer.")
+        gains = f"Refitted at full rank, the head gains {number(gain)} nats on this text{unfit}"
+        notes.append(f"{gains}. The margin of refits counts from that refit.")
+    notes.append("The smallest rank is one of the ranks that were read: give more ranks for a finer answer.")
     if states.cap is not None:
         notes.append("Logits are capped: the head is cut as stored, not centred.")
         if refits:

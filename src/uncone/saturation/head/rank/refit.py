@@ -1,14 +1,14 @@
 """Heads refitted on frozen states: of full rank, which is convex, and of rank r as a product A B, which is not.
 
-What is minimised is the cross-entropy to a target that mixes the next token with the full head's own probabilities,
+We minimise the cross-entropy to a target that mixes the next token with the full head's own probabilities,
 
     F(W) = mean over tokens of sum_v t_v (-log softmax(W x)_v),   t = (1 - c) onehot + c softmax(W_0 x).
 
 A head has far more numbers than a text has tokens to set them: from labels alone (c = 0, as in Godey et al. 2024, who
 take 150 M tokens) it learns the tokens by heart.
 
-Coordinates are those in which the second derivative is near 1: x is whitened, and rows are multiplied by the root of
-how often their tokens are expected. L-BFGS then takes tens of steps.
+We use coordinates in which the second derivative is near 1: x is whitened, and rows are multiplied by the root of their
+tokens' expected frequency. L-BFGS then takes tens of steps.
 """
 
 import math
@@ -24,7 +24,7 @@ from uncone.tensors import on_one_thread, share
 
 Factors = tuple[Tensor, Tensor]  # A (V, r) and B (r, D) of the head A B
 MEMORY, _ARMIJO, _HALVINGS = 10, 1e-4, 12
-_RARE = 1e-2  # of an even share: rarer tokens are scaled as this
+_RARE = 1e-2  # of an even share: rarer tokens are scaled like this share
 _LEAST_SIZE = 0.3  # nats: the spread of logits by one column, in coordinates
 _GROUPS, _PIECE = 4, 2**20  # of tokens, and logits at a time: they fit into a cache
 
@@ -71,7 +71,7 @@ class Objective:
         return a.double() / self.scale.double(), b.double() @ self.inverse
 
     def value(self, a: Tensor, b: Tensor | None) -> tuple[float, Tensor, Tensor | None]:
-        """F at A B (of full rank at A), and its gradients; groups of tokens have a thread each, summed in order."""
+        """F at A B (at A for full rank), and its gradients; each group of tokens has a thread, summed in order."""
         n, rows = len(self.x), a / self.scale
         y = self.x.T if b is None else b @ self.x.T
         of_y = torch.empty_like(y)
@@ -83,7 +83,7 @@ class Objective:
         return sum(totals) / n, of_rows.div_(n).div_(self.scale), of_b
 
     def _group(self, rows: Tensor, y: Tensor, of_y: Tensor | None, start: int, stop: int) -> tuple[float, Tensor]:
-        """The sum over tokens, and its gradient by `rows`; that by y is written to `of_y`."""
+        """The sum over tokens, and its gradient by `rows`; the gradient by y is written to `of_y`."""
         total, of_rows = 0.0, torch.zeros_like(rows)
         piece = max(1, _PIECE // len(rows))
         for first in range(start, stop, piece):
@@ -119,7 +119,7 @@ class Fit:
 
 @on_one_thread
 def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float = 0.0) -> tuple[Tensor, Fit]:
-    """F is convex here: every start ends in one value."""
+    """F is convex here: every start ends at the same value."""
     dtype = problem.x.dtype
     first = (problem.scale.double() * (start.double() @ problem.root)).to(dtype)
 
@@ -133,7 +133,7 @@ def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float 
 
 @on_one_thread
 def of_rank(problem: Objective, start: Factors, evaluations: int) -> tuple[Factors, Fit]:
-    """At least as good as the start, and not sure to be the best."""
+    """A head at least as good as the start, but not always the best."""
     a, b = problem.enter(start)
     # about F's curvature in b, which would grow too much from a start near 0
     sizes = a.norm(dim=0).clamp_min(_LEAST_SIZE)[:, None]

@@ -11,13 +11,13 @@ from uncone.tensors import empty, share
 
 Tensor = torch.Tensor
 LEAST_EIGENVALUE = 1e-6
-"""Of the mean eigenvalue of the states' second moment: smaller ones, float32's rounding, are raised to it."""
+"""Of the mean eigenvalue of the states' second moment: smaller values, float32's rounding, are raised to it."""
 _CHUNK_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """States as the head multiplies them, scale included, and how logits go on."""
+    """The states that the head multiplies, scale included, and what follows the product."""
 
     x: Tensor  # (N, D) float32
     labels: Tensor  # (N,) int64
@@ -30,7 +30,7 @@ class Text:
 
 @dataclass(frozen=True, eq=False)
 class Nested:
-    """Heads of every rank at once: of rank r the head is left[:, :r] @ right[:r]. float64, (V, K) and (K, D)."""
+    """Heads of every rank at once: the head of rank r is left[:, :r] @ right[:r]. float64, (V, K) and (K, D)."""
 
     left: Tensor
     right: Tensor
@@ -40,7 +40,7 @@ class Nested:
 
 
 def gauge(head: Tensor, cap: float | None) -> Tensor:
-    """The head in float64, its mean row taken off unless logits are capped: it changes no probability."""
+    """The head in float64, without its mean row unless logits are capped: that row changes no probability."""
     head = head.double()
     return head if cap is not None else head - head.mean(0)
 
@@ -54,7 +54,7 @@ def second_moment(x: Tensor) -> Tensor:
 
 
 def root_of(moment: Tensor) -> tuple[Tensor, Tensor]:
-    """S^(1/2) and S^(-1/2), the eigenvalues raised to the least that means anything."""
+    """S^(1/2) and S^(-1/2), with eigenvalues raised to the least meaningful size."""
     values, vectors = torch.linalg.eigh(moment)
     least = LEAST_EIGENVALUE * float(values.mean())
     roots = values.clamp_min(least or 1.0).sqrt()
@@ -87,7 +87,7 @@ def losses(
 ) -> Tensor:
     """The loss of each token in nats under the heads of `ranks`, ascending: (ranks, N) float64.
 
-    Logits of a rank are those of the rank before and one more block: all ranks take one full product.
+    The logits of a rank are the logits of the rank before plus one more block: all ranks take one full product.
     """
     v, n, top = len(heads.left), len(text.x), ranks[-1]
     chunk, left = max(16, _CHUNK_BYTES // (4 * v)), heads.left[:, :top].float()
@@ -123,7 +123,7 @@ def capped(z: Tensor, cap: float | None) -> Tensor:
 
 
 def _log_sum(z: Tensor, spare: Tensor) -> Tensor:
-    """ln sum exp of each column. Its maximum is sought only where the plain sum leaves the range of float32."""
+    """ln sum exp of each column. We look for its maximum only if the plain sum leaves the range of float32."""
     sums = torch.exp(z, out=spare).sum(0)
     bad, logs = ~((sums > 1e-20) & (sums < 1e30)), sums.double().log_()
     if bool(bad.any()):
@@ -135,7 +135,7 @@ def bounds(head: Tensor, heads: Nested, rank: int, moment: Tensor, mean_norm: fl
     """Bounds of |L(W) - L(W')| for the head of `rank`, on states of this `moment` and `mean_norm`.
 
     A token's loss changes by at most max_jk |((W - W') x)_j - ((W - W') x)_k| <= sqrt(2) ||(W - W') x||_2, for any two
-    heads, and with capped logits too, since the tanh brings logits no further apart.
+    heads, and with capped logits too, because tanh does not move logits further apart.
     """
     if rank == heads.left.shape[1]:
         return CutBounds(0.0, 0.0, 0.0)
