@@ -67,7 +67,7 @@ def test_few_rows_tell_little() -> None:
 def test_the_same_vectors_are_named_as_such() -> None:
     found = drift(_calibrated(0), uncone.calibrate(_rows(0)))
     assert (found.level, found.largest_difference, found.mean_shift) == ("none", 0.0, 0.0)
-    assert found.notes == ("Both are of the same vectors.",)
+    assert found.notes == ("Both calibrations are of the same vectors.",)
 
 
 def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels
         assert one.ratio == pytest.approx(1, abs=1e-9)
     assert found.notes[0].startswith("The saved calibration leaves 40 matches out (--pairs)")
     again = calibrate(pairs=table, against=saved).drift
-    assert (again.level, again.notes) == ("none", ("Both are of the same vectors.",))
+    assert (again.level, again.notes) == ("none", ("Both calibrations are of the same vectors.",))
     assert uncone.calibrate(_rows(2, common=0.9), queries=_rows(3, common=0.9), against=saved).drift.level == "large"
     with pytest.raises(InputError, match=r"expected no labelled pairs, as the saved .*: leave --pairs out"):
         calibrate(pairs=table, against=plain)
@@ -95,14 +95,14 @@ def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels
 
 def test_what_cannot_be_compared_is_refused_or_said() -> None:
     saved, products = _calibrated(0), uncone.calibrate(_rows(0), metric="inner_product")
-    with pytest.raises(InputError, match="expected a calibration of inner_product, got one of cosine"):
+    with pytest.raises(InputError, match="expected a calibration by inner_product, got one by cosine"):
         drift(saved, products)
     with pytest.raises(InputError, match="expected a calibration with thresholds, got array without"):
         drift(replace(saved, thresholds=()), saved)
     rows, queries = (np.concatenate([_rows(seed) for seed in seeds], axis=1) for seeds in ((0, 3), (4, 5)))
     notes = drift(saved, uncone.calibrate(rows, queries=queries)).notes
-    assert any("24 features, these vectors have 48" in note for note in notes)
-    assert any("One of the two calibrations has queries" in note for note in notes)
+    assert any("24 features, and these vectors have 48" in note for note in notes)
+    assert any("Only one of the two calibrations has queries" in note for note in notes)
 
 
 @pytest.mark.parametrize(
