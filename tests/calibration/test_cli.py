@@ -125,7 +125,7 @@ def test_the_terminal_says_what_the_record_holds(found: Calibration) -> None:
     told = " ".join(out.split())
     assert found.drift.summary in told
     assert "LARGE DRIFT" in out
-    assert "No threshold for 0.001%: needs at least 1,000,000 pairs, 19,900 were counted" in told
+    assert "No threshold for 0.001%: this rate needs at least 1,000,000 pairs, and 19,900 were counted" in told
     assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("    "))
     assert _printed(found, encoding="ascii")
 

@@ -34,7 +34,7 @@ def test_a_cone_that_closed_is_a_large_drift_with_its_size() -> None:
     found = drift(saved, now)
     assert found.level == "large"
     one = min(found.thresholds, key=lambda each: abs(each.before.value - 0.01))
-    told = f"The saved threshold {one.score:.4g} was reached by {100 * one.before.value:.3g}% of random pairs"
+    told = f"{100 * one.before.value:.3g}% of random pairs reached the saved threshold {one.score:.4g} before"
     assert found.summary.startswith(told)
     assert one.now.value == now.false_match_rate(one.score) > 0.05
     assert one.ratio == pytest.approx(one.now.value / one.before.value)
@@ -85,11 +85,11 @@ def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels
     for one in found.thresholds:  # of the same pairs, counted by hand
         assert one.before.value == pytest.approx((cosines >= one.score).mean(), abs=1e-9)
         assert one.ratio == pytest.approx(1, abs=1e-9)
-    assert found.notes[0].startswith("The saved calibration leaves 40 matches out (--pairs)")
+    assert found.notes[0].startswith("The saved calibration leaves out 40 matches (--pairs)")
     again = calibrate(pairs=table, against=saved).drift
     assert (again.level, again.notes) == ("none", ("Both calibrations are of the same vectors.",))
     assert uncone.calibrate(_rows(2, common=0.9), queries=_rows(3, common=0.9), against=saved).drift.level == "large"
-    with pytest.raises(InputError, match=r"expected no labelled pairs, as the saved .*: leave --pairs out"):
+    with pytest.raises(InputError, match=r"expected no labelled pairs, because the saved .*: leave --pairs out"):
         calibrate(pairs=table, against=plain)
 
 

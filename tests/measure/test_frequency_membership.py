@@ -16,7 +16,7 @@ def test_shares_by_count() -> None:
     assert [cut.groups[i].item() for i in order] == [0] * 3 + [1] * 5 + [2] * 2
     assert cut.groups[[1, 11]].tolist() == [3, 3]
     assert cut.by == "count"
-    assert "ranked by count; reserved rows apart" in cut.definition
+    assert "ranked by count and cut where counts differ; reserved rows apart" in cut.definition
 
 
 def test_without_counts_ids_stand_in_and_it_is_said() -> None:
