@@ -49,12 +49,16 @@ def test_from_vectors_to_files(files: tuple[Path, Path], tmp_path: Path, capsys:
     assert found.function.strip() in out
     shares = dict[str, Any]()
     exec(found.function, shares)
-    (last, rate) = re.findall(r"From ([\d.]+) on the function gives (\S+), since few", told)[0]
+    (last, rate) = re.findall(r"From ([\d.]+) on, the function gives (\S+), because few", told)[0]
     assert f"{shares['false_match_rate'](float(last) + 0.1):.1e}" == rate
     assert out.endswith(f"wrote {kept}\nwrote {page}\n")
     assert html.escape(found.verdict) in page.read_text()
     status, again, _ = _run(capsys, x, "--queries", q, "--against", kept)
-    assert (status, "NO DRIFT SEEN" in again, "Both are of the same vectors." in again) == (0, True, True)
+    assert (status, "NO DRIFT DETECTED" in again, "Both calibrations are of the same vectors." in again) == (
+        0,
+        True,
+        True,
+    )
 
 
 def test_drift_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +125,7 @@ def test_the_terminal_says_what_the_record_holds(found: Calibration) -> None:
     told = " ".join(out.split())
     assert found.drift.summary in told
     assert "LARGE DRIFT" in out
-    assert "No threshold for 0.001%: needs at least 1,000,000 pairs, 19,900 were counted" in told
+    assert "No threshold for 0.001%: this rate needs at least 1,000,000 pairs, and 19,900 were counted" in told
     assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("    "))
     assert _printed(found, encoding="ascii")
 

@@ -34,7 +34,7 @@ def test_a_cone_that_closed_is_a_large_drift_with_its_size() -> None:
     found = drift(saved, now)
     assert found.level == "large"
     one = min(found.thresholds, key=lambda each: abs(each.before.value - 0.01))
-    told = f"The saved threshold {one.score:.4g} was reached by {100 * one.before.value:.3g}% of random pairs"
+    told = f"{100 * one.before.value:.3g}% of random pairs reached the saved threshold {one.score:.4g} before"
     assert found.summary.startswith(told)
     assert one.now.value == now.false_match_rate(one.score) > 0.05
     assert one.ratio == pytest.approx(one.now.value / one.before.value)
@@ -67,7 +67,7 @@ def test_few_rows_tell_little() -> None:
 def test_the_same_vectors_are_named_as_such() -> None:
     found = drift(_calibrated(0), uncone.calibrate(_rows(0)))
     assert (found.level, found.largest_difference, found.mean_shift) == ("none", 0.0, 0.0)
-    assert found.notes == ("Both are of the same vectors.",)
+    assert found.notes == ("Both calibrations are of the same vectors.",)
 
 
 def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels(tmp_path: Path) -> None:
@@ -85,24 +85,24 @@ def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels
     for one in found.thresholds:  # of the same pairs, counted by hand
         assert one.before.value == pytest.approx((cosines >= one.score).mean(), abs=1e-9)
         assert one.ratio == pytest.approx(1, abs=1e-9)
-    assert found.notes[0].startswith("The saved calibration leaves 40 matches out (--pairs)")
+    assert found.notes[0].startswith("The saved calibration leaves out 40 matches (--pairs)")
     again = calibrate(pairs=table, against=saved).drift
-    assert (again.level, again.notes) == ("none", ("Both are of the same vectors.",))
+    assert (again.level, again.notes) == ("none", ("Both calibrations are of the same vectors.",))
     assert uncone.calibrate(_rows(2, common=0.9), queries=_rows(3, common=0.9), against=saved).drift.level == "large"
-    with pytest.raises(InputError, match=r"expected no labelled pairs, as the saved .*: leave --pairs out"):
+    with pytest.raises(InputError, match=r"expected no labelled pairs, because the saved .*: leave --pairs out"):
         calibrate(pairs=table, against=plain)
 
 
 def test_what_cannot_be_compared_is_refused_or_said() -> None:
     saved, products = _calibrated(0), uncone.calibrate(_rows(0), metric="inner_product")
-    with pytest.raises(InputError, match="expected a calibration of inner_product, got one of cosine"):
+    with pytest.raises(InputError, match="expected a calibration by inner_product, got one by cosine"):
         drift(saved, products)
     with pytest.raises(InputError, match="expected a calibration with thresholds, got array without"):
         drift(replace(saved, thresholds=()), saved)
     rows, queries = (np.concatenate([_rows(seed) for seed in seeds], axis=1) for seeds in ((0, 3), (4, 5)))
     notes = drift(saved, uncone.calibrate(rows, queries=queries)).notes
-    assert any("24 features, these vectors have 48" in note for note in notes)
-    assert any("One of the two calibrations has queries" in note for note in notes)
+    assert any("24 features, and these vectors have 48" in note for note in notes)
+    assert any("Only one of the two calibrations has queries" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,12 @@ def test_rows_that_are_zero_or_not_finite_are_left_out_and_told() -> None:
     x = _rows().astype(np.float64)  # rows at other places are summed in another order
     bad = np.insert(x, [5, 9], 0, axis=0)
     found = uncone.calibrate(bad)
-    assert found.notes[0] == "2 rows are all zero: no cosine, left out."
+    assert found.notes[0] == "2 rows are all zero and left out, because zero rows have no cosine."
     assert found.pairs == found.histogram.pairs == 60 * 59 // 2
     assert found.mean == pytest.approx(uncone.calibrate(x).mean, abs=1e-9)
     bad[7] = np.inf
     skipped = uncone.calibrate(bad, skip_nonfinite=True)
-    assert "1 row is not finite: left out, as asked." in skipped.notes
+    assert "1 row is not finite and left out, as requested." in skipped.notes
     assert skipped.pairs == 59 * 58 // 2
 
 
@@ -57,7 +57,7 @@ def test_labelled_pairs_with_a_row_of_zeros_are_left_out_and_told(tmp_path: Path
     bad = np.insert(_rows(), 5, 0, axis=0)
     (tmp_path / "p.tsv").write_text("5\t1\n2\t3\n")
     found = uncone.calibrate(bad, pairs=tmp_path / "p.tsv")
-    assert "1 labelled pair with a row that is all zero: left out." in found.notes
+    assert "1 labelled pair was left out because a row is all zero." in found.notes
     assert found.labelled.matches == 1
     assert found.pairs == found.histogram.pairs == 60 * 59 // 2 - 1
     (tmp_path / "p.tsv").write_text("5\t1\n")
@@ -72,7 +72,7 @@ def test_equal_rows_are_counted_and_told() -> None:
     assert any(note.startswith("5 pairs are of two equal rows") for note in found.notes)
     assert found.false_match_rate(1.0) >= 5 / found.pairs
     inner = uncone.calibrate(repeated, metric="inner_product")
-    words = "of two equal rows (0.0025 of all) and score what a row does with itself"
+    words = "of two equal rows (0.0025 of all). Such pairs score as high as a row with itself"
     assert any(words in note for note in inner.notes)
     assert uncone.calibrate(x, queries=x).equal_pairs == 60
     assert uncone.calibrate(x, queries=_rows(seed=1)).equal_pairs == 0
@@ -100,7 +100,7 @@ def test_pairs_by_row_numbers_from_1_are_a_caution(tmp_path: Path) -> None:
         (tmp_path / f"{first}.tsv").write_text("".join(lines))
     right, wrong = (uncone.calibrate(x, queries=queries, pairs=tmp_path / f"{first}.tsv") for first in (0, 1))
     assert right.caution == ""
-    assert right.notes[0].startswith("The ids of the queries and rows in 0.tsv are taken as row numbers")
+    assert right.notes[0].startswith("The ids of the queries and rows in 0.tsv are read as row numbers")
     assert "the numbers of queries lowered by 1 and the numbers of rows lowered by 1" in wrong.caution
     for name, n in (("ids", len(x)), ("query-ids", len(queries))):
         (tmp_path / name).write_text("".join(f"{i + 1}\n" for i in range(n)))
@@ -136,7 +136,7 @@ def test_queries_of_another_model_are_suspected() -> None:
     x, q = _rows(400, 24) @ shape, _rows(300, 24, seed=1) @ shape
     assert not any("same model" in note for note in uncone.calibrate(x, queries=q).notes)
     other = uncone.calibrate(x, queries=q[:, ::-1].copy())
-    assert any("are they from the same model?" in note for note in other.notes)
+    assert any("Are they from the same model?" in note for note in other.notes)
     longer = uncone.calibrate(x, queries=10 * q, metric="inner_product")
     assert any(re.match("Queries are (9.8|9.9|10) times as long as rows", note) for note in longer.notes)
 
@@ -146,7 +146,10 @@ def test_too_few_pairs_for_a_rate_is_said_not_guessed() -> None:
     assert "none of 435 random pairs reaches it (the 95% interval ends at 1 in " in found.verdict
     assert found.thresholds[0].score is not None
     assert found.thresholds[1].score is None
-    assert found.thresholds[1].reason == "needs at least 10,000 pairs, 435 were counted: calibrate with more rows"
+    assert (
+        found.thresholds[1].reason
+        == "this rate needs at least 10,000 pairs, and 435 were counted. Calibrate with more rows"
+    )
     assert any("rest on little" in note for note in found.notes)
 
 
@@ -167,7 +170,7 @@ def test_rows_that_are_all_equal_have_one_score() -> None:
         ("0\n", "expected 2 or 3 columns in line 1 of .*, got 1"),
         ("0\t1\t0\n", "expected pairs that match in .*, got 1 pairs and none with a label above 0"),
         ("", "expected pairs that match in .*, got 0 pairs"),
-        ("0\t1\t1\n1\t0\t0\n", "expected one label of a pair, got another in line 2"),
+        ("0\t1\t1\n1\t0\t0\n", "expected one label per pair, got another in line 2"),
         ("4\t4\n", "expected a pair of different rows in line 1"),
         (b"\xff\xfe", "expected UTF-8"),
     ],

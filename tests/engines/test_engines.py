@@ -263,7 +263,7 @@ def test_rows_that_are_not_finite_are_left_out_of_shards(folder: Path, whole: np
     assert [(odd.kind, odd.n, odd.ids) for odd in ours.odd_rows] == [(o.kind, o.n, o.ids) for o in theirs.odd_rows]
     assert [group.n for group in ours.groups.bins] == [group.n for group in theirs.groups.bins]
     assert ours.picture.ids == theirs.picture.ids
-    with pytest.raises(InputError, match="got 1 shards without any"):
+    with pytest.raises(InputError, match="got 1 shards without finite rows"):
         uncone.repair(f"{tmp_path}/*.npy", tmp_path / "out", method="center", skip_nonfinite=True, workers=2)
     (tmp_path / "05.npy").unlink()
     uncone.repair(f"{tmp_path}/*.npy", tmp_path / "out", method="center", skip_nonfinite=True, workers=2)

@@ -93,7 +93,7 @@ def test_files_that_are_there_and_folders_that_are_read_are_refused(folder: Path
             uncone.repair(spec, folder / out, method="center", overwrite=True)
     (folder / "other").mkdir()
     np.save(folder / "other/0.npy", np.ones((3, D), np.float32))
-    with pytest.raises(InputError, match=r"expected shards of different names .*, got 0\.npy twice"):
+    with pytest.raises(InputError, match=r"expected shards with different names .*, got 0\.npy twice"):
         uncone.repair(f"{folder}/[io][nt]*/*.npy", folder / "new", method="center")
 
 

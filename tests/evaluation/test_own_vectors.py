@@ -133,7 +133,7 @@ def test_numbers_counted_from_1_are_a_caution_and_row_numbers_are_said() -> None
     assert right.caution == ""
     assert wrong.caution.startswith("Matching pairs have a mean cosine of ")
     assert "the numbers of queries lowered by 1 and the numbers of documents lowered by 1" in wrong.caution
-    words = "The ids of the queries and documents in qrels are taken as row numbers"
+    words = "The ids of the queries and documents in qrels are read as row numbers"
     assert all(any(one.startswith(words) for one in found.notes) for found in (right, wrong))
     console = Console(file=io.StringIO(), width=400)
     print_record(wrong, console)

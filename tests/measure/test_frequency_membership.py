@@ -16,7 +16,7 @@ def test_shares_by_count() -> None:
     assert [cut.groups[i].item() for i in order] == [0] * 3 + [1] * 5 + [2] * 2
     assert cut.groups[[1, 11]].tolist() == [3, 3]
     assert cut.by == "count"
-    assert "ranked by count; reserved rows apart" in cut.definition
+    assert "ranked by count and cut where counts differ; reserved rows apart" in cut.definition
 
 
 def test_without_counts_ids_stand_in_and_it_is_said() -> None:
@@ -30,7 +30,7 @@ def test_ids_that_are_ranks_are_said_to_be() -> None:
     cut = frequency_membership(11, [4], "ranks")
     assert cut.groups.tolist() == [0] * 3 + [1, 3] + [1] * 4 + [2] * 2
     assert cut.by == "rank"
-    assert "because the rows were said to be in order of frequency; reserved rows apart" in cut.definition
+    assert "because the rows were declared to be in order of frequency; reserved rows apart" in cut.definition
 
 
 @given(st.integers(1, 200), st.integers(1, 60), st.data())
@@ -60,7 +60,7 @@ def test_where_most_tokens_occur_once_these_are_the_rare_ones() -> None:
         assert [set(turned[groups == g]) for g in (0, 1, 2, 4)] == [{9}, {2}, {1}, {0}]
     two = frequency_membership(10, counts=np.array([1] * 8 + [5] * 2))
     assert two.groups.tolist() == [2] * 8 + [0] * 2
-    assert "cut where counts differ, ranked by count" in two.definition
+    assert "ranked by count and cut where counts differ" in two.definition
 
 
 @pytest.mark.parametrize("counts", [[1, 2], [1, -2, 3], [0, 0, 0], []])

@@ -91,7 +91,7 @@ def test_counts_with_copies_and_ties_are_those_of_a_slow_loop(seed: int) -> None
     reading = measure.hubness(x, k=5, metric="euclidean")
     assert reading.details["hub_counts"] == sorted(counts.tolist(), reverse=True)[:10]
     assert float(reading) == pytest.approx(((counts - 5.0) ** 3).mean() / ((counts - 5.0) ** 2).mean() ** 1.5, rel=1e-9)
-    assert any("of copies, the first are listed" in warning for warning in reading.warnings)
+    assert any("among copies, the first are listed" in warning for warning in reading.warnings)
 
 
 @given(seed=st.integers(0, 10**6))
@@ -151,7 +151,7 @@ def test_a_sample_estimates_the_whole_within_its_interval() -> None:
     readings = [measure.hubness(x, sample=1000, seed=seed) for seed in range(40)]
     for reading in readings:
         assert [reading.details[name] for name in ("robin_hood", "antihub_share", "top_share")] == [None] * 3
-        assert "sampled: 1000 rows were asked for their neighbours among 2000" in reading.warnings
+        assert "sampled: the neighbours of 1000 rows were searched among 2000" in reading.warnings
     assert sum(low <= float(whole) <= high for low, high in (one.interval for one in readings)) >= 34  # of 40 at 95%
     assert sum(map(float, readings)) / 40 == pytest.approx(float(whole), rel=0.15)
 

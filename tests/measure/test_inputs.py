@@ -112,7 +112,7 @@ def test_padding_would_have_changed_the_value() -> None:
 
 @pytest.mark.parametrize("name", OF_MOMENTS)
 def test_a_mask_beside_moments_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="expected no mask with moments, got one: pass the rows"):
+    with pytest.raises(InputError, match="expected no mask with moments, got a mask: pass the rows"):
         OF_MOMENTS[name](Moments.of(ROWS, unit_second=True), mask=MASK)
 
 
@@ -189,9 +189,9 @@ def test_what_is_undefined_has_its_reason() -> None:
         assert all(one.reason if one.value is None else not one.reason for one in found.values())
     of_moments = measure.all(Moments.of(ROWS), neighbours=True)
     missing = {name: one.reason for name, one in of_moments.items() if one.value is None}
-    assert missing.pop("uniformity") == "these moments do not tell: pass Moments.of(rows, unit_second=True)"
+    assert missing.pop("uniformity") == "these moments are not enough: pass Moments.of(rows, unit_second=True)"
     assert set(missing) == OF_ROWS.keys() - {"permutation_test"} | {"norm_id_correlation"}
-    assert set(missing.values()) == {"these moments do not tell: pass the rows"}
+    assert set(missing.values()) == {"these moments are not enough: pass the rows"}
     refuses("expected second-order sums", measure.all, Moments.of(ROWS, second=False))
     refuses("expected finite rows", measure.all, [[1.0, float("inf")]])
 

@@ -116,7 +116,7 @@ class TestNone:
         assert measure.isoscore(cone(FEWEST, 3)).interval is not None
         reading = measure.isoscore(cone(FEWEST - 1, 3))
         assert reading.interval is None
-        assert reading.details["no_interval"] == "29 rows are too few for one: it takes 30"
+        assert reading.details["no_interval"] == "29 rows are too few for an interval: it takes 30"
 
     def test_where_a_few_rows_decide(self) -> None:
         x = cone(2000, 6)
@@ -225,7 +225,7 @@ class TestBiasOfTwoNN:
         reading = measure.two_nn(x)
         assert float(reading) < 34
         assert reading.details["gaussian_dimensions"] == pytest.approx(40, rel=0.12)
-        assert any("the interval does not hold this bias" in one for one in reading.warnings)
+        assert any("the interval does not include this bias" in one for one in reading.warnings)
 
     def test_a_ball_reads_as_one(self) -> None:
         random = np.random.default_rng(12)

@@ -96,7 +96,7 @@ def test_one_search_serves_both_and_copies_are_left_out_and_counted(function) ->
     shared, reading = measure.nearest_neighbours(x, 100, distinct=True), function(torch.cat([x, x[:40], x[:1]]))
     assert float(function(x, neighbours=shared)) == float(function(x)) == float(reading)
     assert (reading.details["duplicates"], reading.n) == (41, 341)
-    assert "41 rows equal another and are left out" in reading.warnings
+    assert "41 rows equal another row and are left out" in reading.warnings
 
 
 @BOTH
@@ -117,7 +117,9 @@ def test_a_sample_is_near_the_whole_and_says_so(function) -> None:
     whole, readings = float(function(x)), [function(x, sample=150, seed=seed) for seed in range(10)]
     for reading in readings:
         assert (reading.details["queries"], reading.details["searched"]) == (150, 1500)
-        assert any(warning.startswith("sampled: 150 rows were asked") for warning in reading.warnings)
+        assert any(
+            warning.startswith("sampled: the neighbours of 150 rows were searched") for warning in reading.warnings
+        )
     assert sum(low <= whole <= high for low, high in (one.interval for one in readings)) >= 8  # of 10 at 95%
     assert float(function(x, sample=150, seed=1)) == float(readings[1])
 

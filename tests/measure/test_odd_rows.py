@@ -252,7 +252,7 @@ def test_a_share_of_the_rows_is_said_in_the_record(monkeypatch: pytest.MonkeyPat
     x = gaussian(1000, 4)
     (note,) = (note for note in uncone.diagnose(x).subjects[0].notes if "was compared" in note)
     assert note.startswith("1 row in 8, ")
-    assert "how many rows are equal is an estimate" in note
+    assert "The number of equal rows is an estimate" in note
     x[500:] = x[:500].clone()
     subject = uncone.diagnose(x).subjects[0]
     (equal,) = (one for one in subject.odd_rows if one.kind == "equal")

@@ -209,7 +209,7 @@ class TestPartition:
     def test_what_is_too_small_for_a_float_says_its_logarithm(self) -> None:
         reading = measure.partition_isotropy(_drifted(200, 4) * 2000)
         assert reading.value == 0.0
-        assert "its natural logarithm is -" in reading.warnings[-1]
+        assert "the natural logarithm is -" in reading.warnings[-1]
 
 
 @pytest.fixture(scope="module")

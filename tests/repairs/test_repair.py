@@ -299,7 +299,7 @@ def test_queries_get_what_was_fitted_on_documents(cone: Path, tmp_path: Path) ->
     mean = np.load(cone).mean(0, dtype=np.float64)
     found = repair(tmp_path / "q.npy", tmp_path / "a.npy", fit_on=cone, save=tmp_path / "t", method="center")
     np.testing.assert_allclose(np.load(tmp_path / "a.npy"), queries - mean, atol=1e-5)
-    assert any("Fitted on other rows than these: on" in note and "cone.npy" in note for note in found.notes)
+    assert any("Fitted on other rows: on" in note and "cone.npy" in note for note in found.notes)
     again = repair(tmp_path / "q.npy", tmp_path / "b.npy", load=tmp_path / "t")
     assert again.cost.fit_seconds is None
     assert again.method == "Center"

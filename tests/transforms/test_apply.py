@@ -125,7 +125,7 @@ def test_other_rows_than_those_fitted_on_are_named_and_no_error(tmp_path: Path, 
         assert repair_rows(uncone.open_rows(tmp_path / same), center, tmp_path / f"y-{same}").notes == ()
     for other, shape in (("q.npy", "20 x 6"), ("z.npy", "300 x 6")):
         (note,) = repair_rows(uncone.open_rows(tmp_path / other), center, tmp_path / f"y-{other}").notes
-        for part in ("Fitted on other rows than these: on ", "x.npy (300 x 6), applied to ", f"{other} ({shape})"):
+        for part in ("Fitted on other rows: on ", "x.npy (300 x 6), applied to ", f"{other} ({shape})"):
             assert part in note
 
 

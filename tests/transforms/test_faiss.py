@@ -88,5 +88,5 @@ def test_an_index_of_normalised_rows_gives_cosines(made) -> None:
 
 def test_what_a_linear_transform_cannot_hold_is_refused() -> None:
     refuses(r"expected a repair that is one matrix .* use to_index", lambda: to_faiss(Normalized(Center().fit(X))))
-    with pytest.raises(InputError, match="expected an index of 12 features, as the repair gives them, got one of 7"):
+    with pytest.raises(InputError, match="expected an index of 12 features, the width of repaired rows, got one of 7"):
         to_index(Normalized(Center().fit(X)), faiss.IndexFlatIP(7))

@@ -226,7 +226,7 @@ MEANT = {
         ("all_but_the_top_d100", 1, "expected rows of more than 1 features"),
         ("cluster_center", 12, "expected rows of more than 12 features"),
         ("sorcery", 10, r"got 'sorcery': choose a repair$"),
-        ("normalise", 10, "got 'normalise': unit length alone is no repair"),
+        ("normalise", 10, "got 'normalise': unit length alone is not a repair"),
         *((name, 384, f"got '{name}': did you mean '{meant}'") for meant, names in MEANT.items() for name in names),
     ],
 )

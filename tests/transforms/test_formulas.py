@@ -113,7 +113,7 @@ def test_rows_of_mean_zero_have_no_mean_direction(dtype: torch.dtype) -> None:
     x = _cone(60, 5).to(dtype)
     for rows in (torch.zeros(4, 5, dtype=dtype), x - x.mean(0), torch.cat([x, -x])):
         made = RemoveMeanDirection()
-        with pytest.warns(UserWarning, match="mean is zero up to their rounding: it has no direction"):
+        with pytest.warns(UserWarning, match="mean of the rows is zero to within rounding: it has no direction"):
             made.fit(rows)
         assert len(made.warnings_) == 1
         assert not made.direction_.any()
@@ -244,13 +244,13 @@ def test_what_keeps_all_directions_can_be_undone(made: Center | Standardize | Wh
 def test_what_removes_directions_cannot_be_undone() -> None:
     x = _cone()
     for made in (AllButTheTop(2), AllButTheTop(2, centered=False), Whiten(n_components=3)):
-        refuses("what was removed is lost", made.fit(x).affine_.inverse)
-        message = f"got {type(made).__name__}, which removes directions: keep the rows"
+        refuses("the removed directions are lost", made.fit(x).affine_.inverse)
+        message = f"got {type(made).__name__}, which removes directions: keep the original rows"
         refuses(message, lambda made=made: made.inverse_transform(x))
     scaled, few = ScaledCenter().fit(x), Whiten("pca", n_components=3).fit(x)
     refuses("that can be undone, got ScaledCenter, which depends on each row", lambda: scaled.inverse_transform(x))
     refuses("expected a fitted Center", Center().inverse_transform, x)
-    refuses("what was cut off is lost", few.affine_.inverse)
+    refuses("the features cut off are lost", few.affine_.inverse)
 
 
 def test_too_few_rows_are_whitened_with_a_warning_or_refused() -> None:
@@ -260,8 +260,8 @@ def test_too_few_rows_are_whitened_with_a_warning_or_refused() -> None:
     refuses("expected at most 10 components", Whiten(n_components=11).fit, _cone())
     for force in (False, True):  # warnings are errors
         assert Whiten(force=force).fit(_cone(50, 10)).warnings_ == ()
-    few = "whitening 20 features by 15 rows: at least 6 directions are raised to the floor"
-    noise = "whitening 10 features by 49 rows: below 50 small eigenvalues are noise"
+    few = "whitening 20 features from 15 rows: at least 6 directions are raised to the floor"
+    noise = "whitening 10 features from 49 rows: below 50 rows, small eigenvalues are noise"
     for rows, message in ((x, noise), (gaussian(15, 20), few)):
         with pytest.warns(UserWarning, match=message):
             assert len(Whiten().fit(rows).warnings_) == 1

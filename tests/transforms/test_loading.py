@@ -160,11 +160,14 @@ def _zeros(*shape: int) -> Tensor:
         (_options(n_components=True), "expected an integer at options.n_components"),
         (_options(floor=10**400), "integers below 2.63 at header.options.floor"),
         (_options(n_components=10**400), "integers below 2.63 at header.options.n_components"),
-        ({"fitted": "null"}, "it does not say what it was fitted on"),
+        ({"fitted": "null"}, "it does not record what it was fitted on"),
         ({"fitted": '{"name": "a", "n": %s, "d": 8}' % 10**400}, "finite numbers and integers below|an integer below"),
         ({"fitted": '{"name": 3, "n": 1, "d": 8}'}, "expected str at header.fitted.name"),
-        ({"fitted": '{"name": "a", "n": 1, "d": 9, "sha256": null}'}, "rows of 8 features were fitted on rows of 9"),
-        ({"fitted": None}, "it does not say what it was fitted on"),
+        (
+            {"fitted": '{"name": "a", "n": 1, "d": 9, "sha256": null}'},
+            "it is for rows of 8 features, but was fitted on rows of 9",
+        ),
+        ({"fitted": None}, "it does not record what it was fitted on"),
         ({"warnings": "[1]"}, r"expected str at header.warnings\[0\]"),
         ({"shift": None}, "it has no tensor 'shift'"),
         ({"mean_": None}, "it has no tensor 'mean_' of 1 axes"),
@@ -172,8 +175,8 @@ def _zeros(*shape: int) -> Tensor:
         ({"components_": _zeros(8, 7)}, "the shape of 'components_' does not fit"),
         ({"components_": _zeros(9, 8), "variances_": _zeros(9)}, "it holds 9 directions of 8 features"),
         ({"weight": _zeros(7, 8)}, r"expected a weight of shape \(8, K\), got \(7, 8\)"),
-        ({"weight": torch.zeros(8, 8)}, "tensor 'weight' is not of finite float64 numbers"),
-        ({"mean_": _zeros(8) + float("nan")}, "tensor 'mean_' is not of finite"),
+        ({"weight": torch.zeros(8, 8)}, "tensor 'weight' does not hold finite float64 numbers"),
+        ({"mean_": _zeros(8) + float("nan")}, "tensor 'mean_' does not hold finite"),
     ],
 )
 def test_files_that_lie_are_refused(saved: Path, header: dict[str, str | Tensor | None], message: str) -> None:

@@ -35,7 +35,7 @@ def test_a_repair_of_one_side_alone_is_told_with_the_side(topics: int) -> None:
     mean = documents.mean(0)
     for x in (documents - mean, _unit(documents - mean)):
         assert _told(x, queries).startswith("The queries have a common direction (mean cosine 0.")
-        assert "as where the documents alone were repaired" in _told(x, queries)
+        assert "This happens when only the documents were repaired" in _told(x, queries)
     found = _told(documents, _unit(queries - mean))
     assert found.startswith("The documents have a common direction")
     assert "`uncone repair DOCUMENTS REPAIRED_DOCUMENTS --load T.safetensors`" in found

@@ -35,7 +35,7 @@ def test_a_shift_by_one_is_seen_and_undone(shift: tuple[int, int]) -> None:
     q, d = q + shift[0], d + shift[1]
     there = (q >= 0) & (q < M) & (d >= 0) & (d < N)
     note, caution = remarks_on_numbers(_sides(documents, queries, q[there], d[there]), "qrels.tsv")
-    begin = "The ids of the queries and documents in qrels.tsv are taken as row numbers, counted from 0."
+    begin = "The ids of the queries and documents in qrels.tsv are read as row numbers, counted from 0."
     assert note.startswith(begin)
     sides, words = zip(("queries", "documents"), shift, strict=True), {1: "lowered by 1", -1: "raised by 1"}
     shifts = " and ".join(f"the numbers of {name} {words[by]}" for name, by in sides if by)

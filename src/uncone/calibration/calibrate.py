@@ -1,4 +1,4 @@
-"""`calibrate`: what a score means among the scores of random pairs."""
+"""`calibrate`: what a score means, compared with the scores of random pairs."""
 
 import math
 import os
@@ -52,8 +52,8 @@ def calibrate(
 
     A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are exact
     over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all pairs up to
-    `most_pairs`; of more, over all pairs of rows drawn without replacement. Intervals (95%) say where a share would lie
-    for other rows drawn alike; pairs that share a row do not count as independent.
+    `most_pairs`; beyond that, over all pairs of rows drawn without replacement. Intervals (95%) show where a share
+    would be for other rows drawn in the same way; pairs that share a row do not count as independent.
 
     Args:
         vectors: the documents (N, D), in any form that uncone reads; with `texts` their encoder.
@@ -62,16 +62,17 @@ def calibrate(
         query_texts: the same for queries.
         pairs: labelled pairs: id of the query (or first row), id of the row and label, separated by tabs. Matches do
             not count as random pairs, and each threshold gets the share of matches that reach it.
-        ids: the ids of the rows that `pairs` names, one per line; else the texts, the rows' own, or their numbers from 0.
+        ids: the ids of the rows that `pairs` names, one per line; by default the texts, the rows' own ids, or row
+            numbers from 0.
         query_ids: the same for the queries.
-        match_at: a pair with a label of at least this matches; by default above 0.
+        match_at: a pair matches if its label is at least this; by default, if its label is above 0.
         prior: the share of matches among pairs compared, for the precision; by default 0.01.
         metric: how vectors are compared.
         scores: scores to explain; by default a cosine of 0.8, none with `against`.
         rates: shares of random pairs, each in (0, 1), that may reach a threshold.
-        against: a saved calibration, to say whether it still holds; a command ends with status 2 where it drifted.
-        most_pairs: pairs counted at most, at least 1000; of more, those of rows drawn at random.
-        seed: of the draw of rows and of their random groups.
+        against: a saved calibration, to check whether it still holds; a command ends with status 2 where it drifted.
+        most_pairs: the most pairs to count, at least 1000; beyond that, rows are drawn at random.
+        seed: the seed for drawing rows and their random groups.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         workers: of shards (a glob, a folder, a Lance dataset), processes of this machine, or units of Ray under way; by
             default this process alone. The answer is the same to the last byte.
@@ -87,8 +88,8 @@ def calibrate(
         InputError: vectors, queries or a table that cannot be opened; queries of another width; fewer than two rows
             with a direction; a rate or score out of its range; labelled pairs that name no row.
 
-    Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of other texts
-    than those that will be compared.
+    Reads badly when rows are few (the intervals show it), when many rows are equal, or when the rows are of other texts
+    than you will compare.
 
     Example:
         >>> import numpy, uncone
@@ -130,11 +131,11 @@ def calibrate(
     meanings = tuple(map(counted.meaning, (0.8,) if scores is None and metric == "cosine" else scores or ()))
     thresholds = tuple(map(counted.threshold, sorted(rates, reverse=True)))
     first, asked = verdict(metric, meanings, thresholds, histogram), None if other is None else other.fitted
-    told = (histogram, knots, counted.free, meanings, thresholds, function_of(knots, histogram))
+    parts = (histogram, knots, counted.free, meanings, thresholds, function_of(knots, histogram))
     more: Any = {"equal_pairs": equal, "seed": seed, "versions": versions("numpy", *["torch"] * (texts is not None))}
     more["notes"] = (*filter(None, (numbers,)), *remarks(sides, counted, floor, equal))
     more["caution"] = " ".join(filter(None, (shifted, common)))
-    record = Calibration(rows.name, first, metric, rows, asked, floor.pairs, floor.mean, floor.variance, *told, **more)
+    record = Calibration(rows.name, first, metric, rows, asked, floor.pairs, floor.mean, floor.variance, *parts, **more)
     if sides.labels is not None:
         record = with_labels(record, sides.labels, prior)
     if against is None:
@@ -142,7 +143,7 @@ def calibrate(
     found = drift(against, record)
     if scores:
         return replace(record, drift=found, verdict=f"{found.verdict()} {record.verdict}")
-    return replace(record, drift=found, verdict=found.verdict(), meanings=())  # nobody asked about a score
+    return replace(record, drift=found, verdict=found.verdict(), meanings=())  # no score was given to explain
 
 
 def _check(metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, prior: float) -> None:
@@ -157,7 +158,7 @@ def _check(metric: str, scores: Sequence[float] | None, rates: Sequence[float], 
         if not 0 < rate < 1:
             raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1% is 0.01")
     if whole_number(most_pairs, "most_pairs") < 1000:
-        raise InputError(f"expected at least 1000 pairs to count, got {most_pairs}: best are millions")
+        raise InputError(f"expected at least 1000 pairs to count, got {most_pairs}: millions are best")
     if not 0 < prior < 1:
         raise InputError(f"expected a prior above 0 and below 1, got {prior}: 1 match in 100 pairs compared is 0.01")
 
@@ -172,7 +173,7 @@ def _listed(given: Any, name: str) -> tuple[float, ...]:
 def _with_labels(
     sides: Sides, table: Path_, ids: Path_ | None, query_ids: Path_ | None, match_at: float | None
 ) -> tuple[Sides, str, str]:
-    """The sides, with remarks on ids that are row numbers, of pairs that match."""
+    """The sides with their labelled pairs, and remarks on row numbers that are ids of matching pairs."""
     rows, queries = sides.rows.rows, sides.queries
     if queries is None and query_ids is not None:
         raise InputError("expected queries with ids of queries, got none: give the queries too")

@@ -9,22 +9,22 @@ from uncone.calibration.scores.record import Share
 from uncone.errors import InputError
 from uncone.records.text import counted, percent
 
-_LARGE, _WIDE = 1.5, 2.0  # factors of a rate that drifted far, and of an interval that says nothing
+_LARGE, _WIDE = 1.5, 2.0  # factors of a rate that drifted far, and of an interval too wide to show anything
 
 
 def drift(saved: Calibration, now: Calibration) -> Drift:
-    """How random pairs' scores differ from a saved calibration's, and what its thresholds let pass now.
+    """How the scores of random pairs differ from a saved calibration, and what its thresholds let pass now.
 
     If `now` has no labels, and so counts every pair, the matches of labelled pairs are put back into the saved rates.
 
     Args:
         saved: the calibration whose thresholds are in use.
-        now: one of the vectors of today, of the same metric.
+        now: a calibration of today's vectors, with the same metric.
 
     Returns:
         `Drift`: `level` is judged by the saved threshold nearest to a rate of 1%. "large": its rate changed by a factor
-        of more than 1.5 in all of the 95% interval; "small": it changed, perhaps by less; "none": no change is seen,
-        and the interval lies within a factor of 2; "unclear": the interval is wider.
+        of more than 1.5 across the 95% interval; "small": the rate changed, perhaps by less; "none": no change was
+        detected, and the interval is within a factor of 2; "unclear": the interval is wider.
 
     Raises:
         InputError: different metrics, no saved threshold, or only `now` leaves out labelled matches.
@@ -33,19 +33,19 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
         if not isinstance(given, Calibration):
             raise InputError(f"expected a calibration, got {shown(given)}: read one with Calibration.load(path)")
     if saved.metric != now.metric:
-        raise InputError(f"expected a calibration of {now.metric}, got one of {saved.metric}: take the same")
+        raise InputError(f"expected a calibration by {now.metric}, got one by {saved.metric}: use the same metric")
     if now.labelled is not None and saved.labelled is None:
-        counts = f"as the saved calibration of {saved.name} has none and counts their matches"
-        got = f"those of {now.labelled.source}: leave --pairs out, or give it to the saved one too"
+        counts = f"because the saved calibration of {saved.name} has none and counts their matches"
+        got = f"those of {now.labelled.source}: leave --pairs out, or use it for the saved calibration too"
         raise InputError(f"expected no labelled pairs, {counts}, got {got}")
     known = [(one.score, _rate_of(one, saved, now)) for one in saved.thresholds]
     thresholds = tuple(_threshold(score, rate, now) for score, rate in known if score is not None and rate is not None)
     if not thresholds:
-        raise InputError(f"expected a calibration with thresholds, got {saved.name} without: use more rows")
+        raise InputError(f"expected a calibration with thresholds, got {saved.name} without any: use more rows")
     judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / 0.01)))
     before, after = (percent(share.value, precise=True) for share in (judged.before, judged.now))
-    now_words = f"is reached by {after} now (95% interval {judged.now.interval_words()})"
-    summary = f"The saved threshold {judged.score:.4g} was reached by {before} of random pairs and {now_words}."
+    now_words = f"{after} reach it now (95% interval {judged.now.interval_words()})"
+    summary = f"{before} of random pairs reached the saved threshold {judged.score:.4g} before, and {now_words}."
     bins = (saved.histogram, now.histogram)
     low, high = min(one.low for one in bins), max(one.edge(len(one.counts)) for one in bins)
     scores = (low + (high - low) * number / 2000 for number in range(2001))
@@ -80,7 +80,7 @@ def _threshold(score: float, before: Share, now: Calibration) -> DriftedThreshol
 
 
 def _quotient(part: float, whole: float) -> float | None:
-    """`part` over `whole`; None where that is no finite number."""
+    """`part` over `whole`; None where the quotient is not finite."""
     return part / whole if whole and math.isfinite(part / whole) else None
 
 
@@ -96,13 +96,13 @@ def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"
 def _notes(saved: Calibration, now: Calibration, are_same: bool) -> tuple[str, ...]:
     notes = list[str]()
     if saved.rows.d != now.rows.d:
-        widths = f"of {saved.rows.d} features, these vectors have {now.rows.d}"
-        notes.append(f"The saved calibration is {widths}: another model.")
+        widths = f"of {saved.rows.d} features, and these vectors have {now.rows.d}"
+        notes.append(f"The saved calibration is {widths}: they come from another model.")
     if (saved.queries is None) != (now.queries is None):
-        notes.append("One of the two calibrations has queries and the other has not: they count pairs of another kind.")
+        notes.append("Only one of the two calibrations has queries, so they count different kinds of pairs.")
     if saved.labelled is not None and now.labelled is None:
         matches = counted(saved.labelled.matches, "match", "matches")
-        left_out = f"leaves {matches} out (--pairs), this one counts every pair"
-        rest = "the mean, the spread and the shares are not"
-        notes.append(f"The saved calibration {left_out}: the saved rates below are with the matches; {rest}.")
-    return (*notes, *["Both are of the same vectors."] * are_same)
+        left_out = f"leaves out {matches} (--pairs), and this one counts every pair"
+        rest = "The mean, the spread and the shares do not"
+        notes.append(f"The saved calibration {left_out}. The saved rates below include the matches. {rest}.")
+    return (*notes, *["Both calibrations are of the same vectors."] * are_same)

@@ -1,4 +1,4 @@
-"""The record of a calibration, whose answers need the standard library alone."""
+"""The record of a calibration, whose answers need only the standard library."""
 
 import math
 from collections.abc import Mapping
@@ -29,31 +29,31 @@ from uncone.records.record import Record, made_with
 from uncone.records.text import NEAR_DIGITS, count, counted, number, percent, plural, shortened
 
 _DRIFTS: dict[str, tuple[str, Tone, str]] = {
-    "none": ("NO DRIFT SEEN", "healthy", "No drift is seen from {}."),
+    "none": ("NO DRIFT DETECTED", "healthy", "No drift was detected from {}."),
     "small": ("SMALL DRIFT", "warning", "The scores drifted a little from {}."),
     "large": ("LARGE DRIFT", "severe", "The scores drifted far from {}."),
-    "unclear": ("DRIFT UNCLEAR", "note", "Whether the scores drifted from {} is unclear."),
+    "unclear": ("DRIFT UNCLEAR", "note", "It is unclear whether the scores drifted from {}."),
 }
 _BARS, _POINTS = 60, 240
 
 
 @part
 class ScoreMeaning:
-    score: float  # what was asked about
-    percentile: float  # the percentage of random pairs below it
-    false_match_rate: Share  # the share at or above it
+    score: float  # the score explained
+    percentile: float  # the percentage of random pairs below this score
+    false_match_rate: Share  # the share of random pairs at or above this score
 
 
 @part
 class ScoreThreshold:
-    wanted: float  # the false-match rate asked for
+    wanted: float  # the requested false-match rate
     score: float | None  # the threshold; `null` where pairs are too few
     low: float | None = None  # lower end of its 95% interval
     high: float | None = None  # upper end
-    false_match_rate: Share | None = None  # the rate at `score`, with its interval in other rows
-    true_match_rate: Share | None = None  # of the labelled matches
-    non_match_rate: Share | None = None  # of the pairs labelled as no match
-    precision: float | None = None  # at the prior
+    false_match_rate: Share | None = None  # the rate at `score`, with its interval for other rows
+    true_match_rate: Share | None = None  # the share of labelled matches that reach `score`
+    non_match_rate: Share | None = None  # the share of pairs labelled as no match that reach `score`
+    precision: float | None = None  # the precision at the prior
     reason: str = ""  # why there is no threshold
 
 
@@ -67,7 +67,7 @@ class LabelledPairs:
     groups: int  # different queries, or first rows
     mean_match: float  # mean score of the matches
     area: Share  # probability that a match scores above a random pair
-    area_non_matches: Share | None  # the same against pairs labelled as no match
+    area_non_matches: Share | None  # probability that a match scores above a pair labelled as no match
     prior: float  # share of matches among pairs compared, for the precision
 
 
@@ -76,24 +76,24 @@ class DriftedThreshold:
     score: float  # the saved threshold
     before: Share  # its rate when it was saved
     now: Share  # its rate now
-    ratio: float | None  # of the two
-    low: float | None  # lower end of its 95% interval; where a rate is 0, of the two rates' intervals, divided
+    ratio: float | None  # the rate now divided by the rate before
+    low: float | None  # lower end of its 95% interval; where a rate is 0, from the two rates' intervals, divided
     high: float | None  # upper end; `null` where the interval of the saved rate reaches 0
 
 
 @part
 class Drift:
-    """`largest_difference` is Kolmogorov-Smirnov's."""
+    """`largest_difference` is the Kolmogorov-Smirnov statistic."""
 
     against: str  # name in the saved calibration
     level: Literal["none", "small", "large", "unclear"]  # `none`, `small`, `large` or `unclear`
     summary: str  # one sentence
-    largest_difference: float  # of the two shares of pairs below a score
-    at: float  # that score
-    mean_shift: float  # of the mean score
-    mean_shift_in_deviations: float | None  # in standard deviations of the saved scores
-    deviation_ratio: float | None  # of the two standard deviations
-    thresholds: tuple[DriftedThreshold, ...]  # the saved ones
+    largest_difference: float  # largest difference between the two shares of pairs below a score
+    at: float  # the score of the largest difference
+    mean_shift: float  # change of the mean score
+    mean_shift_in_deviations: float | None  # this change in standard deviations of the saved scores
+    deviation_ratio: float | None  # the standard deviation now divided by the saved standard deviation
+    thresholds: tuple[DriftedThreshold, ...]  # the saved thresholds
     notes: tuple[str, ...] = ()  # what makes the two hard to compare
 
     @property
@@ -107,34 +107,34 @@ class Drift:
 
 @dataclass(frozen=True)
 class Calibration(Record):
-    """What a similarity means, by the scores of random pairs (of `queries` and `rows`, or of two different `rows`)."""
+    """What a similarity means, from scores of random pairs (of `queries` and `rows`, or of two different `rows`)."""
 
     READING: ClassVar[str] = (
-        "A false match is a random pair that reaches the threshold. Intervals (95%) say where a share would "
-        "lie for other rows drawn alike; they allow for pairs that share a row. No vector was changed."
+        "A false match is a random pair that reaches the threshold. Intervals (95%) show where a share would be for "
+        "other rows drawn in the same way. They allow for pairs that share a row. No vector was changed."
     )
 
-    name: str  # of the vectors; of a path, its last two parts
+    name: str  # name of the vectors; for a path, its last two parts
     verdict: str  # the answer
     metric: Literal["cosine", "inner_product"]  # `cosine` or `inner_product`
     rows: Fitted  # name, number, width and sha256 of the rows
-    queries: Fitted | None  # the same of the queries; `null` for pairs within the rows
-    pairs: int  # random pairs: all, without the labelled matches
-    mean: float  # of their scores, exact
-    variance: float  # of their scores, exact
+    queries: Fitted | None  # the same for the queries; `null` for pairs within the rows
+    pairs: int  # all random pairs, without the labelled matches
+    mean: float  # mean score of these pairs, exact
+    variance: float  # variance of these scores, exact
     histogram: ScoreHistogram  # the counted pairs
     knots: tuple[Knot, ...]  # shares with intervals, by rising score
     distribution_free: float  # half the width of an interval of any share that holds whatever the distribution
-    meanings: tuple[ScoreMeaning, ...]  # the scores that were asked about
+    meanings: tuple[ScoreMeaning, ...]  # the scores explained
     thresholds: tuple[ScoreThreshold, ...]  # by falling rate
     function: str  # Python text to paste
-    labelled: LabelledPairs | None = None  # what labelled pairs say
-    drift: Drift | None = None  # against a saved calibration
+    labelled: LabelledPairs | None = None  # what labelled pairs show
+    drift: Drift | None = None  # the comparison with a saved calibration
     equal_pairs: int = 0  # pairs of two equal rows
-    seed: int = 0  # of the draw of rows and groups
+    seed: int = 0  # seed for drawing rows and groups
     notes: tuple[str, ...] = ()  # what a reader should know
-    versions: Mapping[str, str] = field(default_factory=dict)  # what made it
-    caution: str = ""  # why scores may say little: queries or rows alone seem repaired
+    versions: Mapping[str, str] = field(default_factory=dict)  # versions of the software that made it
+    caution: str = ""  # why scores may mean little: only queries or only rows seem repaired
 
     def __post_init__(self) -> None:
         edited, bins, scores = "the file was cut or edited", self.histogram, [knot.score for knot in self.knots]
@@ -149,7 +149,7 @@ class Calibration(Record):
         return self.histogram.reached(score)
 
     def false_match_interval(self, score: float) -> tuple[float, float]:
-        """The 95% interval of `false_match_rate(score)` for other rows drawn alike."""
+        """The 95% interval of `false_match_rate(score)` for other rows drawn in the same way."""
         return interval_at(self.knots, score, self.false_match_rate(score))
 
     def percentile(self, score: float) -> float:
@@ -201,7 +201,7 @@ class Calibration(Record):
         pairs = self.histogram.pairs
         read = "all counted" if pairs == self.pairs else f"{count(pairs)} of them counted"
         return (
-            f"{sides}; {self.metric.replace('_', ' ')}; {count(self.pairs)} random pairs, {read}.",
+            f"{sides}, compared by {self.metric.replace('_', ' ')}. {count(self.pairs)} random pairs, {read}.",
             f"Random pairs: mean {number(self.mean)}, standard deviation {number(math.sqrt(self.variance))}.",
         )
 
@@ -209,8 +209,8 @@ class Calibration(Record):
         used = knots_pasted(self.knots, self.histogram)
         if not (self.function and used):
             return ""
-        gives = f"From {used[-1].score:.6g} on the function gives {used[-1].false_match_rate.value:.1e}"
-        return f"{gives}, since few pairs score higher. Rates that are smaller are those of the tables above."
+        gives = f"From {used[-1].score:.6g} on, the function gives {used[-1].false_match_rate.value:.1e}"
+        return f"{gives}, because few pairs score higher. For smaller rates, use the tables above."
 
     def _thresholds(self) -> Table:
         labelled, said = self.labelled, ["rate in other rows"]
@@ -238,7 +238,7 @@ class Calibration(Record):
         )
         titles = ("scores", "Scores of random pairs", "score", "% of random pairs")
         bars = f"{count(bins.pairs)} pairs in bins of {number(bins.width * size)}."
-        line = "Dashed: thresholds. The curve ends where the last counted pair is."
+        line = "Dashed lines are thresholds. The curve ends at the last counted pair."
         rates: Any = {"marks": marks, "log_y": True, "caption": line, "spark": "logarithm of share"}
         reach = "share of random pairs at or above, logarithmic"
         return (
@@ -248,7 +248,7 @@ class Calibration(Record):
 
 
 def knots_pasted(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> list[Knot]:
-    """Those of the pasted function: up to where 100 pairs are left."""
+    """The knots of the pasted function: up to where 100 pairs are left."""
     return [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= 100]
 
 
@@ -282,25 +282,25 @@ def _labelled(labelled: LabelledPairs) -> Blocks:
     ends = (known.value, known.low, known.high)
     area, low, high = (number(v, limits=(0, 1), digits=4, most=NEAR_DIGITS) for v in ends)
     matches = f"{counted(labelled.matches, 'match', 'matches')} of {labelled.source}"
-    told = [
-        f"{matches} {plural(labelled.matches, 'has', 'have')} mean score {number(labelled.mean_match)}. "
+    sentences = [
+        f"{matches} {plural(labelled.matches, 'has', 'have')} a mean score of {number(labelled.mean_match)}. "
         f"A match scores above a random pair with probability {area} (95% interval {low} to {high}). "
-        f"Precision is where {100 * labelled.prior:.6g}% of the pairs compared match."
+        f"Precision assumes that {100 * labelled.prior:.6g}% of the pairs compared match."
     ]
     if other is not None:
         pairs = counted(labelled.non_matches, "pair is", "pairs are")
         chance = number(other.value, limits=(0, 1), digits=4)
-        told.append(f"{pairs} labelled as no match: a match scores above such a pair with probability {chance}.")
-    return tuple(map(Text, told))
+        sentences.append(f"{pairs} labelled as no match. A match scores above such a pair with probability {chance}.")
+    return tuple(map(Text, sentences))
 
 
 def _drift_blocks(drift: Drift) -> Blocks:
     shift = f"The mean moved by {drift.mean_shift:+.3g}"
     if drift.mean_shift_in_deviations is not None and drift.deviation_ratio is not None:
         shift += f" ({drift.mean_shift_in_deviations:+.2g} standard deviations)"
-        shift += f", the spread is {drift.deviation_ratio:.3g} times what it was"
+        shift += f", and the spread is {drift.deviation_ratio:.3g} times what it was"
     largest = percent(drift.largest_difference, precise=True)
-    differ = f"the shares of pairs below a score differ by at most {largest}, at {number(drift.at)}"
+    differ = f"The shares of pairs below a score differ by at most {largest}, at a score of {number(drift.at)}"
     rows = list[tuple[str, ...]]()
     for one in drift.thresholds:
         then, now = (percent(share.value, precise=True) for share in (one.before, one.now))
@@ -309,6 +309,6 @@ def _drift_blocks(drift: Drift) -> Blocks:
     columns = ("saved threshold", "then", "now", "95% interval", "ratio")
     return shown(
         Heading(f"against {shortened(drift.against)}", 4, *_DRIFTS[drift.level][:2]),
-        map(Text, (drift.summary, f"{shift}; {differ}.", *drift.notes)),
+        map(Text, (drift.summary, f"{shift}. {differ}.", *drift.notes)),
         Table(columns, tuple(rows), (*columns[:3], "ratio")),
     )

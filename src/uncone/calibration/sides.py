@@ -27,7 +27,7 @@ Prints = npt.NDArray[np.uint64]
 Metric = Literal["cosine", "inner_product"]
 METRICS = ("cosine", "inner_product")
 _MOST_BYTES = 2**30  # of rows of one side that are held in memory
-_FORM = "columns between tabs: id of the query or first row, id of the row, and a label (without it all match)"
+_FORM = "tab-separated columns: id of the query or first row, id of the row, and a label (without labels, all match)"
 _NAMES = {"query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2", "sentence1", "sentence2"}
 
 
@@ -84,7 +84,7 @@ def open_side(
     side = Side(rows, Moments.of(rows, progress=tick, **of_metric), metric)
     if side.n < 2:
         got = f"{side.n} of {n} in {rows.name} (rows that are all zero have no cosine)"
-        raise InputError(f"expected at least two {what} with a score, got {got}: best are thousands")
+        raise InputError(f"expected at least two {what} with a score, got {got}: thousands are best")
     return side
 
 
@@ -112,7 +112,7 @@ class Sides:
     labels: Labels | None = None
 
     def scored(self, labels: Labels) -> Labels:
-        """The pairs that have a score, with it; one must match."""
+        """The pairs that have a score, with their scores; at least one must match."""
         parts = []
         for cut in cuts(len(labels.first), GRID):
             a, b = (self.queries or self.rows).take(labels.first[cut]), self.rows.take(labels.second[cut])
@@ -130,7 +130,7 @@ class Sides:
 
 
 def draw(side: Side, most: int, seed: int) -> tuple[Rows32, Ints]:
-    """At most `most` rows (n, D) in random order, as they are compared, and where they stand (n,)."""
+    """At most `most` rows (n, D) in random order, as they are compared, and their row numbers (n,)."""
     n = side.rows.shape[0]
     numbers = np.random.default_rng(seed).choice(n, min(n, most), replace=False)
     x = side.take(numbers)
@@ -138,7 +138,7 @@ def draw(side: Side, most: int, seed: int) -> tuple[Rows32, Ints]:
         has_score = x.any(axis=1)
         x, numbers = x[has_score], numbers[has_score]
     if len(x) < 2:
-        raise InputError("expected two rows with a direction among those drawn, got fewer: drop zero rows")
+        raise InputError("expected two rows with a direction among the rows drawn, got fewer: drop zero rows")
     return x, numbers
 
 
@@ -164,7 +164,7 @@ class Floor:
 
 @on_one_thread
 def floor_of(sides: Sides) -> Floor:
-    """Mean and variance of the score over all pairs but those that are labelled as a match, in closed form.
+    """Mean and variance of the score over all pairs except labelled matches, in closed form.
 
     With S = sum v and G = sum v v' over the rows v, within one set of n rows:
         E[s] = (|S|^2 - sum |v|^2) / (n (n - 1)), E[s^2] = (|G|_F^2 - sum |v|^4) / (n (n - 1)).
@@ -242,7 +242,7 @@ def equal_pairs(sides: Sides) -> int:
 
 
 def _kinds(prints: Prints, metric: Metric) -> tuple[Prints, npt.NDArray[np.int64]]:
-    """The different fingerprints and their counts; for the cosine without rows of zeros, whose is 0."""
+    """The different fingerprints and their counts; for the cosine without rows of zeros, whose fingerprint is 0."""
     kinds, counts = np.unique(prints, return_counts=True)
     return (kinds[kinds != 0], counts[kinds != 0]) if metric == "cosine" else (kinds, counts)
 
@@ -250,8 +250,8 @@ def _kinds(prints: Prints, metric: Metric) -> tuple[Prints, npt.NDArray[np.int64
 def read_labels(
     path: Path_, first: Mapping[str, int], second: Mapping[str, int] | None, *, match_at: float | None
 ) -> Labels:
-    """Read a table of pairs: two ids and, if not every pair matches, a label (of a match from `match_at` on, or above
-    0). `first` and `second` are the place of each id; without `second` pairs are within one set, in either order."""
+    """Read a table of pairs: two ids and, if not every pair matches, a label (a match from `match_at` on, or above 0).
+    `first` and `second` give the place of each id; without `second`, pairs are within one set, in either order."""
     matches, known = dict[tuple[int, int], bool](), (first, first if second is None else second)
     for where, fields in _lines(path):
         unknown = [name for name, places in zip(fields, known, strict=False) if name not in places]
@@ -267,7 +267,7 @@ def read_labels(
             raise InputError(f"expected a numeric label in {where}, got {fields[2][:60]!r}: above 0 matches")
         match = value > 0 if match_at is None else value >= match_at
         if matches.setdefault(pair, match) != match:
-            raise InputError(f"expected one label of a pair, got another in {where}: decide if it matches")
+            raise InputError(f"expected one label per pair, got another in {where}: decide if the pair matches")
     if not any(matches.values()):
         bar = "above 0" if match_at is None else f"of at least {match_at:g}"
         raise InputError(f"expected pairs that match in {path}, got {len(matches)} pairs and none with a label {bar}")
@@ -280,7 +280,7 @@ def _lines(path: Path_) -> Iterator[tuple[str, list[str]]]:
     width = 0
     for number, line in enumerate(table_lines(path, how=f"give a table of {_FORM}"), start=1):
         fields = [field.strip() for field in line.split("\t")]
-        # a line of names has a label that is no number, or usual names for both ids
+        # a line of names has a label that is not a number, or usual names for both ids
         has_names = number_in(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= _NAMES
         if (number == 1 and has_names) or not any(fields):
             continue

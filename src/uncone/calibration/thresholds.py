@@ -1,4 +1,4 @@
-"""Meanings of scores, thresholds of rates, and labelled pairs, all in words."""
+"""What scores mean, thresholds for rates, and labelled pairs, all in words."""
 
 import math
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from uncone.roles import Progress
 _FEWEST = 10  # pairs that must reach a threshold
 _BINS = 20_000
 _KNOTS = (0.999, 0.99, 0.95, 0.85, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
-_LEVELS = {0.5: "below the middle", 0.1: "nothing special", 0.01: "somewhat high", 1e-4: "high", 0.0: "very high"}
+_LEVELS = {0.5: "below the median", 0.1: "ordinary", 0.01: "somewhat high", 1e-4: "high", 0.0: "very high"}
 _NAMES = {"cosine": "a cosine", "inner_product": "an inner product"}
-_FEW = 100  # rows on which intervals rest on little
+_FEW = 100  # rows, below which intervals rest on little data
 
 
 @dataclass(frozen=True)
 class Counted:
-    """`free` is a distribution-free half-width; `drawn` are the numbers of rows and queries."""
+    """`free` is a distribution-free half-width; `drawn` holds the numbers of rows and queries drawn."""
 
     curve: Curve
     histogram: ScoreHistogram
@@ -37,14 +37,16 @@ class Counted:
     def threshold(self, rate: float) -> ScoreThreshold:
         pairs = self.histogram.pairs
         if rate * pairs < _FEWEST:
-            counted = f"{pairs:,} were counted: calibrate with more rows"
-            return ScoreThreshold(rate, None, reason=f"needs at least {_FEWEST / rate:,.0f} pairs, {counted}")
+            counted = f"{pairs:,} were counted. Calibrate with more rows"
+            return ScoreThreshold(
+                rate, None, reason=f"this rate needs at least {_FEWEST / rate:,.0f} pairs, and {counted}"
+            )
         score = self.histogram.score_at(rate)
         low, high = self.curve.span(rate)
         return ScoreThreshold(rate, score, min(low, score), max(high, score), self.curve.at(score))
 
     def knots(self) -> tuple[Knot, ...]:
-        """They go from the lowest bin to where `_FEWEST` pairs are left, then to none."""
+        """Knots from the lowest bin to where `_FEWEST` pairs are left, then to where none are left."""
         histogram, rates, rate = self.histogram, list(_KNOTS), 0.001
         while rate * histogram.pairs >= _FEWEST:
             rates += [rate, rate / 2, rate / 5]
@@ -91,7 +93,7 @@ def _grid(sides: Sides, floor: Floor) -> Grid:
 
 
 def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibration:
-    """`record` with how well scores tell matches, the share `prior` of pairs, from other pairs, and the shares of
+    """`record` with how well scores separate matches, the share `prior` of pairs, from other pairs, and the shares of
     labelled pairs that reach each threshold."""
     is_match, groups = labels.matches, labels.first[labels.matches]
     matching, others = labels.scores[is_match], np.sort(labels.scores[~is_match])
@@ -122,7 +124,7 @@ def _labelled(threshold: ScoreThreshold, labels: Labels, prior: float) -> ScoreT
 def verdict(
     metric: str, meanings: tuple[ScoreMeaning, ...], thresholds: tuple[ScoreThreshold, ...], histogram: ScoreHistogram
 ) -> str:
-    """The meaning of the first score asked for, and a threshold, in one or two sentences."""
+    """The meaning of the first score to explain, and a threshold, in one or two sentences."""
     said = []
     if meanings:
         one = meanings[0]
@@ -160,7 +162,7 @@ def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:
     return (
         "from bisect import bisect\n\n\n"
         "def false_match_rate(score):\n"
-        f'    """{share}: within {100 * error:.2g}% of itself, down to {deepest:.1e}."""\n'
+        f'    """{share}, to within {100 * error:.2g}%, down to {deepest:.1e}."""\n'
         f"    s = {scores}\n"
         f"    r = {logs}\n"
         "    i = min(max(bisect(s, score), 1), len(s) - 1)\n"
@@ -181,37 +183,39 @@ def _largest_error(scores: Sequence[float], logs: Sequence[float], histogram: Sc
     return float(f"{worst * 1.05:.2g}") + 1e-4
 
 
-def remarks(sides: Sides, told: Counted, floor: Floor, equal: int) -> tuple[str, ...]:
-    """What was left out, drawn or counted otherwise than a reader may think."""
+def remarks(sides: Sides, found: Counted, floor: Floor, equal: int) -> tuple[str, ...]:
+    """What was left out, drawn or counted in a way that a reader may not expect."""
     notes, side, other, labels = list[str](), sides.rows, sides.queries, sides.labels
     both = [("rows", side)] if other is None else [("rows", side), ("queries", other)]
     for what, one in both:
-        left_out = {"all zero: no cosine, left out": one.moments.n - one.n}
-        left_out["not finite: left out, as asked"] = len(one.rows.left_out)
+        left_out = {"all zero and left out, because zero rows have no cosine": one.moments.n - one.n}
+        left_out["not finite and left out, as requested"] = len(one.rows.left_out)
         singular = {"rows": "row is", "queries": "query is"}[what]
         notes += [f"{counted(n, singular, f'{what} are')} {why}." for why, n in left_out.items() if n]
     if labels is not None:
-        notes.append(f"{counted(int(labels.matches.sum()), 'pair')} labelled as a match: not counted as random.")
+        is_match = counted(int(labels.matches.sum()), "pair is", "pairs are")
+        notes.append(f"{is_match} labelled as a match and not counted as random.")
         if labels.dropped:
-            notes.append(f"{counted(labels.dropped, 'labelled pair')} with a row that is all zero: left out.")
-    if told.histogram.pairs < floor.pairs:
-        rows, queries = told.drawn
+            dropped = counted(labels.dropped, "labelled pair was", "labelled pairs were")
+            notes.append(f"{dropped} left out because a row is all zero.")
+    if found.histogram.pairs < floor.pairs:
+        rows, queries = found.drawn
         of = f"{rows:,} rows" + ("" if queries is None else f" and {queries:,} queries")
-        counts = f"{told.histogram.pairs:,} pairs of {of} drawn at random"
+        counts = f"{found.histogram.pairs:,} pairs of {of} drawn at random"
         notes.append(f"Shares are of the {counts}; mean and variance are of all pairs.")
     if equal:
-        high = "can reach any threshold" if side.metric == "cosine" else "score what a row does with itself"
+        high = "can reach any threshold" if side.metric == "cosine" else "score as high as a row with itself"
         pairs = f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all)"
-        notes.append(f"{pairs} and {high}: take repeated texts out if such pairs are no mistakes.")
+        notes.append(f"{pairs}. Such pairs {high}. Remove repeated texts if such pairs are not mistakes.")
     if other is not None:
         aligned = alignment(side, other)
         if min(side.n, other.n) > side.rows.shape[1] and aligned < 0.1:
-            common = f"no common directions (alignment {aligned:.2f} of 1)"
-            notes.append(f"Queries and rows prefer {common}: are they from the same model?")
+            common = f"no preferred directions (alignment {aligned:.2f} of 1)"
+            notes.append(f"Queries and rows share {common}. Are they from the same model?")
         length = side.moments.mean_norm()
         ratio = other.moments.mean_norm() / length if length else 1.0
         if side.metric == "inner_product" and not 1 / 3 < ratio < 3:
-            notes.append(f"Queries are {ratio:.2g} times as long as rows: are they from the same model?")
+            notes.append(f"Queries are {ratio:.2g} times as long as rows. Are they from the same model?")
     if min(one.n for _, one in both) < _FEW:
-        notes.append(f"There are fewer than {_FEW} rows or queries: the intervals rest on little.")
+        notes.append(f"There are fewer than {_FEW} rows or queries, so the intervals rest on little data.")
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""How degenerate is it? Functions from rows, or their `Moments`, to a `Measurement`, one question a file."""
+"""How degenerate is it? Functions from rows, or their `Moments`, to a `Measurement`, one question per file."""
 
 from uncone.lazy import open_room
 from uncone.measure import cosine, dimensions, intrinsic_dimension, norms, partition, permutation, spectrum
@@ -49,6 +49,6 @@ __all__ = [
     "robust_null", "rogue_dimensions", "singular_entropy", "stable_rank", "two_nn",
     "under_trained_tokens", "uniformity", "uniformity_exact",
 ]  # fmt: skip
-# `all` is public too: here, `from uncone.measure import *` would hide Python's own.
+# `all` is public too, but not listed: `from uncone.measure import *` would hide Python's own.
 
 open_room(__name__)

@@ -1,4 +1,4 @@
-"""Is it a few features? Dimensions that carry the mean cosine, or whose mean stands out."""
+"""Do a few features dominate? Dimensions that carry the mean cosine, or whose mean stands out."""
 
 import math
 from typing import Any
@@ -26,8 +26,8 @@ ROGUE_DIMENSIONS = MeasureDescription(
 max_i CC_i / sum_i CC_i
 CC_i = mean over a != b of u_ai u_bi = (S_i^2 - sum_a u_ai^2) / (N (N - 1)), which sum to the mean cosine""",
     isotropic="1/D",
-    reads_badly="the mean cosine is small. Where it cannot be distinguished from 0 the measure is undefined. It is above 1 where "
-    "other dimensions pull the cosine down.",
+    reads_badly="the mean cosine is small. The measure is undefined where the mean cosine cannot be distinguished from "
+    "0. The share is above 1 where other dimensions pull the cosine down.",
     source="Timkey & van Schijndel 2021, eq. 2-4.",
 )  # fmt: skip
 DOMINANT_DIMENSION = MeasureDescription(
@@ -35,8 +35,8 @@ DOMINANT_DIMENSION = MeasureDescription(
     says="The share of the variance that one dimension carries; `details` names it.",
     definition="largest share of the {total} carried by one dimension",
     formula="max_i C_ii / tr C;  raw: of the second moment", isotropic="1/D",
-    reads_badly="the large direction is no axis: a rotation hides it. `anisotropy` sees it in any direction.",
-    source="The definition says all.",
+    reads_badly="the large direction is not an axis: a rotation hides it. `anisotropy` finds it in any direction.",
+    source="The definition itself.",
     variants=(("dominant_dimension_raw", "`centered=False`: of the raw second moment"),),
 )  # fmt: skip
 OUTLIER_DIMENSIONS = MeasureDescription(
@@ -45,7 +45,8 @@ OUTLIER_DIMENSIONS = MeasureDescription(
     definition="dimensions whose mean lies over {sigmas:g} standard deviations from the average mean (Kovaleva et al. 2021)",
     formula="number of i with |mu_i - mean mu| > sigmas * std mu,  sigmas = 3 unless given",
     isotropic="D P(|z| > sigmas), 0.27% of D for 3",
-    reads_badly="D is small, and when the outliers are so large that they widen the standard deviation they are measured with.",
+    reads_badly="D is small, or when the outliers are so large that they widen the standard deviation used to find "
+    "them.",
     source="Kovaleva et al. 2021; Luo et al. 2021.", interval="none: a count moves in steps.",
 )  # fmt: skip
 
@@ -53,7 +54,7 @@ OUTLIER_DIMENSIONS = MeasureDescription(
 def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     """`ROGUE_DIMENSIONS` of `x`, rows or first-order moments.
 
-    Undefined: the mean cosine cannot be told from 0.
+    Undefined: the mean cosine cannot be distinguished from 0.
     >>> x = [[3.0, 4.0]] * 8  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
     >>> round(rogue_dimensions(x), 6)
     0.64
@@ -77,8 +78,8 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     def influence() -> Array:
         low, high = whole.interval or (0.0, 0.0)
         if total < 2 * max(high - total, total - low):
-            near = "the mean cosine is within two half widths of its interval from 0"
-            raise NoIntervalError(f"{near}, so that a share of it could be anything")
+            near = "the mean cosine is less than two half-widths of its interval from 0"
+            raise NoIntervalError(f"{near}, so a share of it could be anything")
         u = drawn_rows(m)[:, carrier] * inverse(norms(m))
         on_part = 2 * (u * first[carrier] - np.square(u)) / (m.n - m.zero_rows - 1)
         return np.asarray((on_part - share * on_mean_cosine(m, total)) / total)
@@ -112,7 +113,7 @@ def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Me
 def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Measurement:
     """`OUTLIER_DIMENSIONS` of `x`, rows or first-order moments; `details` names them.
 
-    Undefined: fewer than three features, or means that are all equal but for rounding.
+    Undefined: fewer than three features, or means that are equal to within rounding.
     >>> row = np.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
     >>> float(outlier_dimensions(row))
     1.0

@@ -1,4 +1,4 @@
-"""All measures of one matrix at once, and their list, which a diagnosis reads too."""
+"""All measures of one matrix at once, and the list of them, which a diagnosis uses too."""
 
 import textwrap
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from uncone.records.text import number
 from uncone.rows import Rows, as_samples
 
 Measure = Callable[[Moments], Measurement]
-Tick = Callable[[str], Callable[[int], None]]  # from a step to what is told how many rows are done
+Tick = Callable[[str], Callable[[int], None]]  # from the name of a step to a function of the number of rows done
 
 MEASURES: tuple[tuple[str, Measure], ...] = (
     ("mean_cosine", mean_cosine), ("mean_shift", mean_shift),
@@ -44,17 +44,17 @@ MEASURES: tuple[tuple[str, Measure], ...] = (
     ("dominant_dimension", dominant_dimension), ("outlier_dimensions", outlier_dimensions),
     ("gaussian_isotropy", gaussian_isotropy), ("uniformity", uniformity),
 )  # fmt: skip
-"""Read from moments with `unit_second=True`."""
+"""Measures computed from moments with `unit_second=True`."""
 _OF_NEIGHBOURS = ("two_nn", "levina_bickel", "hubness", "uniformity_exact")
 
 
 def by_cosine(rows: Rows, m: Moments, tick: Tick) -> Callable[[], Neighbours]:
-    """The ten nearest rows of each row, as `hubness` counts them, searched when they are first wanted."""
+    """The ten nearest rows of each row, as `hubness` counts them; the first call searches them."""
     return cache(lambda: nearest_neighbours(rows, 10, m, metric="cosine", progress=tick("finding hubs")))
 
 
 def of_neighbours(rows: Rows, m: Moments, tick: Tick, lists: Callable[[], Neighbours]) -> tuple[Measurement, ...]:
-    """The measures of nearest neighbours, with the `lists` of `by_cosine`; one search serves both intrinsic
+    """The measures of nearest neighbours, from the `lists` of `by_cosine` and one search for both intrinsic
     dimensions."""
     pairs = tick("pairing directions")
 
@@ -82,7 +82,7 @@ class Readings(dict[str, Measurement]):
         return textwrap.fill(words, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each measurement, as JSON takes it."""
+        """One row for each measurement, ready for JSON."""
         return [one.to_row() for one in self.values()]
 
     def to_frame(self) -> Any:
@@ -94,10 +94,10 @@ class Readings(dict[str, Measurement]):
 
 
 def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `measure.all`
-    """Every measure of the rows that `diagnose` takes, by name: `measure.all(x)["isoscore"]`.
+    """Every measure that `diagnose` computes from the rows, by name: `measure.all(x)["isoscore"]`.
 
-    `x` and `mask` are as for `moments_of`; of moments alone some measures are undefined. `neighbours` takes those of
-    nearest neighbours too: about 1.5 N^2 D multiply-adds. A measure without a value is there with its reason.
+    `x` and `mask` are as for `moments_of`; from moments alone some measures are undefined. `neighbours` adds the
+    measures of nearest neighbours, about 1.5 N^2 D multiply-adds. A measure without a value gives its reason.
     >>> found = uncone.measure.all([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
     >>> round(found["mean_cosine"], 4), found["rogue_dimensions"].value
     (0.3333, None)
@@ -135,4 +135,4 @@ def _quietly(step: str) -> Callable[[int], None]:
 
 
 def _missing(name: str, m: Moments, needed: str) -> Measurement:
-    return Measurement(name, None, reason=f"these moments do not tell: pass {needed}", n=m.n, d=m.d)
+    return Measurement(name, None, reason=f"these moments are not enough: pass {needed}", n=m.n, d=m.d)

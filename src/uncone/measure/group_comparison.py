@@ -1,4 +1,4 @@
-"""Do rare tokens lie otherwise than frequent ones? Readings of groups by frequency, with intervals."""
+"""Do rare tokens differ from frequent tokens? Readings of groups by frequency, with intervals."""
 
 import math
 from dataclasses import dataclass
@@ -39,16 +39,16 @@ class Membership:
 def frequency_membership(
     n: int, reserved: Any = None, counts: Any = None, *, shares: tuple[float, float] = (FREQUENT_SHARE, RARE_SHARE)
 ) -> Membership:
-    """Frequent (the first 30%), medium and rare rows (the last 20%) by count (Yu et al. 2022); reserved rows apart.
+    """Group rows by count: frequent (the first 30%), medium, rare (the last 20%) (Yu et al. 2022); reserved rows apart.
 
-    With `counts` (N,) these are of the tokens that occur, and tokens that never do are a group of their own. Groups are
-    cut between counts, so that equal counts are in one group: the rare end where their number is nearest to 20%, the
-    frequent begin where theirs is nearest to 30%, and neither is empty. So where most tokens occur once, these are the
-    rare ones, and there may be no medium ones; where all occur equally often, all are medium.
+    With `counts` (N,) the shares are of the tokens that occur, and tokens that never occur form a group of their own.
+    Equal counts stay in one group: the rare group ends where its size is nearest to 20%, the frequent group begins
+    where its size is nearest to 30%, and neither is empty. So where most tokens occur once, these tokens are the rare
+    group, and the medium group may be empty; where all tokens occur equally often, all are medium.
 
-    Without counts rows are ranked by id. With "ranks" that is their order of frequency. `reserved` are row numbers or a
-    mask, `shares` those of frequent and of rare rows. Raises InputError: counts of another length, negative, or all
-    zero.
+    Without counts rows are ranked by id. With "ranks" the ids are in order of frequency. `reserved` holds row numbers
+    or a mask, `shares` the shares of frequent and of rare rows. Raises InputError: counts of another length, negative,
+    or all zero.
     """
     whole_number(n, "n", 0)
     reserved = flat_array(np.zeros(0, np.int64) if reserved is None else reserved)
@@ -78,7 +78,7 @@ def frequency_membership(
 
 
 def _cut_between(counts: Array, frequent_share: float, rare_share: float) -> Array:
-    """The groups of tokens that occur, with equal counts in one."""
+    """The group of each token that occurs; equal counts share a group."""
     values, place, sizes = np.unique(counts, return_inverse=True, return_counts=True)
     rarer, n = sizes.cumsum()[:-1], len(counts)  # how many are at or below each cut between two counts
     if not len(rarer):
@@ -91,11 +91,11 @@ def _cut_between(counts: Array, frequent_share: float, rare_share: float) -> Arr
 def _definition(by: Literal["count", "id", "rank"], frequent: float, rare: float) -> str:
     first, between, last = f"{frequent:.0%}", f"{1 - frequent - rare:.0%}", f"{rare:.0%}"
     if by == "count":
-        of = f"of the tokens that occur about the first {first}, the next {between}, and the last {last}"
-        return f"{of} (Yu et al. 2022), cut where counts differ, ranked by count"
+        of = f"about the first {first} of the tokens that occur, the next {between}, and the last {last}"
+        return f"{of} (Yu et al. 2022), ranked by count and cut where counts differ"
     how = {
-        "id": "id, because no counts were given: low ids are taken for frequent tokens",
-        "rank": "row number, because the rows were said to be in order of frequency",
+        "id": "id, because no counts were given (low ids are assumed to be frequent tokens)",
+        "rank": "row number, because the rows were declared to be in order of frequency",
     }
     of = f"the first {first} of the rows, the next {between}, and the last {last}"
     return f"{of} (Yu et al. 2022), ranked by {how[by]}"
@@ -109,28 +109,28 @@ def compare_groups(
     pairs: "PairSums | None" = None,
     confidence: float = CONFIDENCE,
 ) -> FrequencyGroups:
-    """The readings of frequent, medium, rare, never seen and reserved rows with normal intervals, and their differences.
+    """Measure frequent, medium, rare, never seen and reserved rows, and their differences, with normal intervals.
 
-    Of each group: its mean cosine, mean norm, mean cosine to the reserved rows, and to the common direction (that of
-    the sum of all unit rows). The rows are read twice. The standard error of the mean cosine is the delete-one
-    jackknife in closed form (Efron & Stein 1981), with a_i = u_i . S:
+    Each group gets its mean cosine, its mean norm, and its mean cosines to the reserved rows and to the common
+    direction (the direction of the sum of all unit rows). The rows are read twice. The standard error of the mean
+    cosine is the delete-one jackknife in closed form (Efron & Stein 1981), with a_i = u_i . S:
 
         SE^2 = (n - 1)/n (2 / ((n - 1)(n - 2)))^2 sum_i (a_i - mean a)^2
 
-    In a group without any common direction it is up to sqrt(2) too wide. Intervals of the cosine to the reserved rows
-    count the rows of both groups; the common direction is taken as given.
+    In a group without any common direction this error is up to sqrt(2) times too large. Intervals of the cosine to the
+    reserved rows account for the rows of both groups; they treat the common direction as known.
 
     Args:
         membership: from `frequency_membership`.
         counts: (N,), for the occurrences and the range of counts in each group.
-        pairs: `PairSums.of(moments)`: with them each group has its `excess` and `chance`.
+        pairs: `PairSums.of(moments)`, which give each group its `excess` and `chance`.
     """
     rows = as_samples(rows)
     n, counts = rows.shape[0], counts_for(counts, rows.shape[0])
     if not isinstance(membership, Membership):
-        raise InputError(f"expected a membership from frequency_membership, got {shown(membership)}: cut these rows")
+        raise InputError(f"expected a membership from frequency_membership, got {shown(membership)}: group these rows")
     if membership.groups.shape != (n,):
-        got = f"{tuple(membership.groups.shape)}: cut these rows"
+        got = f"{tuple(membership.groups.shape)}: group these rows"
         raise InputError(f"expected a group for each of {counted(n, 'row')}, got {got}")
     unit = UnitSums(membership.groups, len(NAMES), rows.shape[1])
     for block in rows.blocks():
@@ -184,7 +184,7 @@ def compare_projected(
 
 
 def _against_chance(cosine: float | None, n: int, pairs: "PairSums | None") -> tuple[float | None, float | None]:
-    """Deviations above the mean cosine of random groups of n rows, and Cantelli's bound on their chance."""
+    """By how many deviations a group exceeds random groups of n rows, and Cantelli's bound on the chance of that."""
     if pairs is not None and cosine is not None and 2 <= n < pairs.n:
         mean, deviation = pairs.null(n)
         if deviation:
@@ -208,7 +208,7 @@ class PairSums:
         """From unweighted moments with `unit_second=True`."""
         first, _ = m.unit_sums()
         if not m.has("unit_second") or m.weight != m.n:
-            raise InputError("expected unweighted sums of u u', got others: sum with unit_second=True")
+            raise InputError("expected unweighted sums of u u', got other moments: sum with unit_second=True")
         n, square = m.n - m.zero_rows, float(first @ first)
         squares, along = m.unit_squares()
         return cls(n, square - n, squares - n, along - 2 * square + n)
@@ -216,9 +216,9 @@ class PairSums:
     def null(self, size: int) -> tuple[float, float]:
         """Mean and standard deviation of the mean cosine of `size` rows drawn at random, without replacement.
 
-        With p_k = size^(k) / N^(k) (falling powers), of the sum T over the drawn pairs E T^2 = 2 p_2 Q + 4 p_3 (R - Q)
+        With p_k = size^(k) / N^(k) (falling powers), the sum T over the drawn pairs has E T^2 = 2 p_2 Q + 4 p_3 (R - Q)
         + p_4 (H^2 - 2 Q - 4 (R - Q)), where H, Q and R are `total`, `squares` and `row_squares`: two ordered pairs
-        share both rows in 2 ways, one row in 4, or none. The deviation is 0 where it is no more than rounding.
+        share both rows in 2 ways, one row in 4, or no row. The deviation is 0 where it is no more than rounding.
         """
         if not 2 <= size <= self.n:
             raise UndefinedMeasure(f"expected from 2 to {self.n} rows with a direction, got {size}: nothing to compare")
@@ -236,8 +236,8 @@ class PairSums:
 
 
 class _Readings:
-    """From a = (u . S_1, ..., u . S_K, u . c) of every unit row u, with S the groups' sums of unit rows and c the
-    common direction."""
+    """Readings of groups from a = (u . S_1, ..., u . S_K, u . c) of every unit row u, with S the groups' sums of unit
+    rows and c the common direction."""
 
     def __init__(self, unit: UnitSums, products: Array, z: float) -> None:
         a, members = products * inverse(unit.norms)[:, None], [unit.groups == g for g in range(len(NAMES))]

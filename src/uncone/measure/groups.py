@@ -31,7 +31,7 @@ _FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")  # spares most tokens the expr
 
 @dataclass(frozen=True)
 class Reserved:
-    """The rows of reserved tokens, which no text ever used, or others in their place."""
+    """The rows of reserved tokens, which no text ever used, or rows that stand in for them."""
 
     indices: Array  # row numbers, ascending
     description: str
@@ -39,14 +39,14 @@ class Reserved:
 
     @property
     def by_name(self) -> bool:
-        """Whether the tokenizer names them."""
+        """Whether the tokenizer names these tokens."""
         return self.kind != "last"
 
 
 def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
-    """The rows whose token, in `labels`, is reserved (`[unused12]`, `<|reserved_3|>`, ...); else those of special tokens
-    (`special_rows`), some of which may be trained; where either are fewer than 10 the last 1,000 of n ids, which are
-    not reserved but stand in for rare ones."""
+    """The rows whose token, in `labels`, is reserved (`[unused12]`, `<|reserved_3|>`, ...), if there are 10 or more.
+    Otherwise the rows of 10 or more special tokens (`special_rows`), some of which may be trained. Otherwise the last
+    1,000 of n ids, which are not reserved but stand in for rare tokens."""
     whole_number(n, "n", 0)
     if labels is not None and not are_labels(labels):
         raise InputError(f"expected a text or None for each row, got {shown(labels)}: pass a list of tokens")
@@ -66,7 +66,7 @@ def _named(labels: Sequence[str | None], rows: list[int], kind: Literal["reserve
 
 
 def are_labels(labels: Any, least: int = 0) -> bool:
-    """Whether this is a list of texts and of None, `least` or more."""
+    """Whether `labels` is a list of texts and None, with `least` entries or more."""
     if isinstance(labels, str | bytes | dict) or not hasattr(labels, "__len__"):
         return False
     try:
@@ -91,7 +91,7 @@ def special_rows(labels: Sequence[str | None]) -> list[int]:
 
 
 class GroupMoments:
-    """One `Moments` for each group, fed in one pass. Memory is that of `Moments` times the groups."""
+    """One `Moments` for each group, filled in one pass. Takes the memory of one `Moments` times the groups."""
 
     def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False) -> None:
         whole_number(count, "count", 0, MOST_GROUPS)
@@ -116,7 +116,7 @@ class GroupMoments:
                 self._moments[group].update(part)
 
     def absorb(self, other: "GroupMoments") -> "GroupMoments":
-        """Those of both, in the memory of these."""
+        """The moments of both, in the memory of this object."""
         for k, m in enumerate(other._moments):
             if m.n:
                 self._moments[k] = self._moments[k].absorb(m) if self._moments[k].n else m
@@ -141,9 +141,10 @@ def by_group(
     Args:
         measures: functions of `Moments`.
         groups: the group of each row from 0 up, -1 for none, (N,); by default bins of `bin_size` consecutive ids.
-        row_measures: functions of a group's Rows and Moments, such as `measure.partition_isotropy`: they read it again.
-        second, unit_second: as for `Moments`. With bins one group's sums are held at a time, with given groups all.
-    Returns a tuple for each group, those of `row_measures` last.
+        row_measures: functions of a group's Rows and Moments, such as `measure.partition_isotropy`, which read the rows
+            again.
+        second, unit_second: as for `Moments`. Bins keep one group's sums in memory at a time, given groups keep all.
+    Returns a tuple of readings for each group, `row_measures` last.
     """
     if whole_number(bin_size, "bin_size") < 1:
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
@@ -180,7 +181,7 @@ def _checked(given: Any, n: int) -> Array:
     groups = flat_array(given)
     if groups.shape != (n,) or groups.dtype.kind not in "iu":
         got = f"{groups.dtype} of shape {groups.shape}"
-        raise InputError(f"expected integer groups of shape ({n},), got {got}: give one group a row")
+        raise InputError(f"expected integer groups of shape ({n},), got {got}: give one group per row")
     if groups.min() < -1 or groups.max() >= MOST_GROUPS:
         got = f"{groups.min()} to {groups.max()}: number them from 0"
         raise InputError(f"expected groups from -1 (none) up to {MOST_GROUPS:,}, got {got}")

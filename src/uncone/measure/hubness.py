@@ -27,17 +27,18 @@ _T_19 = 2.093024054408263  # the 97.5% quantile of Student's t with 19 degrees o
 
 HUBNESS = MeasureDescription(
     "hubness", range=("-(N - 2) / sqrt(N - 1)", "(N - 2) / sqrt(N - 1)"), better="lower",
-    says="Whether a few rows are everybody's neighbour: these turn up in answers to any query.",
+    says="Whether a few rows are everybody's neighbour. Such rows turn up in answers to any query.",
     definition="skewness of the number of rows that have a row among their k = {k} nearest, {metric} (Radovanovic et al. 2010)",
     formula="""\
 E (N_k - k)^3 / s^3,  N_k the number of rows that have x among their k nearest, s its standard deviation
 k = 10, cosine, unless given; 0 where every row occurs equally often""",
     isotropic="no closed form; it grows with D",
-    reads_badly="values of different N, k or metric are compared, and when many rows are equal: of copies those with the "
-    "lowest numbers are listed. Of a sample of lists the skewness comes from factorial moments, without bias in each of "
-    "them, and its interval from a jackknife; it is wide where hubs are few.",
+    reads_badly="values of different N, k or metric are compared, or when many rows are equal: among copies, the "
+    "lowest numbers are listed. From a sample of lists, the skewness comes from factorial moments, each without bias, "
+    "and its interval from a jackknife. The interval is wide where hubs are few.",
     source="Radovanovic et al. 2010, eq. 1; the Robin Hood index of Feldbauer et al. 2018.",
-    interval="95%, of a sample of lists, for all rows. Of all lists there is none: other rows would change every list.",
+    interval="95%, for all rows, from a sample of lists. All lists give none, because other rows would change every "
+    "list.",
 )  # fmt: skip
 
 
@@ -56,13 +57,13 @@ def hubness(
 ) -> Measurement:
     """`HUBNESS` of the rows.
 
-    In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them even, sum |N_k
-    - k| / (2 k N); `antihub_share`, of the rows that occur nowhere; `top_share`, of all occurrences, that the 1% of
-    rows with the most have; and those that occur most: `hubs` (ids), `hub_counts`, `hub_labels`. Of a sample of Q rows
-    the shares are None, and counts are scaled by N / Q.
+    `details` has `robin_hood`, the share of all occurrences that would have to change hands to make them even, sum |N_k
+    - k| / (2 k N); `antihub_share`, the share of rows that occur nowhere; `top_share`, the share of all occurrences
+    that the 1% of rows with the most have; and the rows that occur most: `hubs` (ids), `hub_counts`, `hub_labels`. With
+    a sample of Q rows the shares are None, and counts are scaled by N / Q.
 
-    `neighbours` are k or more of the same rows, with copies; the rest is as for `nearest_neighbours`.
-    Undefined: not more than k rows.
+    `neighbours` holds k or more neighbours of the same rows, with copies; other arguments are as for
+    `nearest_neighbours`. Undefined: k rows or fewer.
     >>> star = [[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]]  # listed 3, 1, 0 and 0 times
     >>> round(hubness(star, k=1, metric="euclidean"), 4)  # 1.5 / 1.5^1.5
     0.8165
@@ -100,7 +101,7 @@ def hubness(
 
 
 def _sampled_skewness(lists: Array, n: int, bound: float, seed: int) -> tuple[float, tuple[float, float] | None]:
-    """Of N_k over n rows, from a sample of lists, with its jackknife interval."""
+    """The skewness of N_k over n rows, from a sample of lists, with its jackknife interval."""
     value = _thinned_skewness(lists, n)
     if value is None or abs(value) > bound:  # the unbiased variance of too few lists may be near 0, or below
         got = f"{len(lists)}: take a larger sample"
@@ -119,8 +120,8 @@ def _sampled_skewness(lists: Array, n: int, bound: float, seed: int) -> tuple[fl
 
 
 def _thinned_skewness(lists: Array, n: int) -> float | None:
-    """From factorial moments: of a hypergeometric count (n rows, N_k of them, q drawn) E (c)_r = (N_k)_r (q)_r /
-    (n)_r."""
+    """The skewness from factorial moments: a hypergeometric count (n rows, N_k of them, q drawn) has E (c)_r =
+    (N_k)_r (q)_r / (n)_r."""
     q, k = lists.shape
     if q < 3:
         return None
@@ -136,10 +137,16 @@ def _thinned_skewness(lists: Array, n: int) -> float | None:
 def _warnings(near: Neighbours, k: int) -> tuple[str, ...]:
     n, copies, tied = near.searched, near.duplicates, near.tied
     zero = near.rows - n
-    last = f"{tied} {plural(tied, 'row has', 'rows have')} two candidates for the last neighbour equally far"
+    last = f"{tied} {plural(tied, 'row has', 'rows have')} two equally near candidates for the last neighbour"
     return near.warnings(
         (n < FEW_LISTS, f"{n} rows are few: single rows decide the skewness"),
-        (zero, f"{zero} {plural(zero, 'row is', 'rows are')} all zero, without a direction, and left out"),
-        (copies, f"{copies} {plural(copies, 'row equals', 'rows equal')} another: of copies, the first are listed"),
+        (
+            zero,
+            f"{zero} {plural(zero, 'row is', 'rows are')} all zero and left out, because zero rows have no direction",
+        ),
+        (
+            copies,
+            f"{copies} {plural(copies, 'row equals', 'rows equal')} another row: among copies, the first are listed",
+        ),
         (tied and near.k == k, f"{last}: the lower number is listed"),
     )

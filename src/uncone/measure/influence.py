@@ -1,4 +1,4 @@
-"""How far would a reading move with other rows of the same source? Its interval, from what each row contributes."""
+"""How far would a reading move with other rows from the same source? Its interval, from what each row contributes."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from uncone.statistics.tails import point_of
 from uncone.threads import share
 
 FEWEST = 30  # rows, below which no interval is given
-TAIL_ROWS = 200  # rows, from which on the tail of the contributions is looked at
+TAIL_ROWS = 200  # rows, from which on the tail of the contributions is checked
 HEAVIEST = 2.0  # the tail index of the contributions below which they have no variance
 CARRIED = 10.0  # rows that a sum of exponentials has to rest on
 _STRIP = 256  # rows that a core's cache holds
@@ -25,26 +25,26 @@ class NoIntervalError(Exception):
 
 
 def interval_of(value: float, influence: Influence, m: Moments, least: float, *, log: bool) -> tuple[float, float]:
-    """The 95% interval of `value`, or where `influence` is that on its logarithm, of the number whose logarithm `value`
-    is. NoIntervalError: too few rows, or a few decide.
+    """The 95% interval of `value`. With `log`, `value` is a logarithm and `influence` acts on it, and the interval is
+    for the number itself. NoIntervalError: too few rows, or a few rows decide.
 
-    With I_i the influence of row i (Hampel 1974) the standard error is that of the mean of I (Jaeckel 1972), and at
-    `least` the given one.
+    With I_i the influence of row i (Hampel 1974), the standard error is the standard error of the mean of I (Jaeckel
+    1972), or `least` where that is larger.
     """
     assert m.drawn is not None
     if m.n < FEWEST:
         rows = counted(m.n, "row is", "rows are")
-        raise NoIntervalError(f"{rows} too few for one: it takes {FEWEST}")
+        raise NoIntervalError(f"{rows} too few for an interval: it takes {FEWEST}")
     with np.errstate(all="ignore"):  # of rows at the ends of float64
         influences, weights = influence().astype(np.float64), m.drawn.weights
         influences -= weights @ influences / weights.sum()
         squares = float(weights @ np.square(influences))
     if not math.isfinite(squares):
-        raise NoIntervalError("the rows are too long or too short for one: scale them")
+        raise NoIntervalError("the rows are too long or too short for an interval: scale them")
     if m.n >= TAIL_ROWS:
         index, error = tail_index(np.abs(influences), weights)
         if index + error < HEAVIEST:
-            few = "a few rows decide the reading, and other rows like them may be missing"
+            few = "a few rows decide the reading, and similar rows may be missing"
             raise NoIntervalError(f"{few} (tail index {index:.1f}, below {HEAVIEST:g})")
     error = max(least, math.sqrt(squares / m.n / (m.n - 1)))
     half = float(point_of(np.array([math.log(0.025)]), m.n - 1)[0]) * error
@@ -53,8 +53,8 @@ def interval_of(value: float, influence: Influence, m: Moments, least: float, *,
 
 
 def tail_index(sizes: Array, weights: Array) -> tuple[float, float]:
-    """Hill's estimate (1975) from the largest hundredth of `sizes` (k,), ten at least, each as often as its weight, and
-    its standard error: numbers of an index below 2 have no variance."""
+    """Hill's estimate (1975) of the tail index, from the largest hundredth of `sizes` (k,), at least ten, each as often
+    as its weight; and its standard error. Numbers with an index below 2 have no variance."""
     order = np.argsort(-sizes, kind="stable")
     sizes, counts = sizes[order], weights[order].cumsum()
     end = int(np.searchsorted(counts, max(10.0, 0.01 * counts[-1])))
@@ -102,8 +102,8 @@ def squared_lengths(m: Moments, *, centered: bool) -> Array:
 
 
 def products(m: Moments, *, centered: bool) -> Array:
-    """The products of the drawn rows with the eigenvectors of the second moment, or less the mean with those of the
-    covariance: (k, D), or (k, N + 1) of few rows."""
+    """The products of the drawn rows with the eigenvectors of the second moment or, less the mean, with the
+    eigenvectors of the covariance: (k, D), or (k, N + 1) of few rows."""
 
     def make() -> Array:
         axes = m.leading_directions(m.d, centered=True) if centered else m.directions()
@@ -114,10 +114,10 @@ def products(m: Moments, *, centered: bool) -> Array:
 
 def on_direction(m: Moments, place: int, gradient: Array) -> Array:
     """The influences on a function by the turn of its direction, an eigenvector v_k of the second moment; `gradient` is
-    the function's along all eigenvectors.
+    the gradient of the function along all eigenvectors.
 
-    x x' turns v_k by (x . v_j) (x . v_k) / (l_k - l_j) towards v_j. Where the eigenvalues l are as near as the error of
-    v_j' X'X v_k, the turn is bounded.
+    x x' turns v_k by (x . v_j) (x . v_k) / (l_k - l_j) towards v_j. Where two eigenvalues l differ by no more than the
+    error of v_j' X'X v_k, the turn is bounded.
     """
     assert m.drawn is not None
     found = products(m, centered=False)

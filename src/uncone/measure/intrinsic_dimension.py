@@ -22,8 +22,8 @@ from uncone.threads import on_one_thread
 
 FEW_RATIOS = 100  # rows, below which an estimate has a relative standard error above a tenth
 UNDERESTIMATED = 20.0  # dimensions, above which no row has neighbours near enough
-BIASED = 0.1  # of a reading: a ball of more dimensions than that above it reads as low
-NEIGHBOURS = 100  # as Cai et al. 2021 take for embeddings
+BIASED = 0.1  # of a reading: a ball with more extra dimensions than this share, but the same reading, gives a warning
+NEIGHBOURS = 100  # as in Cai et al. 2021 for embeddings
 _ROUNDINGS = 4.0  # of the rows: distances to neighbours that differ by less on average count as equal
 _Z = 1.959963984540054
 
@@ -38,27 +38,27 @@ TWO_NN = MeasureDescription(
 (N - 1) / sum_i ln(r_2 / r_1),  r_1 <= r_2 the distances to the two nearest rows
 where rows are spread evenly over the distance r_2:  P(r_2 / r_1 > m) = m^-d""",
     isotropic=_ISOTROPIC,
-    reads_badly="the dimension is above about 20: no row then has neighbours near enough, and the value falls short. It "
-    "changes with N, near copies lower it, and noise or rounding as large as r_1 spoils it. Rows at the edge of a cloud "
-    "have neighbours on one side only. The interval knows nothing of such bias, and takes ratios for independent, which "
-    "those of rows that share neighbours are not quite. How large the bias is for a ball and for a Gaussian cloud, "
-    "`details` has: `ball_dimensions` and `gaussian_dimensions`, simulated at several N.",
-    source="Facco et al. 2017. The likelihood is without the bias of N / sum ln(r_2 / r_1); libraries differ in which of "
-    "these they return.", interval="95%, exact for independent ratios; `details` has its bias.",
+    reads_badly="the dimension is above about 20: no row then has neighbours near enough, and the value is too low. "
+    "The value changes with N, near copies lower it, and noise or rounding as large as r_1 spoils it. Rows at the edge "
+    "of a cloud have neighbours on one side only. The interval ignores such bias and treats ratios as independent, "
+    "which is not quite true of rows that share neighbours. `ball_dimensions` and `gaussian_dimensions` in `details` "
+    "show how large the bias is for a ball and for a Gaussian cloud, simulated at several N.",
+    source="Facco et al. 2017. The likelihood avoids the bias of N / sum ln(r_2 / r_1); libraries differ in which of "
+    "the two they return.", interval="95%, exact for independent ratios; `details` shows the bias of the value.",
 )  # fmt: skip
 LEVINA_BICKEL = MeasureDescription(
     "levina_bickel", range=(0.0, None), better="neither",
-    says="How many dimensions the rows fill locally, from the k nearest rows: at a larger scale than `two_nn`.",
+    says="How many dimensions the rows fill locally, from the k nearest rows, on a larger scale than `two_nn`.",
     definition="1 over the mean of ln(T_k / T_j) over the k = {k} nearest rows, equal rows left out "
     "(Levina & Bickel 2004; MacKay & Ghahramani 2005)",
     formula="""\
 1 / mean_x (1 / m(x)),  1 / m(x) = sum_{j < k} ln(T_k / T_j) / (k - 1)
 T_j the distance to the j-th nearest row;  k = 100, or all other rows""",
     isotropic=_ISOTROPIC,
-    reads_badly="the dimension is above about 20, where it falls short by more than `two_nn`, and where density changes "
-    "within the k nearest. Values of different k are of different scales.",
+    reads_badly="the dimension is above about 20, where the value is too low by more than `two_nn`, or when density "
+    "changes within the k nearest rows. Values for different k describe different scales.",
     source="Levina & Bickel 2004, eq. 8; MacKay & Ghahramani 2005 for averaging the inverses.",
-    interval="95%, of a sample of rows, for all rows. Of all rows there is none: local estimates share their neighbours.",
+    interval="95%, for all rows, from a sample of rows. All rows give none, because local estimates share neighbours.",
 )  # fmt: skip
 
 
@@ -75,13 +75,14 @@ def two_nn(
 ) -> Measurement:
     """`TWO_NN` of the rows. `interval` is the exact 95% interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
 
-    In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the top 10%;
-    `censored`, the maximum likelihood with those 10% only known to be above the rest; `duplicates`; and the bias, which
-    the interval does not hold: `ball_dimensions` and `gaussian_dimensions`, of the clouds that read so with as many rows.
+    `details` has `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the top 10%;
+    `censored`, the maximum likelihood where this 10% is only known to be above the rest; `duplicates`; and the bias,
+    which the interval does not include: `ball_dimensions` and `gaussian_dimensions`, the dimensions of clouds with as
+    many rows and the same reading.
 
-    `neighbours` are two or more of the same rows, `distinct` and Euclidean; the rest is as for `nearest_neighbours`.
-    Undefined: fewer than three different rows, or no row whose two nearest differ in distance by more
-    than rounding.
+    `neighbours` holds two or more neighbours of the same rows, `distinct` and Euclidean; other arguments are as for
+    `nearest_neighbours`. Undefined: fewer than three different rows, or no row whose two nearest rows differ in
+    distance by more than rounding.
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # r_2 / r_1 is 3, 2, 3/2, 3/2
     >>> round(two_nn(line), 4)  # 3 / ln 13.5
     1.1527
@@ -91,8 +92,8 @@ def two_nn(
     ratios = np.sort(np.log(near.distances[:, 1] / near.distances[:, 0]))
     n, total = len(ratios), float(ratios.sum())
     if n < 2 or total <= n * _ROUNDINGS * m.epsilon:
-        got = f"{n} on a lattice, to rounding: there is no scale"
-        raise UndefinedMeasure(f"expected two rows or more with their two nearest at different distances, got {got}")
+        got = f"{n} on a lattice, to within rounding: there is no scale"
+        raise UndefinedMeasure(f"expected two rows or more whose two nearest rows differ in distance, got {got}")
     value, kept = (n - 1) / total, int(n * (1 - 0.1))
     first, square = ratios[:kept], float(np.square(ratios[:kept]).sum())
     fit = float(first @ -np.log1p(-np.arange(1, kept + 1) / n)) / square if square else None
@@ -118,11 +119,11 @@ def levina_bickel(
 ) -> Measurement:
     """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
 
-    With a sample, `interval` is the 95% interval for all rows (standard error of the mean inverse); without, there is
-    none: local estimates share their neighbours. `local_dimensions` gives those of every row.
+    With a sample, `interval` is the 95% interval for all rows (standard error of the mean inverse). Without a sample
+    there is no interval, because local estimates share neighbours. `local_dimensions` gives the estimate of every row.
 
-    Arguments are as for `two_nn`; `k` is all other rows where there are fewer. Undefined: fewer than
-    three different rows, or all neighbours of every row equally far, to rounding.
+    Arguments are as for `two_nn`; `k` is all other rows where there are fewer. Undefined: fewer than three different
+    rows, or all neighbours of every row equally far, to within rounding.
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # T_2 / T_1 is 3, 2, 3/2, 3/2
     >>> round(levina_bickel(line, k=2), 4)  # 4 / ln 13.5
     1.5369
@@ -133,7 +134,7 @@ def levina_bickel(
     inverse = _inverse_dimensions(near, k)
     mean, n = float(inverse.mean()), len(inverse)
     if mean <= _ROUNDINGS * m.epsilon:
-        got = f"{n} rows with all of theirs equally far, to rounding: there is no scale"
+        got = f"{n} rows with all neighbours equally far, to within rounding: there is no scale"
         raise UndefinedMeasure(f"expected neighbours at different distances, got {got}")
     quantiles = np.quantile(inverse[:: max(1, n // 2**20)], (0.95, 0.5, 0.05)).tolist()
     local = zip(("local_5_percent", "local_median", "local_95_percent"), quantiles, strict=True)
@@ -147,10 +148,10 @@ def levina_bickel(
 
 
 def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
-    """Levina and Bickel's estimate at every row that was asked: float64 (Q,), infinite where all neighbours are equally
-    far. The neighbours are `distinct` and Euclidean, at least two a row."""
+    """Levina and Bickel's estimate at every query row, float64 (Q,), infinite where all neighbours are equally far. The
+    neighbours are `distinct` and Euclidean, at least two per row."""
     if not isinstance(neighbours, Neighbours):
-        raise InputError(f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search the rows first")
+        raise InputError(f"expected neighbours from nearest_neighbours, got {shown(neighbours)}: search the rows first")
     whole_number(k, "k", 2)
     if not neighbours.distinct:
         raise InputError("expected neighbours without copies, got copies: search with distinct=True")
@@ -165,8 +166,8 @@ def _inverse_dimensions(near: Neighbours, k: int) -> Array:
 
 
 def dimensions_of(reading: float, n: int, cloud: Literal["ball", "gaussian"]) -> float | None:
-    """The dimensions of n rows spread evenly over a ball, or Gaussian ones, that TwoNN reads as `reading`: simulated by
-    experiments/intervals/two_nn_bias.py up to 300,000 rows and 200 dimensions. None outside."""
+    """How many dimensions n rows fill, spread evenly over a ball or Gaussian, if TwoNN gives `reading`. Simulated by
+    experiments/intervals/two_nn_bias.py up to 300,000 rows and 200 dimensions; None outside."""
     lines = _simulated()
     rows, dimensions = (np.unique([line[name] for line in lines]) for name in ("rows", "dimensions"))
     if not rows[0] <= n <= rows[-1]:
@@ -188,8 +189,8 @@ def _simulated() -> list[dict[str, float]]:
 def _bias(value: float, n: int, of_ball: float | None) -> tuple[str, ...]:
     if of_ball is None or of_ball <= (1 + BIASED) * value:
         return ()
-    ball = f"{n:,} rows spread evenly over a ball of {of_ball:.3g} dimensions read as low"
-    return (f"{ball}: the interval does not hold this bias",)
+    ball = f"{n:,} rows spread evenly over a ball of {of_ball:.3g} dimensions give as low a value"
+    return (f"{ball}: the interval does not include this bias",)
 
 
 def gamma_quantile(probability: float, shape: float) -> float:
@@ -216,10 +217,10 @@ def _counts(near: Neighbours) -> dict[str, int]:
 
 def _warnings(value: float, near: Neighbours, n: int) -> tuple[str, ...]:
     copies = near.duplicates
-    equal = plural(copies, "row equals another and is", "rows equal another and are")
+    equal = plural(copies, "row equals another row and is", "rows equal another row and are")
     too_low = f"above about {UNDERESTIMATED:.0f} dimensions estimates from neighbours are too low"
     return near.warnings(
         (n < FEW_RATIOS, f"{n} rows are few: the estimate varies by about {1 / math.sqrt(n):.0%}"),
-        (value > UNDERESTIMATED, f"{too_low}: compare rows of like number only"),
+        (value > UNDERESTIMATED, f"{too_low}: compare only with similar numbers of rows"),
         (copies, f"{copies} {equal} left out"),
     )

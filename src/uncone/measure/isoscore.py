@@ -27,30 +27,30 @@ debiased, by terms that are unbiased for Gaussian rows, n = N - 1:
     f = n^2 / ((n - 1)(n + 2)) (|C|_F^2 - tr(C)^2 / n)
     (tr(C)^2 - 2 f / n) / f""",
     isotropic="(D + 2/n) / (1 + (D + 1)/n), n = N - 1; debiased: D",
-    reads_badly="there are few rows: it then reads about D / (1 + D/N) even for an isotropic cloud. One loud feature "
-    "brings it near 1. Debiased it passes D by its sampling error, and a warning says where it passes by more: such rows "
-    "are more even than random ones.",
-    source="The debiased terms are the usual ones for Gaussian rows.",
+    reads_badly="there are few rows: the value is then about D / (1 + D/N) even for an isotropic cloud. One loud "
+    "feature brings it near 1. The debiased value can exceed D by its sampling error. A warning shows where it exceeds "
+    "D by more: such rows are more even than random rows.",
+    source="The debiased terms are the usual terms for Gaussian rows.",
     variants=(("participation_ratio_debiased", "`debiased=True`: the sampling bias is removed"),),
 )  # fmt: skip
 ISOSCORE = MeasureDescription(
     "isoscore", range=(0.0, "1, debiased without an end"), better="higher", centered=True,
-    says="The share of dimensions that is used evenly.",
+    says="The share of dimensions that the rows use evenly.",
     definition="(P - 1) / (D - 1), P the participation ratio (Rudman et al. 2022){debiased}",
     formula="(P - 1) / (D - 1),  P the participation ratio", isotropic="the same function of the isotropic P",
-    reads_badly="the mean matters: it does not see it, so read it together with `mean_cosine`. With few rows it falls, for the "
-    "isotropic cloud too.",
+    reads_badly="the mean matters: IsoScore ignores the mean, so read it together with `mean_cosine`. With few rows "
+    "IsoScore falls, even for an isotropic cloud.",
     source="Rudman et al. 2022, whose seven steps reduce to this exactly.",
     variants=(("isoscore_debiased", "`debiased=True`: of the debiased P"),),
 )  # fmt: skip
 ISOSCORE_STAR = MeasureDescription(
     "isoscore_star", range=(0.0, 1.0), better="higher", centered=True,
-    says="IsoScore of a covariance that was shrunk towards an even one.",
+    says="IsoScore of a covariance that was shrunk towards an even covariance.",
     definition="IsoScore of (1 - z) C + z C0 with z = {zeta} (Rudman & Eickhoff 2024), C0 = (tr C / D) I unless given",
     formula="IsoScore of (1 - zeta) C + zeta C0,  zeta = 0.2 and C0 = (tr C / D) I unless given",
     isotropic="the same shrinkage of the isotropic cloud",
-    reads_badly="values of different zeta or C0 are compared. The published examples take C0 = I: the score then changes "
-    "when all rows are multiplied by a number.",
+    reads_badly="values of different zeta or C0 are compared. The published examples use C0 = I: the score then "
+    "changes when all rows are multiplied by a number.",
     source="Rudman & Eickhoff 2024.",
 )  # fmt: skip
 
@@ -81,7 +81,7 @@ def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement
 def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = None) -> Measurement:
     """`ISOSCORE_STAR` of `x`, rows or moments, with shrinkage `zeta` in [0, 1] towards `target`, C0 (D, D).
 
-    By default C0 is (tr C / D) I, which keeps the score free of scale. Undefined: as `isoscore`.
+    By default C0 is (tr C / D) I, which keeps the score independent of scale. Undefined: as `isoscore`.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> round(isoscore_star(x), 6)  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
     0.724138
@@ -96,7 +96,7 @@ def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = 
         slope = -(((1 - zeta) * ratio) ** 2) / (m.d - 1)
         influence = lambda: slope * on_concentration(m)  # noqa: E731
     elif target.shape != (m.d, m.d) or not np.isfinite(target).all():
-        got = f"{target.shape}: give one row of finite numbers a feature"
+        got = f"{target.shape}: give one row of finite numbers per feature"
         raise InputError(f"expected a target of shape {(m.d, m.d)}, got {got}")
     else:
         shrunk = (1 - zeta) * m.covariance() + zeta * target.astype(np.float64)
@@ -129,9 +129,9 @@ def _of_ratio(what: MeasureDescription, m: Moments, debiased: bool, score: Score
         slope = -(score(1.0) - score(0.0)) * (ratio + 2 / n) ** 2 * n**2 / ((n - 1) * (n + 2))
         # Of isotropic rows 1 / P varies by 2 / n of itself.
         if ratio > m.d * (1 + 10 / n):
-            above = f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error"
+            above = f"the ratio {ratio:.3g} exceeds D = {m.d} by more than sampling error"
             even = "the rows are more even than random rows, whose bias is removed here"
-            warnings += (f"{above}: {even}; read the ratio that is not debiased",)
+            warnings += (f"{above}: {even}. Use the ratio that is not debiased",)
     ends = {"highest": None if debiased else highest, "reference": score(reference)}
     rest = {"suffix": "_debiased" * debiased, "asked": {"debiased": words}, "warnings": warnings}
     return reading(what, score(ratio), m, influence=lambda: slope * on_concentration(m), **ends, **rest)
@@ -146,8 +146,8 @@ def _debiased(m: Moments, concentration: float) -> float:
     about_mean = float(m.variances().sum()) * (1 - 1 / m.effective_n)
     cancelled = 1 + float(np.square(m.first / m.weight).sum() / about_mean)
     if excess <= _ROUNDINGS * m.epsilon * cancelled:
-        bias = f"|C|_F^2 is {concentration:.3g} tr(C)^2, within rounding its bias 1 / (N - 1) with N = {m.n}"
-        raise UndefinedMeasure(f"{bias}: nothing is left when the bias is removed; pass more rows")
+        bias = f"|C|_F^2 is {concentration:.3g} tr(C)^2, equal within rounding to its bias 1 / (N - 1) with N = {m.n}"
+        raise UndefinedMeasure(f"{bias}: removing the bias leaves nothing; pass more rows")
     unbiased = n**2 / ((n - 1) * (n + 2)) * excess  # of |C|_F^2, in units of tr(C)^2
     return (1 - 2 * unbiased / n) / unbiased
 

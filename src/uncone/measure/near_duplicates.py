@@ -1,4 +1,4 @@
-"""Which rows are nearly the same as another one? Pairs that are far nearer than neighbours of this collection are."""
+"""Which rows nearly equal another row? Pairs that are far nearer than neighbours usually are in this collection."""
 
 import math
 
@@ -9,20 +9,20 @@ from uncone.records.parts import NearDuplicates
 from uncone.records.text import cut_label
 from uncone.rows import Array, Rows
 
-NEAR = 0.25  # of the usual distance to the tenth nearest row: one text with small edits is about so near
+NEAR = 0.25  # of the usual distance to the tenth nearest row: a text and its copy with small edits are about this near
 EQUAL = 1e-12  # a distance within the rounding of unit rows in float64
 BY_CHANCE = 0.05  # rows that chance may bring within the bar
 _LISTED = 8
 
 
 def near_duplicates(rows: Rows, near: Neighbours) -> NearDuplicates | None:
-    """The rows with a neighbour that is no farther than the bar and not equal; `near` are 10 neighbours by cosine, with
-    copies. None where nearly all rows are copies, so that there is no usual distance.
+    """The rows with a neighbour that is no farther than the bar and not equal; `near` holds 10 neighbours by cosine,
+    with copies. None where nearly all rows are copies, so that there is no usual distance.
 
     The bar is a distance of unit rows: `NEAR` of the median distance to the tenth nearest row, or less in few
-    dimensions, where chance brings rows together. About an evenly surrounded row lie 10 t^m rows within t of that
-    distance, so Q rows hold `BY_CHANCE` by chance where 10 Q t^m is that. The dimension m is that of the median growth
-    from the fifth to the tenth neighbour, 2 = (r_10 / r_5)^m: few copies of a row do not change it.
+    dimensions, where chance brings rows together. An evenly surrounded row has 10 t^m rows within t of that distance,
+    so chance brings `BY_CHANCE` of Q rows within the bar where 10 Q t^m = `BY_CHANCE`. The dimension m comes from the
+    median growth from the fifth to the tenth neighbour, 2 = (r_10 / r_5)^m: a few copies of a row do not change it.
     """
     assert near.metric == "cosine"
     far, asked = near.distances, len(near.queries)
@@ -58,7 +58,7 @@ def _cosine(distance: float) -> float:
 
 
 def _largest_group(pairs: Array) -> Array:
-    """The largest set of numbers that `pairs` (K, 2) connect, ascending; of several the one with the lowest number."""
+    """The largest set of numbers that `pairs` (K, 2) connect, ascending; of several, the set with the lowest number."""
     numbers, places = np.unique(pairs, return_inverse=True)
     a, b = places.reshape(pairs.shape).T
     group = np.arange(len(numbers))  # the lowest place that is known to be connected

@@ -1,4 +1,4 @@
-"""Which rows lie nearest to each row? The exact search."""
+"""Which rows are nearest to each row? The exact search."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
-EXACT_ROWS = 65536  # up to so many all are asked for their neighbours; of more, a sample
+EXACT_ROWS = 65536  # up to this many rows all are queries; from more rows, a sample
 SAMPLED_ROWS = 8192
 
 
@@ -31,7 +31,7 @@ class Neighbours:
     metric: Metric
     rows: int  # N
     searched: int  # rows that may be neighbours: no zero rows under cosine, no copies when `distinct`
-    distinct: bool  # Whether only the first of equal rows is there
+    distinct: bool  # whether only the first of equal rows is kept
     duplicates: int  # rows that equal a row before them
     tied: int  # queries whose k-th and next neighbour are equally far: the lower number is listed
 
@@ -41,13 +41,13 @@ class Neighbours:
 
     @property
     def sampled(self) -> bool:
-        """Whether only some rows were asked."""
+        """Whether only some rows were queries."""
         return len(self.queries) < self.searched
 
     def warnings(self, *said: tuple[Any, str]) -> tuple[str, ...]:
-        """The warnings whose first part holds, and one where a measure read a sample."""
-        asked = f"sampled: {len(self.queries)} rows were asked for their neighbours among {self.searched}"
-        return tuple(words for holds, words in (*said, (self.sampled, asked)) if holds)
+        """The warnings whose first part holds, and a warning where a measure read a sample."""
+        sample = f"sampled: the neighbours of {len(self.queries)} rows were searched among {self.searched}"
+        return tuple(words for holds, words in (*said, (self.sampled, sample)) if holds)
 
 
 @on_one_thread
@@ -63,20 +63,20 @@ def nearest_neighbours(
     progress: Ticks = None,
     mask: Any = None,
 ) -> Neighbours:
-    """The k nearest other rows of every row, exact: the same on any number of threads, of equally far rows the lower
+    """The exact k nearest other rows of every row: the same on any number of threads, the lower of equally far rows
     first.
 
-    Products in float32 find candidates; their distances are taken by difference in float64, and a bound on what
-    products err proves that no other row is nearer, or the row is searched again in float64. Takes about N^2 D
-    multiply-adds over two, and memory for N (k + 7) candidates.
+    Products in float32 find candidates, whose distances are computed by difference in float64. A bound on the error of
+    the products proves that no other row is nearer; otherwise the row is searched again in float64. Takes about N^2 D /
+    2 multiply-adds, and memory for N (k + 7) candidates.
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
         k: fewer come back where there are fewer other rows.
         moments: of the same rows; first-order sums suffice.
         metric: "cosine" is the distance of unit rows, without all-zero rows.
-        distinct: only the first of equal rows is there. Else copies of a row are its nearest neighbours.
-        sample: how many rows to ask, drawn with `seed`; by default all up to 65,536 rows, else 8,192.
+        distinct: keep only the first of equal rows. Otherwise copies of a row are its nearest neighbours.
+        sample: how many query rows to draw with `seed`; by default all up to 65,536 rows, else 8,192.
         progress: called with how many rows' worth of work is done.
     Undefined: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
     """
@@ -155,17 +155,17 @@ def searched(
     metric: Metric = "euclidean",
     distinct: bool = False,
 ) -> tuple[Rows, Moments, Neighbours]:
-    """The rows that `mask` keeps, their moments and neighbours, as given or made."""
+    """The rows that `mask` keeps, their moments and neighbours, as given or computed."""
     rows, m = with_moments(rows, moments, mask, second=False)
     if neighbours is None:
         how: Any = {"metric": metric, "distinct": distinct, "sample": sample, "seed": seed, "progress": progress}
         return rows, m, nearest_neighbours(rows, k, m, **how)
     if not isinstance(neighbours, Neighbours):
-        raise InputError(f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search these rows")
+        raise InputError(f"expected neighbours from nearest_neighbours, got {shown(neighbours)}: search these rows")
     if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):
         expected = f"{rows.shape[0]} rows, {metric}, with distinct={distinct}"
         got = f"{neighbours.rows} rows, {neighbours.metric}, with distinct={neighbours.distinct}"
-        raise InputError(f"expected neighbours of {expected}, got a search of {got}: search these rows so")
+        raise InputError(f"expected neighbours of {expected}, got a search of {got}: search these rows again")
     return rows, m, neighbours
 
 

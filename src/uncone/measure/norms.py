@@ -1,5 +1,5 @@
-"""Do the lengths of the rows say something? Their distribution, how they follow the ids, and rows of one short length,
-as weight decay leaves rows without gradient."""
+"""What do the lengths of the rows show? Their distribution, how they follow the ids, and rows of one short length, as
+weight decay leaves rows without gradient."""
 
 import math
 from dataclasses import dataclass
@@ -19,23 +19,24 @@ _OCTAVES = 128
 _BIN = 2.0 ** (1 / _PER_OCTAVE)
 SHORT = 0.5  # of the median norm
 FEWEST = 10  # fewer rows of one length come by chance
-PEAK = 3.0  # so many times as many rows as in a window of the same width above, and below
+PEAK = 3.0  # times the rows in the window of the same width above, and in the window below
 
 NORM_ID_CORRELATION = MeasureDescription(
     "norm_id_correlation", range=(-1.0, 1.0), better="neither", centered=False,
-    says="How a row's length follows its id; `NormProfile.id_correlation` computes it.",
+    says="How a row's length changes with its id; `NormProfile.id_correlation` computes it.",
     definition="Spearman correlation between the norm of a row and its id; ids stand for frequency where sorted by it",
     formula="Spearman's rank correlation of |x_i| and i, norms ranked to 0.27%, ties by their mean rank", isotropic="0",
-    reads_badly="ids are not sorted by frequency: it then says nothing about rarity. Where they are (WordPiece, many BPE "
-    "vocabularies) it says how strongly length encodes rarity.",
-    source="Norm against frequency is discussed by Gao et al. 2019 and Bis et al. 2021; the rank correlation with the id "
-    "is ours.", interval="95%, for other rows with such ids: Fisher's, with the variance of Bonett & Wright 2000.",
+    reads_badly="ids are not sorted by frequency: the value then shows nothing about rarity. Where ids are sorted "
+    "(WordPiece, many BPE vocabularies), it shows how strongly length encodes rarity.",
+    source="Gao et al. 2019 and Bis et al. 2021 discuss norm against frequency; the rank correlation with the id is "
+    "ours.",
+    interval="95%, for other rows with such ids: Fisher's, with the variance of Bonett & Wright 2000.",
 )  # fmt: skip
 
 
 class NormProfile:
-    """The norms of rows that come block by block: a histogram with bins 2^(1/256) wide, 0.27%, to which quantiles and
-    rank correlations are exact. The first bin is for norm 0."""
+    """The norms of rows that come block by block: a histogram with bins 2^(1/256) wide (0.27%), which is the precision
+    of quantiles and rank correlations. The first bin is for norm 0."""
 
     def __init__(self) -> None:
         self._counts, self._id_sums = np.zeros((2, 1 + _PER_OCTAVE * _OCTAVES))
@@ -69,7 +70,7 @@ class NormProfile:
         return self
 
     def quantile(self, q: float) -> float:
-        """The norm below which a share `q` of the rows lies, to 0.27%."""
+        """The norm below which a share `q` of the rows falls, to 0.27%."""
         at = int(np.searchsorted(self._counts.cumsum(), q * self.n))
         norm = float(_norm_at(np.array(min(at, len(self._counts) - 1))))
         return min(self._high, max(self._low, norm)) if at else 0.0
@@ -80,7 +81,7 @@ class NormProfile:
         return int(self._counts[at:].sum())
 
     def record(self) -> Norms:
-        """In at most 60 bars between the 0.1% and 99.9% quantiles, the rest outside."""
+        """The norms in at most 60 bars from the 0.1% to the 99.9% quantile; the outermost bars hold the rest."""
         low, high, mean = self.quantile(0.001), self.quantile(0.999), self._sum / self.n
         if not high > low or self._high <= self._low * _BIN:  # as of rows that were normalised
             return Norms(self._low, mean, self._high, (self._low, max(self._high, self._low)), (self.n,))
@@ -104,7 +105,7 @@ class NormProfile:
         rank_spread = float((self._counts * np.square(ranks - mean_rank)).sum())
         id_spread = self._id_square - self.n * mean_id**2
         if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._high <= self._low * _BIN:
-            got = f"{counted(self.n, 'row')} with fewer: rows of one length have no order"
+            got = f"fewer in {counted(self.n, 'row')}: rows of one length have no order"
             raise UndefinedMeasure(f"expected at least three rows with different norms, got {got}")
         together = float((ranks * self._id_sums).sum()) - mean_rank * self.n * mean_id
         value = max(-1.0, min(1.0, together / math.sqrt(rank_spread * id_spread)))
@@ -126,16 +127,16 @@ class LengthFloor:
     median: float  # that of all rows
     spread: float  # Standard deviation of their norms, over their mean
     width: float  # of the window that holds them, in the logarithm
-    beside: int  # rows in a window of that width above, or below, out of reach of theirs: the larger number
+    beside: int  # rows in a window of that width above or below, away from this group: the larger number
 
 
 def length_floor(norms: Any, d: int) -> LengthFloor | None:
-    """The largest group of short rows of nearly one length among rows of `d` columns with `norms` (N,); None without
-    one.
+    """The largest group of short rows of nearly one length among rows of `d` columns with `norms` (N,); None if there
+    is none.
 
-    A random row that was only shrunk, by the same factor at every step, keeps the relative spread of a Gaussian's norm,
-    1 / sqrt(2 D). The group lies in a window of four such spreads, and is a peak: the windows above and below hold a
-    third as many rows at most.
+    Random rows that were only shrunk, by the same factor at every step, keep the relative spread of a Gaussian's norm,
+    1 / sqrt(2 D). The group fits a window of four such spreads and is a peak: the windows above and below hold at most
+    a third as many rows.
     >>> norms = np.concatenate([np.linspace(0.8, 1.2, 90), np.full(10, 0.1)])
     >>> length_floor(norms, 64).rows.tolist()
     [90, 91, 92, 93, 94, 95, 96, 97, 98, 99]
@@ -147,7 +148,7 @@ def length_floor(norms: Any, d: int) -> LengthFloor | None:
     if len(short) < FEWEST:
         return None
     width = 4 / math.sqrt(2 * d)
-    ends = np.searchsorted(short, short + width, side="right")  # where the usual rows begin, no window goes on
+    ends = np.searchsorted(short, short + width, side="right")  # no window reaches into the usual rows
     start = int((ends - np.arange(len(short))).argmax())
     n, first = int(ends[start]) - start, float(short[start])
     above = int(np.diff(np.searchsorted(logs, [first + width, first + 2 * width], side="right"))[0])

@@ -1,4 +1,4 @@
-"""Which rows are none of a cloud? Zero, equal and giant rows."""
+"""Which rows do not belong to the cloud? Zero, equal and giant rows."""
 
 from typing import Any, Literal
 
@@ -14,12 +14,12 @@ from uncone.rows import Array, Rows
 from uncone.threads import share_rows
 
 GIANT = 10.0  # in medians; the longest row of 33 published token tables without a remedy has 5.7 mean norms
-MOST_KEYS = 2**20  # hashes kept; of more rows a share by the value of the hash, equal rows together
+MOST_KEYS = 2**20  # hashes kept; from more rows, a share chosen by the hash, which keeps equal rows together
 _LISTED = 8
 
 
 class OddRowFinder:
-    """Finds them in n rows that come block by block. Memory is 16 bytes a row, up to `MOST_KEYS` rows.
+    """Finds odd rows among n rows that come block by block. Takes 16 bytes per row, up to `MOST_KEYS` rows.
 
     Rows are equal when their hashes agree.
     """
@@ -34,10 +34,10 @@ class OddRowFinder:
         self._filled = self._zeros = self._reserved_zeros = self._equal = 0
         self._zero_rows, self._longest = list[int](), list[tuple[float, int]]()
         self._equal_rows = list[tuple[int, int]]()  # with the first row that each equals
-        self.every = 1  # One row in so many was compared with the others
+        self.every = 1  # one row in this many was compared with the others
 
     def add_rows(self, start: int, block: Array, zero: Array, reserved: Array) -> None:
-        """Add the rows (n, D) from number `start` on, as they are stored: what was centred may be equal by rounding.
+        """Add the rows (n, D) from number `start` on, as they are stored: centred rows may be equal only by rounding.
         `zero` and `reserved` (bool, (n,)) mark rows."""
         there = np.flatnonzero(zero & ~reserved) + start
         self._zeros += len(there)
@@ -47,7 +47,7 @@ class OddRowFinder:
         self._keep(hash_rows(block, self._factors)[ordinary], ordinary + start, np.ones_like(ordinary))
 
     def add_norms(self, start: int, norms: Array, odd: Array) -> None:
-        """Rows that are `odd` (bool, (n,)) are no giants."""
+        """Add the norms (n,) of rows from `start` on; rows that are `odd` (bool, (n,)) do not count as giants."""
         ordinary = np.flatnonzero(~odd)
         lengths = norms[ordinary]
         top = np.flatnonzero(lengths >= np.sort(lengths)[-_LISTED:][:1])
@@ -55,7 +55,7 @@ class OddRowFinder:
         self._longest = _longest(self._longest)
 
     def absorb(self, other: "OddRowFinder") -> "OddRowFinder":
-        """Those of both; the other's rows are later ones."""
+        """The rows of both; the other's rows come later."""
         self._zeros, self._reserved_zeros = self._zeros + other._zeros, self._reserved_zeros + other._reserved_zeros
         self._zero_rows = [*self._zero_rows, *other._zero_rows][:_LISTED]
         self._longest = _longest([*self._longest, *other._longest])
@@ -71,7 +71,7 @@ class OddRowFinder:
         self._fill(0, *self._chosen(*self._kept()))
 
     def _keep(self, keys: Array, numbers: Array, times: Array) -> None:
-        """Half of the hashes go whenever different rows are too many."""
+        """Drops half of the hashes whenever there are too many different rows."""
         room = len(self._keys)
         keys, numbers, times = self._chosen(keys, numbers, times)
         while self._filled + len(keys) > room:
@@ -96,7 +96,7 @@ class OddRowFinder:
         return tuple(one[chosen] for one in (keys, *of_keys))
 
     def _count_equal(self, named: Array | None = None) -> None:
-        """Of equal rows the first alone is kept."""
+        """Counts equal rows and keeps only the first of each."""
         keys, numbers, times = self._kept()
         if len(keys) == 0:
             return
@@ -115,12 +115,12 @@ class OddRowFinder:
     @property
     def notes(self) -> tuple[str, ...]:
         compared = f"1 row in {self.every:,}, chosen by its numbers, was compared with the others"
-        many = f"as there are more than {MOST_KEYS:,} rows: how many rows are equal is an estimate."
+        many = f"because there are more than {MOST_KEYS:,} rows. The number of equal rows is an estimate."
         return (f"{compared}, {many}",) if self.every > 1 else ()
 
     def find(self, rows: Rows, norms: NormProfile, named: Array | None = None) -> tuple[OddRows, ...]:
-        """`norms` are those of all rows, and `rows` knows ids and labels; rows that are `named` (bool, (N,)) elsewhere
-        are not counted among equal ones."""
+        """`norms` holds the norms of all rows, and `rows` their ids and labels. Rows that are `named` (bool, (N,))
+        elsewhere do not count as equal rows."""
         median, found = norms.quantile(0.5), list[OddRows]()
 
         def ids_of(numbers: list[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Does the partition function care which way one looks? The isotropy I(W)."""
+"""Does the partition function depend on the direction? The isotropy I(W)."""
 
 import math
 from functools import partial, reduce
@@ -31,18 +31,19 @@ _ISOTROPIC = "a Gaussian cloud with the same mean square norm"
 
 PARTITION_ISOTROPY = MeasureDescription(
     "partition_isotropy", range=(0.0, 1.0), better="higher", centered=False,
-    says="I(W): whether the partition function cares which way one looks.",
+    says="I(W): whether the partition function is the same in every direction.",
     definition="min over max of Z(c) = sum exp(c.w), c over both signs of the eigenvectors of W'W (Mu & Viswanath 2018); "
     + _SCALE,
     formula="""\
 min Z(c) / max Z(c),  Z(c) = sum_i exp(c . x_i)
 c over the eigenvectors of X'X, both signs of each""",
     isotropic=_ISOTROPIC,
-    reads_badly="matrices of different norms are compared: multiplying all rows by a number changes it, and at mean norm "
-    "|w| a drifted cloud has about exp(-2 |mu|). Short rows read near 1 whatever they look like. Published values take "
-    "the signs that a LAPACK driver happens to return: `details` has `one_sign`, with c . mu >= 0 (the larger Z where "
-    "c . mu is rounding), and the interval from `low` to `high` over all 2^D choices. Where eigenvalues coincide any basis "
-    "of their eigenvectors will do: eight others are tried, and a warning, `tied`, `tied_low` and `tied_high` say what they give.",
+    reads_badly="matrices of different norms are compared: multiplying all rows by a number changes I(W), and at mean "
+    "norm |w| a drifted cloud has about exp(-2 |mu|). Short rows score near 1 whatever they look like. Published "
+    "values use the signs that a LAPACK driver happens to return: `details` has `one_sign`, with c . mu >= 0 (the "
+    "larger Z where c . mu is rounding), and the interval from `low` to `high` over all 2^D choices. Where eigenvalues "
+    "coincide, any basis of their eigenvectors will do: eight others are tried, and a warning, `tied`, `tied_low` and "
+    "`tied_high` show the results.",
     source="Mu & Viswanath 2018, eq. 6, after Arora et al. 2016; Bis et al. 2021.",
 )  # fmt: skip
 GAUSSIAN_ISOTROPY = MeasureDescription(
@@ -51,10 +52,10 @@ GAUSSIAN_ISOTROPY = MeasureDescription(
     definition="I(W) of a Gaussian with the rows' mean and covariance; " + _SCALE,
     formula="""\
 exp(min g - max g),  g(c) = c . mu + c'Cc / 2
-c over both signs of the eigenvectors of X'X; where eigenvalues coincide, one lies along the mean""",
+c over both signs of the eigenvectors of X'X; where eigenvalues coincide, one points along the mean""",
     isotropic=_ISOTROPIC,
-    reads_badly="tails are heavy or a few rows lie far out: it then differs from `partition_isotropy`, and the difference "
-    "says so. It depends on scale as that does.",
+    reads_badly="tails are heavy or a few rows are far out: a difference from `partition_isotropy` shows it. Like "
+    "`partition_isotropy`, the value depends on scale.",
     source="`partition_isotropy` of a normal distribution.",
 )  # fmt: skip
 
@@ -65,7 +66,7 @@ def partition_isotropy(
 ) -> Measurement:
     """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
-    `moments` hold second-order sums; the rest is as for `nearest_neighbours`. Rows are read once (twice without
+    `moments` hold second-order sums; other arguments are as for `nearest_neighbours`. Rows are read once (twice without
     `moments`), and again where eigenvalues coincide.
     >>> x = [[2.0, 0.0], [0.0, 1.0]]  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
     >>> round(partition_isotropy(x), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
@@ -79,13 +80,13 @@ def partition_isotropy(
     along[: directions.shape[1]] = m.mean() @ directions
     tied, warnings = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), small, large)
     low, high = sign_interval(plus, minus)
-    # Where the mean was subtracted, rounding alone says on which side it lies.
+    # Where the mean was subtracted, only rounding decides on which side it is.
     has_side = np.abs(along) > _NO_SIDE * m.epsilon * m.norm_max
     one = np.where(has_side, np.where(along > 0, plus, minus), large)
     logarithm = float(small.min() - large.max())
     value = math.exp(logarithm)
     if value == 0:
-        warnings += (f"too small for a float: its natural logarithm is {logarithm:.6g}",)
+        warnings += (f"too small for a float: the natural logarithm is {logarithm:.6g}",)
     details = {"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high, **tied}
 
     def influence() -> Array:
@@ -153,11 +154,9 @@ def _on_log_sum(m: Moments, place: int, is_minus: bool, log_sum: float) -> Array
     weights = m.drawn.weights
     total, squares = float(weights @ terms), float(weights @ np.square(terms))
     if not 0 < squares < math.inf:
-        raise NoIntervalError("the rows are too long or too short for one: scale them")
+        raise NoIntervalError("the rows are too long or too short for an interval: scale them")
     if (carried := total**2 / squares) < CARRIED:
-        raise NoIntervalError(
-            f"about {carried:.1f} rows carry Z along one direction, and other rows like them may be missing"
-        )
+        raise NoIntervalError(f"about {carried:.1f} rows carry Z along one direction, and similar rows may be missing")
     pull = side * ((weights * terms).astype(found.dtype) @ found) / total
     return np.asarray(terms + on_direction(m, place, pull))
 
@@ -247,12 +246,12 @@ def _ambiguity(
         return {}, ()
     low, high = math.exp(-max(spreads)), math.exp(-min(spreads))
     coincide = f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many"
-    words = f"{coincide} and I(W) is not unique: over {CHOICES + 1} choices it lies from {low:.3g} to {high:.3g}"
+    words = f"{coincide} and I(W) is not unique: over {CHOICES + 1} choices it ranges from {low:.3g} to {high:.3g}"
     return {"tied": size, "tied_low": low, "tied_high": high}, (words,)
 
 
 def _other_basis(m: Moments, runs: Runs, turn: int) -> Array:
-    """Random eigenvectors for each run, (D, K); in turn 0 one of each lies along the mean."""
+    """Random eigenvectors for each run, (D, K); in turn 0 one of each run points along the mean."""
     generator, bases = np.random.default_rng(turn), []
     for first, stop in runs:
         basis = m.directions()[:, first:stop]
@@ -291,13 +290,13 @@ def sign_interval(plus: Array, minus: Array) -> tuple[float, float]:
 def _isotropy(
     what: MeasureDescription, value: float, m: Moments, warnings: tuple[str, ...], **rest: Any
 ) -> Measurement:
-    """Its reference is that of a Gaussian isotropic cloud with the same N, D and mean square norm: from half the
-    Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along each, twice."""
+    """The reference is for a Gaussian isotropic cloud with the same N, D and mean square norm: from half the
+    Marchenko-Pastur edges, and twice the mean of N rows, which is off by sigma sqrt(2 / (pi N)) along each."""
     variance, norm = m.norm_square_sum / m.weight / m.d, m.mean_norm()
     spectrum = marchenko_pastur(m.effective_n, m.d) * variance
     noise = 2 * math.sqrt(2 * variance / (math.pi * m.effective_n))
     reference = math.exp(0.5 * float(spectrum[-1] - spectrum[0]) - noise)
     if norm < SHORT_ROWS:
         tiny = f"tiny norms: at mean norm {norm:.2g} exponents are small"
-        warnings = (f"{tiny}, and I(W) says less of the rows' directions than of their length", *warnings)
+        warnings = (f"{tiny}, and I(W) reflects the rows' lengths more than their directions", *warnings)
     return reading(what, value, m, reference=reference, asked={"norm": norm}, warnings=warnings, **rest)

@@ -1,4 +1,4 @@
-"""Has a group of rows more in common than a random group of its size? A permutation test."""
+"""Does a group of rows have more in common than a random group of its size? A permutation test."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -27,9 +27,9 @@ PERMUTATION_TEST = MeasureDescription(
 mean cosine of the group;  `details` has p = (b + 1) / (m + 1)
 b of m = 999 random groups, drawn without replacement from all rows with a direction, reach it""",
     isotropic="the mean cosine of all rows, which is the mean over random groups",
-    reads_badly="the group was chosen because its rows are alike: the test then finds what was put in.",
+    reads_badly="the group was chosen because its rows are alike: the test then finds what you put in.",
     source="Phipson & Smyth 2010: p counts the group itself among the draws, so that it is exact and never 0.",
-    interval="none: `details` has how likely a random group reaches it.",
+    interval="none: `details` has `p`, the chance that a random group reaches the value.",
 )  # fmt: skip
 
 
@@ -37,16 +37,16 @@ b of m = 999 random groups, drawn without replacement from all rows with a direc
 def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 999, mask: Any = None) -> Measurement:
     """`PERMUTATION_TEST` of a group against all rows. One-sided; the least p is 1 / (m + 1).
 
-    An effect counts down to about 1e-14 of the mean cosine; what is nearer is a tie, which counts against the group.
-    Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums. `PairSums.null`
-    gives mean and standard deviation of the same draws in closed form.
+    A difference of less than about 1e-14 of the mean cosine is a tie, which counts against the group. Costs 2 m N D
+    operations, in one pass for as many draws as fit in 64 MiB of masks and 32 MiB of sums. `PairSums.null` gives the
+    mean and standard deviation of the same draws in closed form.
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
-        members: the group: row numbers (n,), or a mask (N,) of bool; of the N rows that `mask` keeps.
+        members: the group as row numbers (n,), or a mask (N,) of bool, among the N rows that `mask` keeps.
         permutations: m.
-    In `details`: `p`, and `z` by the draws' standard deviation `null_std`, None where they do not vary. Undefined:
-    fewer than two rows with a direction.
+    `details` has `p`, and `z` in standard deviations `null_std` of the draws, None where the draws do not vary.
+    Undefined: fewer than two rows with a direction.
     >>> x = np.eye(8)[[0, 0, *range(8)]]  # three copies, and seven rows orthogonal to all
     >>> found = permutation_test(x, [0, 1, 2], seed=0, permutations=99)
     >>> round(found, 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
@@ -60,7 +60,7 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     n, d = rows.shape
     scales, total = np.empty(n), np.zeros(d)
     for piece, block in zip(_split(scales, _PIECE), rows.blocks(_PIECE), strict=True):
-        wide = block.astype(np.float64)  # by float32 norms unit rows would be longer or shorter than 1
+        wide = block.astype(np.float64)  # with float32 norms, unit rows would be longer or shorter than 1
         piece[:] = inverse(row_norms(wide))
         total += piece @ wide
         del block
@@ -112,8 +112,8 @@ def _draws(seed: int, directed: Array, shape: tuple[int, int], size: int, count:
 def _mean_cosines(rows: Rows, scales: Array, near: Array, members: Array, size: int) -> Array:
     """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,).
 
-    Sums are of u - `near`: else rounding would hide what groups of a shared direction differ by, and would depend on
-    how many groups are multiplied at once.
+    Sums are of u - `near`: otherwise rounding would hide the differences between groups with a shared direction, and
+    would depend on how many groups are multiplied at once.
     """
     sums = np.zeros((len(members), rows.shape[1]))
     pieces = zip(_split(scales, _PIECE), _split(members, _PIECE, 1), strict=True)

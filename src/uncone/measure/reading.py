@@ -16,20 +16,20 @@ from uncone.records.parts import Measurement
 from uncone.records.text import counted, percent, plural
 from uncone.rows import Array, Rows, as_array, as_samples
 
-FEW_ROWS = 5  # rows a feature, below which noise spreads an isotropic spectrum by more than 2 : 1 on each side
+FEW_ROWS = 5  # rows per feature, below which noise spreads an isotropic spectrum by more than 2 : 1 on each side
 DOMINANT_SHARE = 0.2  # with so much of all variance in one feature, cosines and spectra describe it more than the cloud
-TINY_NORM = 1e-4  # of the mean norm: the direction of shorter rows says little, but counts as much as any
+TINY_NORM = 1e-4  # of the mean norm: the direction of shorter rows means little, but counts as much as any other
 _OPEN = (-math.inf, math.inf)
-ROUNDINGS = 64.0  # by which a value may pass an end of its range, which it then is
-ROUNDED = 1e-5  # a relative error from which on a reading says how many of its digits are left
+ROUNDINGS = 64.0  # by which a value may exceed an end of its range and become that end
+ROUNDED = 1e-5  # a relative error from which on a warning gives the number of digits left
 
 
 def reading(description: MeasureDescription, value: float, m: Moments, **rest: Any) -> Measurement:
-    """The `Measurement` of `value`, with `rest` as for `MeasureDescription.measured`. A value that rounding brought
-    past an end of the range becomes the end.
+    """The `Measurement` of `value`, with `rest` as for `MeasureDescription.measured`. A value that rounding moved past
+    an end of the range becomes the end.
 
-    With an `influence`, on `value` or where given on its `logarithm`, it has an interval inside the range, of a
-    standard error of `least_error` or more; where none can be had, `details` has the reason in `no_interval`.
+    With an `influence` on `value`, or on its `logarithm` where given, the reading has an interval inside the range,
+    from a standard error of `least_error` or more. Where there is no interval, `details` has the reason in `no_interval`.
     """
     influence: Influence | None = rest.pop("influence", None)
     least, logarithm = rest.pop("least_error", 0.0), rest.pop("logarithm", None)
@@ -54,7 +54,7 @@ def reading(description: MeasureDescription, value: float, m: Moments, **rest: A
 
 
 def read(name: str, function: Callable[..., Measurement], *of: Any) -> Measurement:
-    """`of` ends with the moments. Where a measure is undefined the record says why."""
+    """`function(*of)`, where `of` ends with the moments. Where the measure is undefined, the record has the reason."""
     try:
         return function(*of)
     except UndefinedMeasure as error:
@@ -62,14 +62,14 @@ def read(name: str, function: Callable[..., Measurement], *of: Any) -> Measureme
 
 
 def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
-    """What a measure reads: `x` itself where it is `Moments`, or else the moments of its rows.
+    """The moments that a measure reads: `x` itself if it is `Moments`, otherwise the moments of its rows.
 
     Args:
         x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers; with a mask also (B, T, D).
-        mask: (B, T), or (N,), bool or 0 and 1: True = keep. Three axes without a mask are refused: no number tells
-            padding from a state.
+        mask: (B, T), or (N,), bool or 0 and 1: True = keep. Three axes without a mask are refused: no number
+            distinguishes padding from a state.
         sums: as for `Moments.of`.
-    Raises InputError: anything else, rows that are not finite, or a mask beside moments.
+    Raises InputError: anything else, rows that are not finite, or a mask together with moments.
     >>> states = np.array([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
     >>> moments_of(states, mask=[[1, 1], [1, 0]]).n
     3
@@ -77,12 +77,12 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
     if not isinstance(x, Moments):
         return Moments.of(as_samples(x, mask), **sums)
     if mask is not None:
-        raise InputError("expected no mask with moments, got one: pass the rows, or moments of those to keep")
+        raise InputError("expected no mask with moments, got a mask: pass the rows, or moments of the rows to keep")
     return x
 
 
 def with_moments(rows: Any, moments: Moments | None, mask: Any = None, **sums: Any) -> tuple[Rows, Moments]:
-    """The rows that `mask` keeps, and their unweighted moments, as given or made with `sums`."""
+    """The rows that `mask` keeps, and their unweighted moments, as given or computed with `sums`."""
     rows = as_samples(rows, mask)
     m = Moments.of(rows, **sums) if moments is None else moments
     if not isinstance(m, Moments):
@@ -110,7 +110,7 @@ def counts_for(counts: Any, n: int) -> Array | None:
     given = flat_array(counts)
     if given.dtype.kind not in "iuf" or given.shape != (n,):
         got = shown(counts) if given.shape == (n,) else given.shape
-        raise InputError(f"expected counts of shape ({n},), got {got}: give one number a row")
+        raise InputError(f"expected counts of shape ({n},), got {got}: give one number per row")
     if n and not 0 <= float(given.min()) <= float(given.max()) < math.inf:
         raise InputError(f"expected finite counts from 0 up, got {given.min()} to {given.max()}: count tokens by id")
     return given
@@ -120,7 +120,7 @@ def spectral_warnings(m: Moments, *, centered: bool, debiased: bool = False) -> 
     warnings, least = [], FEW_ROWS * m.d
     if m.effective_n < least and not debiased:
         few = f"N = {m.effective_n:.0f} is below {FEW_ROWS} D = {least}: sampling noise shapes the spectrum"
-        warnings.append(f"{few}, compare with the isotropic reference only")
+        warnings.append(f"{few}, so compare only with the isotropic reference")
     (share, dimension), total = largest_share(m, centered=centered), "variance" if centered else "second moment"
     if share > max(DOMINANT_SHARE, FEW_ROWS / m.d):
         carried = f"dimension {dimension} alone carries {percent(share)} of the {total}"
@@ -132,10 +132,10 @@ def cosine_warnings(m: Moments) -> tuple[str, ...]:
     warnings, mean = [], m.mean_norm()
     if m.zero_rows:
         rows = plural(m.zero_rows, "row is", "rows are")
-        warnings.append(f"{m.zero_rows} {rows} all zero, without a direction, and left out of cosines")
+        warnings.append(f"{m.zero_rows} {rows} all zero and left out of cosines, because zero rows have no direction")
     if 0 < m.norm_min < TINY_NORM * mean:
-        tiny = f"tiny norms: the shortest row is {m.norm_min:.2g} long against a mean of {mean:.2g}"
-        warnings.append(f"{tiny}; its direction counts as much as any")
+        tiny = f"tiny norms: the shortest row has length {m.norm_min:.2g}, and the mean is {mean:.2g}"
+        warnings.append(f"{tiny}. Its direction counts as much as any other")
     return tuple(warnings)
 
 
@@ -149,7 +149,7 @@ def rounding_warnings(value: float, m: Moments, error: float) -> tuple[str, ...]
 
 
 def largest_share(m: Moments, *, centered: bool) -> tuple[float, int]:
-    """Of one feature in the variance (or raw second moment), and which feature."""
+    """The largest share of one feature in the variance (or raw second moment), and which feature."""
     diagonal = m.variances(centered=centered)
     total, dimension = float(diagonal.sum()), int(diagonal.argmax())
     return (float(diagonal[dimension] / total), dimension) if total > 0 else (0.0, 0)

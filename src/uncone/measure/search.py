@@ -1,7 +1,7 @@
-"""The exact nearest points: candidates from products, differences in float64, and a proof of each row.
+"""The exact nearest points: candidates from products, differences in float64, and a proof for each row.
 
-A score is -|z - z'|^2 / 2 as a product of centred points gives it. Only what passes a row's worst candidate is picked
-out of a tile, and nothing of its size is sorted.
+A score is -|z - z'|^2 / 2, computed by a product of centred points. Only scores above a row's worst candidate are
+picked out of a tile, and nothing as large as a tile is sorted.
 """
 
 import threading
@@ -22,7 +22,7 @@ _AT_ONCE = 8192  # queries whose float64 copies are held
 
 def nearest_points(points: Points, k: int, queries: Array | None, progress: Tick) -> tuple[Array, Array]:
     """The k nearest other points of every query (by default all), and squared distances in `unit` squared: both (Q, k),
-    the nearest first, of equally far points the lower."""
+    the nearest first, the lower of equally far points first."""
     assert 1 <= k < points.n
     tiles, asked = Tiles(points), np.arange(points.n) if queries is None else queries
     candidates = Candidates(len(asked), min(k + SPARE, points.n - 1))
@@ -130,7 +130,7 @@ def _settle(points: Points, k: int, asked: Array, candidates: Candidates, half_s
         settled: Array = np.less(last / 2 + error, -candidates.worst.astype(np.float64))
         if who.shape[1] == points.n - 1:
             settled = np.all(there, axis=1)
-        # Products err by more than float32 can where a library was told to round to bfloat16 or less.
+        # Products err by more than float32 can where a library was set to round to bfloat16 or less.
         error = points.product_error(length[:, None], length[:, None] + np.sqrt(squares))
         if bool(((np.abs(candidates.scores + squares / 2) > error) & there).any()):
             settled = np.zeros_like(settled)
@@ -138,7 +138,7 @@ def _settle(points: Points, k: int, asked: Array, candidates: Candidates, half_s
 
 
 def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[Array, Array]:
-    """For points that float32 cannot tell apart: all within the squared distances `enough`, in which k points lie, by
+    """For points that float32 cannot separate: all within the squared distances `enough`, in which k points lie, by
     products in float64, are compared by difference."""
     z = points.exact(points.raw_at(queries), queries) - points.center
     half = np.einsum("ij,ij->i", z, z) / 2

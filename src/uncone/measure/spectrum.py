@@ -23,30 +23,32 @@ _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
 EFFECTIVE_RANK = MeasureDescription(
     "effective_rank", range=(1.0, "min(N, D)"), better="higher", centered=True,
-    says="How many dimensions are used at all.",
+    says="How many dimensions the rows use at all.",
     definition="exp of the entropy of the normalised singular values (Roy & Vetterli 2007), {rows}",
     formula="exp(-sum p ln p),  p = s / sum s, over the singular values", isotropic=_ISOTROPIC,
-    reads_badly="noise fills the small directions: it weighs them far more than `participation_ratio` does. Some papers "
-    'call exp(-sum p ln p) over p = s^2 / sum s^2 "effective rank" as well: that is the exponential of '
-    "`singular_entropy`, and smaller, since squares favour the large directions.",
-    source="Roy & Vetterli 2007, who take the matrix as it is.",
+    reads_badly="noise fills the small directions: effective rank weighs them far more than `participation_ratio` "
+    "does. Some "
+    'papers also call exp(-sum p ln p) over p = s^2 / sum s^2 "effective rank". That number is the exponential of '
+    "`singular_entropy`, and smaller, because squares favour the large directions.",
+    source="Roy & Vetterli 2007, who use the matrix as it is.",
     variants=(("effective_rank_raw", "`centered=False`: the paper's reading of the matrix as it is"),),
 )  # fmt: skip
 RANKME = MeasureDescription(
-    "rankme", range=("1", "min(N, D), both but for the terms of 1e-7"), better="higher", centered=False,
+    "rankme", range=("1", "min(N, D), both apart from the terms of 1e-7"), better="higher", centered=False,
     says="The effective rank as RankMe defines it, for comparison with published values.",
     definition="exp of the entropy of the normalised singular values plus 1e-7 (Garrido et al. 2023); depends on N, {rows}",
     formula="exp(-sum p ln p),  p = s / sum s + 1e-7, over K = min(N, D) terms", isotropic=_ISOTROPIC,
-    reads_badly="N differs: it grows with N; the paper takes 25,600 rows. With the terms of 1e-7 the p sum to more than 1, "
-    "so that 4,096 equal singular values read 4,108; the `range` of a reading has the ends with them.",
+    reads_badly="N differs: RankMe grows with N, and the paper uses 25,600 rows. With the terms of 1e-7 the p sum to "
+    "more than 1, so that 4,096 equal singular values give 4,108. The `range` of a reading includes these terms.",
     source="Garrido et al. 2023, eq. 3.",
 )  # fmt: skip
 STABLE_RANK = MeasureDescription(
     "stable_rank", range=(1.0, "min(N, D)"), better="higher", centered=False,
-    says="Whether one direction carries the matrix: near 1 if so.",
+    says="Whether one direction dominates the matrix: near 1 if it does.",
     definition="sum of squared singular values divided by the largest, {rows}",
     formula="|X|_F^2 / s_1^2 = sum s^2 / s_1^2", isotropic=_ISOTROPIC,
-    reads_badly="taken as a count of dimensions: it looks at the first one only. Raw, drift alone brings it near 1.",
+    reads_badly="it is taken as a count of dimensions, because it looks only at the first dimension. Raw, drift alone "
+    "brings it near 1.",
     source="The usual definition of numerical linear algebra.", variants=(("stable_rank_centered", "`centered=True`"),),
 )  # fmt: skip
 ANISOTROPY = MeasureDescription(
@@ -54,8 +56,8 @@ ANISOTROPY = MeasureDescription(
     says="The share of one direction in the sum of squares.",
     definition="squared singular value {k} divided by the sum of all (Razzhigaev et al. 2024), {rows}",
     formula="s_k^2 / sum s^2,  k = 1 unless given", isotropic="about 1/D: " + _ISOTROPIC,
-    reads_badly="read raw, as a statement about spread: in a drifted cloud the first raw direction is its mean. Lower is "
-    "better for k = 1.",
+    reads_badly="the raw value is taken as a statement about spread: in a drifted cloud the first raw direction is the "
+    "mean. Lower is better for k = 1.",
     source="Razzhigaev et al. 2024 (k = 1, centred).",
     variants=(("anisotropy_1", "k = 1, and so on"), ("anisotropy_1_raw", "`centered=False`")),
 )  # fmt: skip
@@ -64,8 +66,8 @@ SINGULAR_ENTROPY = MeasureDescription(
     says="How evenly the sum of squares is spread over directions, in nats.",
     definition="entropy in nats of the normalised squared singular values, {rows}",
     formula="-sum p ln p,  p = s^2 / sum s^2, over the squared singular values", isotropic=_ISOTROPIC,
-    reads_badly="taken for `effective_rank`, which is over the singular values themselves; and, being a logarithm, small "
-    "differences in it are large ones in dimensions.",
+    reads_badly="it is confused with `effective_rank`, which uses the singular values themselves. It is a logarithm, "
+    "so small differences in it are large differences in dimensions.",
     source="The usual definition.", variants=(("singular_entropy_raw", "`centered=False`"),),
 )  # fmt: skip
 CONDITION_NUMBER = MeasureDescription(
@@ -73,8 +75,8 @@ CONDITION_NUMBER = MeasureDescription(
     says="How much longer the matrix makes one direction than another.",
     definition="largest singular value divided by the smallest, {rows}",
     formula="s_1 / s_D", isotropic=_ISOTROPIC,
-    reads_badly="the smallest direction is noise or rounding. It is undefined where the rows do not span all dimensions to "
-    "the precision of their products.",
+    reads_badly="the smallest direction is noise or rounding. The value is undefined where the rows do not span all "
+    "dimensions to the precision of their products.",
     source="The usual definition.", variants=(("condition_number_centered", "`centered=True`"),),
 )  # fmt: skip
 
@@ -166,7 +168,7 @@ def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Meas
 def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
     """`CONDITION_NUMBER` of `x`, rows or moments.
 
-    Undefined: the matrix has not full column rank, to the precision of the products.
+    Undefined: the matrix does not have full column rank, to the precision of the products.
     >>> round(condition_number([[3.0, 0.0], [0.0, 1.0]]), 12)
     3.0
     """
@@ -194,7 +196,7 @@ def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
     fitted.
 
     Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019) over ranks 3 to 100; from rank 1 where
-    there are fewer than 16 eigenvalues. Undefined: fewer than 3 above rounding.
+    there are fewer than 16 eigenvalues. Undefined: fewer than 3 eigenvalues above rounding.
     """
     first = 3 if len(eigenvalues) >= 16 else 1
     kept = eigenvalues[first - 1 : 100]
@@ -221,8 +223,9 @@ def effective_dimensions(singular: Array) -> float:
 def logit_spectrum(gram: Array, second: Array) -> Array:
     """The singular values, falling, of the centred logits of many states, root mean square over the states, (D,).
 
-    They are those of C W S^(1/2), of the head W (V, D) less its mean row and the second moment S of the states. Neither
-    W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W. `gram` is (C W)' C W, and `second` is S.
+    They are the singular values of C W S^(1/2), where C W is the head W (V, D) less its mean row, and S the second
+    moment of the states. W -> W R with h -> R^-1 h does not change them, nor does adding a row to all rows of W. `gram`
+    is (C W)' C W, and `second` is S.
     """
     values, vectors = np.linalg.eigh(second)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
@@ -234,15 +237,15 @@ def marchenko_pastur(n: float, d: int) -> Array:
     """The eigenvalues of the covariance of n isotropic rows of d features with unit variance, largest first.
 
     Marchenko & Pastur (1967): with g = d/n, they fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with density sqrt((l+ - l)(l -
-    l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at (k - 1/2) / d; their
-    mean is 1.
+    l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returns the d quantiles at (k - 1/2) / d, whose mean
+    is 1.
     """
     if not finite_number(n, "n") > 0:
-        raise InputError(f"expected n above 0, got {n}: it is the number of rows, or an effective one")
+        raise InputError(f"expected n above 0, got {n}: pass the number of rows, or an effective number")
     return _quantiles(float(n), whole_number(d, "d", 1, 10**8)).copy()
 
 
-@lru_cache(maxsize=8)  # one diagnosis asks for the same two or three again and again
+@lru_cache(maxsize=8)  # one diagnosis needs the same two or three again and again
 def _quantiles(n: float, d: int) -> Array:
     g = d / n
     # With l = 1 + g - 2 sqrt(g) cos(t), the density in t is 2 sin(t)^2 / (pi l), free of square-root edges.
@@ -267,7 +270,7 @@ def _spectral(
     leading: int = 0,
     **ends: float,
 ) -> Measurement:
-    """A `function` of the first `leading` values and the sum of the others needs no decomposition. Its `gradient` says
+    """A `function` of the first `leading` values and the sum of the others needs no decomposition. Its `gradient` gives
     what a row adds: y y' less the covariance adds (y . v)^2 to the eigenvalue of the eigenvector v, to first order."""
     centered = flag(centered, "centered")
     values = m.leading_spectrum(leading, centered=centered) if leading else m.spectrum(centered=centered)
@@ -298,7 +301,7 @@ def _spectral(
 
 
 def _resolved(values: Array, function: Function, m: Moments, centered: bool) -> tuple[Array, float, int]:
-    """The eigenvalues with 0 for those that rounding may have made; the error of `function` of them; and how many are
+    """The eigenvalues, with 0 for values that may be only rounding; the error of `function` of them; and how many are
     0."""
     most = min(m.n - int(centered), m.d)
     resolved = values > m.spectral_rounding(centered=centered)
@@ -318,7 +321,8 @@ def _entropy(weights: Array) -> float:
 
 
 def _entropy_gradient(values: Array, power: float, *, added: float = 0.0) -> Array:
-    """Of the entropy of p = values^power over their sum, plus `added`, by the values; 0 where a value is 0."""
+    """The gradient, by the values, of the entropy of p = values^power over their sum, plus `added`; 0 where a value is
+    0."""
     kept, gradient = values > 0, np.zeros_like(values)
     p = values[kept] ** power / (values[kept] ** power).sum()
     logs = np.log(p + added)

@@ -35,7 +35,7 @@ class Kept(threading.local):
     """Memory of each thread: fresh memory would cost more than what is written to it."""
 
     def get(self, name: str, shape: tuple[int, int], dtype: npt.DTypeLike = np.float32) -> Array:
-        """An array with anything in it, the thread's until it asks for that name again."""
+        """An uninitialised array, which the thread may use until it calls `get` with that name again."""
         kept, size = self.__dict__.get(name), math.prod(shape)
         if kept is None or len(kept) < size:
             kept = self.__dict__[name] = uninitialised((size,), dtype)
@@ -61,7 +61,8 @@ class Tiles:
         return self.points.centered(block.raw, block.at, out=self.kept.get(name, block.raw.shape))
 
     def multiply(self, z: Array, at: Array | slice, block: Block) -> Array:
-        """The scores (n, m) of centred points z, the points `at`, with a block's, until the thread's next."""
+        """The scores (n, m) of centred points z, the points `at`, with the points of a block; valid until the thread's
+        next call."""
         tile = self.kept.get("tile", (len(z), len(block.raw)))
         np.matmul(z, self.centered(block, "columns").T, out=tile)
         tile -= self.half_squares[block.at]
@@ -112,7 +113,7 @@ def with_queries(tiles: Tiles, queries: Array, use: Use, progress: Tick) -> None
 
 
 def blocks_of(n: int) -> list[slice]:
-    """All blocks are of one size but the last."""
+    """Slices of n points, all of one size except the last."""
     return cuts(n, -(-n // -(-n // BLOCK)))
 
 
@@ -139,7 +140,7 @@ def _pairs(blocks: list[Block], others: list[Block]) -> Iterator[tuple[Block, Bl
 
 
 def sum_over_pairs(points: Points, kernel: Kernel, progress: Tick) -> float:
-    """Of two different points, each pair once; the same on any number of threads."""
+    """The sum of `kernel` over pairs of different points, each pair once; the same on any number of threads."""
     tiles = Tiles(points)
 
     def work(a: Block, b: Block) -> float:
@@ -152,7 +153,7 @@ def sum_over_pairs(points: Points, kernel: Kernel, progress: Tick) -> float:
 
 
 def sum_by_query(points: Points, queries: Array, kernel: Kernel, progress: Tick) -> Array:
-    """Over all other points, for each of `queries` (ascending): float64 (Q,)."""
+    """The sum of `kernel` over all other points, for each of `queries` (ascending): float64 (Q,)."""
     sums = np.zeros(len(queries))
 
     def use(part: slice, block: Block, tile: Array, itself: tuple[Array, Array]) -> None:

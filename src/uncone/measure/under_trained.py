@@ -22,18 +22,16 @@ from uncone.threads import on_one_thread
 
 RATE = 0.01  # The expected share of false finds among the finds
 EDGE = 0.2  # The chance that the least certain find is false: the customary bar of a local rate (Efron 2007)
-CONTROL = 0.5  # the share of the known-unused rows that must be found: else the indicator says nothing
-FEWEST_TOGETHER = 3  # special tokens, which may be trained, show an untrained point where as many lie together
-TOGETHER = 0.8  # by this mean cosine to one another, the mean row subtracted
+CONTROL = 0.5  # the share of the known-unused rows that must be found: otherwise the indicator shows nothing
+FEWEST_TOGETHER = 3  # special tokens, which may be trained: this many close together show an untrained point
+TOGETHER = 0.8  # their mean cosine to one another, after subtracting the mean row
 _MOST_CANDIDATES = 4096
 MOST_LISTED = 200
-NO_CONTROL = (
-    "No row is known to be unused: short rows are taken for untrained, and no control says whether that holds here."
-)
+NO_CONTROL = "No row is known to be unused. Short rows are assumed to be untrained, and no control can check that here."
 DEFINITIONS = {
-    "cosine": "cosine distance of a row to the mean of the known-unused rows, the mean row subtracted{removed} (Land & Bartolo 2024), "
-    "and its distance to that mean",
-    "norm": "Euclidean norm of a row, where short is suspect (Land & Bartolo 2024)",
+    "cosine": "cosine distance of a row to the mean of the known-unused rows, after subtracting the mean row{removed} "
+    "(Land & Bartolo 2024), and its distance to that mean",
+    "norm": "Euclidean norm of a row, where short rows are suspect (Land & Bartolo 2024)",
 }
 
 
@@ -51,44 +49,46 @@ def under_trained_tokens(
 
     Four kinds of evidence give each row a p-value, each against its own null:
 
-    - place: an untrained row of a head is only ever pushed away, along with all others like it, to one point. Read are
-      atanh of cos(y_i, u), u the mean of the rows known to be unused, of rows y less the mean row, and less the first
-      principal component where the known-unused rows then stand out more; and the cube root of |y_i - u|^2 (near normal
-      for a chi-squared variable: Wilson & Hilferty 1931). Both are tested one-sided by `robust_null` against their
-      bulk, and p is the larger: rows that have the direction alone were hardly trained, and are told apart;
-    - length: an untrained row of an input table of its own gets no gradient and stays short, by `robust_null`;
+    - place: training only ever pushes an untrained row of a head away, along with all others like it, to one point. Two
+      readings test this: atanh of cos(y_i, u), and the cube root of |y_i - u|^2 (near normal for a chi-squared
+      variable: Wilson & Hilferty 1931). Here u is the mean of the rows known to be unused, and rows y are less the mean
+      row, and less the first principal component where the known-unused rows then stand out more. `robust_null` tests
+      both one-sided against their bulk, and p is the larger. Rows that share only the direction were hardly trained,
+      and are reported apart;
+    - length: an untrained row of a separate input table gets no gradient and stays short, by `robust_null`;
     - decay: such rows, which weight decay shrinks alike, share one short length (`length_floor`). p is the share of the
-      rows that would lie as near to it at the density of lengths above or below, whichever is larger;
-    - equality: a trained row equals no other. p is the share of equal rows among those nearer to the ordinary ones, 0
-      where there are none, times the share of rows that are not: of coarse numbers, or copies, equality says less.
+      rows that would be as near to it at the density of lengths above or below, whichever is larger;
+    - equality: a trained row equals no other row. p is the share of equal rows among the rows nearer to the ordinary
+      rows (0 where none are equal), times the share of all other rows: equality of coarse numbers or copies shows less.
 
-    By place, length and equality a row must also lie nearer to the known-unused rows than to the ordinary ones. A kind
-    counts where it alone finds half of the known-unused rows; without any, only lengths are read. p of a row is the
-    least of the kinds that count, times their number, which holds however they depend on each other (Bonferroni).
-    `benjamini_hochberg` joins the rows, and the least certain of the finds may be false with a chance of 0.2
-    (`support_line`): many sure finds would else let in rows that are likelier ordinary.
+    For place, length and equality a row must also be nearer to the known-unused rows than to the ordinary rows. A kind
+    counts where it alone finds half of the known-unused rows; without such rows, only lengths are read. The p of a row
+    is the least over the kinds that count, times their number, which is valid however the kinds depend on each other
+    (Bonferroni). `benjamini_hochberg` joins the rows, and the least certain find may be false with a chance of 0.2
+    (`support_line`): otherwise many certain finds would let in rows that are more likely ordinary.
 
-    Known to be unused are rows whose token is reserved by name, and those without a token: 10 or more. Else the special
-    tokens of the tokenizer stand in, where 3 or more lie together (a mean cosine of 0.8 among themselves, the mean row
-    subtracted). Trained special tokens that occur in the same places lie together too, by themselves: so without counts
-    3 or more rows of other tokens must be found with them, and with counts only special tokens of count 0 stand in.
-    Else rows of count 0 do. Of either kind those that lie apart from the rest are left out.
+    The rows known to be unused are the rows whose token is reserved by name and the rows without a token, if there are
+    10 or more. Otherwise the tokenizer's special tokens stand in, where 3 or more lie together (a mean cosine of 0.8
+    among themselves, after subtracting the mean row). Trained special tokens that occur in the same places lie together
+    too, but apart from other tokens. So without counts 3 or more rows of other tokens must be found with them, and with
+    counts only special tokens of count 0 stand in. Otherwise rows of count 0 stand in. Rows that lie apart from the
+    rest are left out.
 
     Args:
         rows: (N, D), read twice (three times without `moments`).
         moments: unweighted, with second-order sums.
-        prefer: the indicator shown where it counts: "cosine" for a head or a tied table, which is undefined without
-            known-unused rows, "norm" for an input table of its own.
-        counts: (N,), of the text that the model was trained on; those of another text say nothing of what is unused.
+        prefer: the indicator shown where it counts: "cosine" for a head or a tied table (undefined without known-unused
+            rows), "norm" for a separate input table.
+        counts: (N,), of the text that the model was trained on; counts of another text do not show what is unused.
         rate: the false-discovery rate. It holds if the tail of ordinary rows toward the unused ones is no heavier than
             normal, and fewer than a quarter of all rows are untrained.
-        most: how many found tokens are listed, beside 20 known-unused ones.
-    Undefined: too few rows are known to be unused, they do not stand out, or the dtype does not hold what rows differ
-    by.
+        most: how many found tokens are listed, in addition to 20 known-unused tokens.
+    Undefined: too few rows are known to be unused, they do not stand out, or the dtype cannot hold the differences
+    between rows.
 
     Reads badly when the vocabulary holds a second kind of rows (added languages, images) on the side of the unused
-    ones, or when trained special tokens stand in without counts and trained rows of other tokens lie with them. Whether
-    the model can use a named row takes a prompt.
+    rows, or when trained special tokens stand in without counts and trained rows of other tokens are close to them.
+    Only a prompt can show whether the model can use a listed row.
     """
     rows, m = with_moments(rows, moments, unit_first=False)
     axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
@@ -100,7 +100,7 @@ def under_trained_tokens(
 def untrained_axes(
     rows: Rows, m: Moments, known: tuple[Array, str], counts: Any, *, of_training: bool = True
 ) -> UntrainedAxes:
-    """Reads rows known to be unused, or others in their place; counts `of_training` say which tokens are."""
+    """Reads rows known to be unused, or rows that stand in for them; counts `of_training` show which are unused."""
     (n, d), counts, (expected, why) = rows.shape, counts_for(counts, rows.shape[0]), known
     labels, mean, reference = rows.labels, m.mean(), np.zeros(n, np.bool_)
     special = np.zeros(n, np.bool_)
@@ -132,16 +132,16 @@ def untrained_axes(
 
 
 def _spread(ids: Array) -> Array:
-    """At most 4,096 of them, evenly."""
+    """At most 4,096 of the ids, evenly spaced."""
     return ids[np.linspace(0, len(ids) - 1, min(len(ids), _MOST_CANDIDATES)).astype(np.int64)]
 
 
 def _gathered(y: Array, fewest: int) -> tuple[Array, Array, float]:
-    """Of candidates y (K, D) less the mean row those that lie together (K,), their sum, and their mean cosine.
+    """Which candidates y (K, D), less the mean row, are close together (K,), their sum, and their mean cosine.
 
-    A candidate lies apart where its cosine to the sum of the others' directions is under half of the median's. All are
-    kept where that median is under 0.5, or fewer than `fewest` are left: a choice among rows without a common direction
-    would make one.
+    A candidate is apart where its cosine to the sum of the others' directions is under half of the median cosine. All
+    are kept where that median is under 0.5, or fewer than `fewest` are left: choosing among rows without a common
+    direction would create a common direction.
     """
     y = np.asarray(y, np.float64)
     unit = y * inverse(np.sqrt(np.square(y).sum(1)))[:, None]
@@ -161,7 +161,7 @@ def _gathered(y: Array, fewest: int) -> tuple[Array, Array, float]:
 
 
 def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Array, str]:
-    """The rows whose token is reserved by name, or that have none: a mask (N,), and in words."""
+    """The rows whose token is reserved by name, or that have no token: a mask (N,), and in words."""
     unused, parts = np.zeros(n, np.bool_), []
     if labels is not None:
         named, without = named_reserved(labels), [i for i, label in enumerate(labels) if label is None]
@@ -191,7 +191,7 @@ def find_projected(
     evidence = evidence_of(axes, norms, products, squares)
     if evidence.to_unused is None:
         if bool(axes.reference.any()):
-            apart = "that lie apart from the others, got their mean at the mean of all rows"
+            apart = "that differ from the other rows, got their mean at the mean of all rows"
             raise UndefinedMeasure(f"expected rows known to be unused {apart}")
         if prefer == "cosine":
             known = "rows known to be unused (reserved by name, without a token, or of count 0)"
@@ -203,8 +203,8 @@ def find_projected(
 def _counting(
     axes: UntrainedAxes, evidence: Evidence, prefer: Indicator, rate: float
 ) -> tuple[dict[Kind, Array], dict[Kind, int | None]]:
-    """Of the kinds of evidence that count here the p-values of all rows, times their number; and of all kinds how many
-    known-unused rows each finds, None where it is undefined."""
+    """The p-values of all rows by each kind of evidence that counts here, times the number of these kinds; and how many
+    known-unused rows each kind finds, None where it is undefined."""
     unused, reasons, known = evidence.to_unused, dict[Indicator, str](), int(axes.reference.sum())
     kinds: list[Kind] = ["length", "decay"] if unused is None else [*KINDS]
     counting, seen = dict[Kind, Array](), dict[Kind, int | None]()
@@ -254,7 +254,7 @@ def _conclude(
             f"at least {FEWEST_TOGETHER} rows of other tokens",
             "give counts of the text that trained the model",
         )
-        got = f"got {others}: trained special tokens that share a place also lie together, so {then}"
+        got = f"got {others}: trained special tokens that occur in the same places also lie together, so {then}"
         raise UndefinedMeasure(f"expected {least} where rows of special tokens lie together, {got}")
     if "place" in counting:
         assert unused is not None
@@ -278,7 +278,7 @@ def _conclude(
         return UnderTrainedToken(id=row, token=text, **numbers, count=count, **marks, kinds=kinds)
 
     tokens = tuple(map(read, listed, token_texts(axes.rows.labels, listed)))
-    removed = " and the first principal component removed" * evidence.removed
+    removed = " and the first principal component" * evidence.removed
     result = UnderTrained(
         int(finds.sum()),
         indicator=indicator,

@@ -32,21 +32,21 @@ UNIFORMITY = MeasureDescription(
 ln E exp(-t |u - v|^2) over pairs of unit rows, t = 2, to second order in their cosine c:
     -2t + 2t E[c] + 2t^2 Var[c],  E[c] and E[c^2] exact over all pairs""",
     isotropic="-2t + 2t^2 / D",
-    reads_badly="cosines are far from normally distributed, as with few features or one much louder than the others: it "
-    "reads -1.94 for -2.62 on two opposite cones. It is mostly below 0, and passes it where the cosines spread widely "
-    "about a mean near 1 / (2t).",
+    reads_badly="cosines are far from normally distributed, as with few features or one feature much louder than the "
+    "others: on two opposite cones the value is -1.94 instead of -2.62. The value is mostly below 0, and exceeds 0 "
+    "where the cosines spread widely about a mean near 1 / (2t).",
     source="Wang & Isola 2020, eq. 3.",
 )  # fmt: skip
 UNIFORMITY_EXACT = MeasureDescription(
     "uniformity_exact", range=("-4t", 0.0), better="lower", centered=False,
-    says="How evenly directions cover the sphere, pair by pair: right where cosines are far from normal.",
+    says="How evenly directions cover the sphere, pair by pair: right even where cosines are far from normal.",
     definition="ln E exp(-{t:g} |u - v|^2) over all pairs of different unit rows (Wang & Isola 2020)",
     formula="ln mean over i != j of exp(-t |u_i - u_j|^2),  t = 2",
     isotropic="ln 0F1(; D/2; t^2) - 2t, about -2t + 2t^2 / D",
-    reads_badly="a few tight groups hold the sum: near pairs weigh up to exp(4t) times as much as opposite ones. With a "
-    "sample of rows, `interval` is the 95% interval for all pairs.",
+    reads_badly="a few tight groups dominate the sum: near pairs weigh up to exp(4t) times as much as opposite pairs. "
+    "With a sample of rows, `interval` is the 95% interval for all pairs.",
     source="Wang & Isola 2020, eq. 3, whose loss leaves normalising to its caller; here rows are divided by their norms.",
-    interval="95%, of a sample of rows, for all pairs. Of all pairs there is none.",
+    interval="95%, for all pairs, from a sample of rows. All pairs give none.",
 )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
     _check_t(t, 1e100)  # whose square is a float
     if not m.has("unit_second"):
         how = "sum with Moments.of(rows, unit_second=True)"
-        raise InputError(f"expected moments with unit second moments, got moments without: {how}")
+        raise InputError(f"expected moments with unit second moments, got moments without them: {how}")
     pairs = pair_weight(m)
     mean = (float(np.square(m.unit_sums()[0]).sum()) - m.unit_weight_square) / pairs
     square = (m.unit_squares()[0] - m.unit_weight_square) / pairs
@@ -75,7 +75,7 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
 
     def influence() -> Array:
         if m.keeps_rows:
-            raise NoIntervalError("fewer rows than half of the columns: it takes more")
+            raise NoIntervalError("fewer rows than half of the columns: an interval takes more rows")
         assert m.unit_second is not None
         on_square = 2 * (quadratic(m, m.unit_second, scale=inverse(norms(m))) - 1) / (m.n - m.zero_rows - 1)
         on_mean = on_mean_cosine(m, mean)
@@ -97,9 +97,9 @@ def uniformity_exact(
     progress: Ticks = None,
     mask: Any = None,
 ) -> Measurement:
-    """`UNIFORMITY_EXACT` of the rows, t at most 150. Costs N^2 D multiply-adds over two.
+    """`UNIFORMITY_EXACT` of the rows, t at most 150. Costs N^2 D / 2 multiply-adds.
 
-    `sample` rows are paired with all others, by default all up to 65,536 rows, else 8,192; the rest is as for
+    `sample` rows are paired with all others, by default all up to 65,536 rows, else 8,192; other arguments are as for
     `nearest_neighbours`. Undefined: fewer than two rows with a direction.
     >>> float(uniformity_exact([[1.0, 0.0], [-2.0, 0.0]]))  # one pair, 2 apart
     -8.0

@@ -15,9 +15,9 @@ from uncone.rows import GRID, Array, Rows
 
 Indicator = Literal["cosine", "norm"]
 KINDS: dict[Kind, Indicator] = {"place": "cosine", "length": "norm", "decay": "norm", "equality": "cosine"}
-"""The kinds of evidence, with the indicator that each goes by."""
+"""The kinds of evidence, with the indicator that each uses."""
 _MOST_COSINE = 1 - 1e-12
-_AGREE = 1e-6  # of the largest: what rounding may part products of equal rows by
+_AGREE = 1e-6  # of the largest: how far apart rounding may move products of equal rows
 _ROUNDOFF = {"float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """By dtype, the share of a number that storing it rounds off; quantised rows count as float32."""
 
@@ -29,10 +29,10 @@ class UntrainedAxes:
     axes: Array  # (D, 3): the mean row, the sum of the centred reference rows, the first principal component (or 0)
     mean_norm: float
     expected: Array  # the rows known to be unused
-    special: Array  # those of special tokens
-    reference: Array  # the rows of the sum
+    special: Array  # the rows of special tokens
+    reference: Array  # the reference rows, which the sum adds up
     why: str
-    unsure: bool = False  # they are of special tokens, which no counts show to be unused
+    unsure: bool = False  # whether the reference rows are of special tokens that no counts show to be unused
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Evidence:
     equal: Array | None = None  # whether another row equals it
 
     def place(self) -> list[Array]:
-        """What is near normal for ordinary rows, and large for untrained ones."""
+        """Two readings that are near normal for ordinary rows, and large for untrained rows."""
         assert self.to_unused is not None
         assert self.distances is not None
         return [np.arctanh(self.to_unused.clip(-_MOST_COSINE, _MOST_COSINE)), -np.cbrt(self.distances)]
@@ -67,7 +67,7 @@ def evidence_of(axes: UntrainedAxes, norms: Array, products: Array, squares: Arr
     directed, lost = np.count_nonzero(norms), np.count_nonzero((norms > 0) & (y_square == 0))
     if 2 * lost > directed:
         got = f"{lost:,} of {directed:,} equal to their mean row (length {length:.3g}) within rounding"
-        then = "subtract the mean row before they are stored, or store float64"
+        then = "subtract the mean row before you store them, or store float64"
         raise UndefinedMeasure(f"expected rows that differ by more than {dtype} rounds off, got {got}: {then}")
     u_square, u_first = float(unused @ unused), float(unused @ first)
     plain = _cosines(along, y_square, u_square, axes.reference)
@@ -132,7 +132,7 @@ def _equal(rows: Rows, norms: Array, products: Array) -> Array:
 
 
 def nearer(values: Array, axes: UntrainedAxes) -> Array:
-    """Which rows (N,) are nearer to the known-unused rows than to the ordinary ones; all where one of these lacks."""
+    """Which rows (N,) are nearer to the known-unused rows than to the ordinary rows; all where either is missing."""
     if not axes.reference.any() or axes.expected.all():
         return np.ones(len(values), np.bool_)
     known = float(np.quantile(values[axes.reference], 0.5, method="lower"))

@@ -20,7 +20,7 @@ from uncone.version import __version__
 
 T = TypeVar("T")
 FORMAT, NORMALIZED = "uncone.repair/1", "uncone.repair/2"
-"""The second also divides each row by its norm. Versions without this step refuse it."""
+"""The second format also divides each row by its norm. Versions without this step refuse it."""
 _COMMAND = "uncone repair SPEC OUT --save F"
 _HOW = f"`{_COMMAND}`, or with save() of a transformation"
 
@@ -34,9 +34,9 @@ class Affine:
     Attributes:
         shift: (D,).
         weight: (D, K), or None for the identity.
-        fitted: what it was fitted on, where that is known.
-        offset: (K,), or None for zero. The original All-but-the-Top needs one: no shift gives rows its mean, as its
-            weight is not invertible.
+        fitted: what it was fitted on, if known.
+        offset: (K,), or None for zero. The original All-but-the-Top needs an offset: its weight is not invertible, so
+            no shift gives the rows its mean.
 
     Example:
         >>> double = Affine(np.array([1.0, 0.0]), 2 * np.eye(2))
@@ -53,11 +53,11 @@ class Affine:
         shift, weight, offset = _numbers(self.shift, "shift", 1), self.weight, self.offset
         if weight is not None:
             weight = _numbers(weight, "weight", 2)
-            got = f"got {weight.shape}: give one row a feature"
+            got = f"got {weight.shape}: give one row per feature"
             expect(len(weight) == len(shift), f"a weight of shape ({len(shift)}, K), {got}")
         if offset is not None:
             offset, k = _numbers(offset, "offset", 1), len(shift) if weight is None else weight.shape[1]
-            expect(len(offset) == k, f"an offset of shape ({k},), got {offset.shape}: give one number a column")
+            expect(len(offset) == k, f"an offset of shape ({k},), got {offset.shape}: give one number per column")
             if weight is None:
                 shift, offset = shift - offset, None
             elif not offset.any():
@@ -102,8 +102,8 @@ class Affine:
 
     @on_one_thread
     def compose(self, after: "Affine") -> "Affine":
-        """This one, then `after` (InputError if of another width), as one, which keeps `fitted` of this."""
-        got = f"got one of {after.d}: fit it on these"
+        """This transformation, then `after` (InputError if of another width), as one that keeps this `fitted`."""
+        got = f"got one of {after.d}: fit it on these rows"
         expect(after.d == self.k, f"a transformation of rows of {self.k} features, {got}")
         if self.weight is None:
             return replace(after, shift=self.shift + after.shift, fitted=self.fitted)
@@ -126,10 +126,10 @@ class Affine:
         """The transformation that undoes this one; InputError where directions were removed."""
         if self.weight is None:
             return Affine(-self.shift)
-        got = f"got shape ({self.d}, {self.k}): what was cut off is lost"
+        got = f"got shape ({self.d}, {self.k}): the features cut off are lost"
         expect(self.d == self.k, f"a square weight to invert, {got}")
         lost = self.rank_lost()
-        got = f"got one without {lost} of {self.d} directions: what was removed is lost"
+        got = f"got one without {lost} of {self.d} directions: the removed directions are lost"
         expect(not lost, f"an invertible weight, {got}")
         start = np.zeros(self.k) if self.offset is None else self.offset
         return Affine(start, np.linalg.inv(self.weight), offset=self.shift)
@@ -159,9 +159,9 @@ class Affine:
     def load(cls, path: Path_) -> "Affine":
         """Read what `save` wrote, or the `affine_` of any saved transformation.
 
-        InputError: no such file, not one of these, cut or lying, or not affine."""
+        InputError: no such file, not a saved transformation, a damaged file, or not affine."""
         state = State.load(path)
-        got = f"got {path} with one that is not: read it with uncone.transforms.load"
+        got = f"got {path} with another kind: read it with uncone.transforms.load"
         expect("shift" in state.tensors and not state.normalize, f"an affine transformation, {got}")
         return state.affine()
 
@@ -169,14 +169,14 @@ class Affine:
 def _numbers(value: Any, name: str, rank: int) -> Array:
     x = np.ascontiguousarray(as_floats(value, name))
     what = "(D,)" if rank == 1 else "(D, K)"
-    expect(x.ndim == rank and 0 not in x.shape, f"a {name} of shape {what}, got {x.shape}: give one number a feature")
+    expect(x.ndim == rank and 0 not in x.shape, f"a {name} of shape {what}, got {x.shape}: give one number per feature")
     expect(bool(np.isfinite(x).all()), f"finite numbers in {name}, got NaN or inf: fit on finite rows")
     return x
 
 
 @dataclass(frozen=True)
 class _Header:
-    """The parts of a file's header in JSON. Options that were read are still to be checked."""
+    """The parts of a file's header in JSON. The options still have to be checked."""
 
     fitted: Fitted | None = None
     options: Mapping[str, Any] | None = None
@@ -204,7 +204,7 @@ class State(_Header):
         state = cls(kind=header.get("kind", ""), tensors=tensors, path=path, normalize=header["format"] == NORMALIZED)
         for name, tensor in tensors.items():
             holds = tensor.dtype == np.float64 and 0 not in tensor.shape and bool(np.isfinite(tensor).all())
-            state.expect(holds, f"tensor {name[:60]!r} is not of finite float64 numbers")
+            state.expect(holds, f"tensor {name[:60]!r} does not hold finite float64 numbers")
         keys = [key for key in ("fitted", "options", "warnings") if key in header]
         said = {key: parsed(header[key], what=f"record of {key}", how=_COMMAND) for key in keys}
         return replace(state, **vars(state.checked(_Header, said, "header")))

@@ -1,6 +1,6 @@
 """Apply a fitted transformation to rows of any size, from disk to disk, in constant memory.
 
-While one block is computed, three threads read, digest and write one each."""
+While one block is computed, three threads read, digest and write one block each."""
 
 import io
 import itertools
@@ -43,16 +43,16 @@ class Applied(Target):
 def repair_rows(
     source: Any, transformation: Repair, out: Path_, *, overwrite: bool = False, progress: Tick = None
 ) -> Applied:
-    """Write the transformed rows of `source` to the file `out`: whole, or not at all.
+    """Write the transformed rows of `source` to the file `out`, completely or not at all.
 
-    The suffix of `out` gives the format, else the source does: `.npy`, `.npz`, `.safetensors`, `.parquet`, `.vec`,
+    The suffix of `out` gives the format, or else the source does: `.npy`, `.npz`, `.safetensors`, `.parquet`, `.vec`,
     `.txt`, `.glove`, `.vec.gz`, `.txt.gz`, `.bin` for word2vec binary. After `.npz`, `.safetensors` and `.parquet`
     `#NAME` may name the rows. Words are kept where the format has a place for them, and other arrays, tensors and
     columns where the source has the same format. The dtype is that of the rows: float16 and bfloat16 are computed in
     float32 and rounded once. Text, and formats without bfloat16 or quantised types, get float32.
 
     Rows of zeros stay zero, unlike in `transformation.transform`: they are texts without a vector, and an index would
-    find them all under one.
+    otherwise find them all in one place.
 
     Args:
         source: `Rows`, such as `uncone.open_rows` gives, or a tensor or array (N, D). Read once.
@@ -62,7 +62,7 @@ def repair_rows(
         progress: called with the number of rows done.
 
     Returns:
-        An `Applied`. Its notes say what could not be kept, and whether the transformation was fitted on other rows.
+        An `Applied`. Its notes list what could not be kept, and whether the transformation was fitted on other rows.
 
     Raises:
         InputError: another width; rows that are not finite, or a result that the dtype cannot hold; an `out` that
@@ -88,13 +88,13 @@ def repair_rows(
     notes, (n, d) = target.notes, rows.shape
     if owner and owner.sha256 not in (None, getattr(read, "sha256", None)):
         here = f"applied to {shared_name(rows.name)} ({n} x {d})."
-        notes += (f"Fitted on other rows than these: on {owner.name} ({owner.n} x {owner.d}), {here}",)
+        notes += (f"Fitted on other rows: on {owner.name} ({owner.n} x {owner.d}), {here}",)
     seconds = time.perf_counter() - began
     return Applied(**vars(target) | {"notes": notes, "zero_rows": move.zero_rows, "seconds": seconds})
 
 
 def check_out(out: Path_, rows: Rows, *, overwrite: bool, k: int | None = None) -> Target:
-    """The file for `rows` repaired to k columns. InputError: a suffix of no writer, the file that is read, one that
+    """The file for `rows` repaired to k columns. InputError: an unknown suffix, the file that is read, a file that
     exists (unless `overwrite`), or no such folder."""
     target = target_of(out, source_of(rows), rows.shape[1] if k is None else k)
     path, resolved, read = target.path, atomic.writable(target.path), Path(split_part(rows.name)[0])
@@ -152,7 +152,7 @@ class _AheadRows(DerivedRows):
             yield from one_ahead(self._rows.blocks(size))
         except OSError as error:
             why = error.strerror or error
-            raise InputError(f"cannot read {self.name}: {why}: copy it to a disk that works") from error
+            raise InputError(f"cannot read {self.name} ({why}): copy it to a disk that works") from error
 
 
 class _Gate(io.BufferedIOBase):
@@ -181,7 +181,7 @@ class _Gate(io.BufferedIOBase):
             self._handle.flush()
 
     def write_back(self) -> None:
-        """Begin to write to the disk now, and not at the end."""
+        """Start writing to the disk now, not at the end."""
         start, count = self._flushed, self._handle.tell() - self._flushed
         if count >= 32 * 2**20:
             self._handle.flush()

@@ -13,7 +13,7 @@ from uncone.transforms.transformed import Array, library, like, norms_of
 class Center(Transformation):
     """Subtract the mean row: y = x - mean, mean = sum_i p_i x_i with p_i = w_i / sum w.
 
-    Euclidean distances stay; cosines change, and random pairs have 0 on average.
+    Euclidean distances stay the same. Cosines change, and random pairs have 0 on average.
 
     Attributes after `fit`:
         mean_: float64 (D,).
@@ -36,8 +36,8 @@ class ScaledCenter(Transformation):
     """Subtract the mean direction, scaled to the row: y = x - |x| m, m = the mean of x_i / |x_i|.
 
     Bis et al. 2021, Too Much in Common; `remove_mean(scale=True)` of their program. It centres the directions and keeps
-    the weight of norms. Not affine: no model's weights can hold it. Zero rows have no direction: they are left out of
-    m, and stay.
+    the weight of norms. It is not affine, so no model's weights can hold it. Zero rows have no direction: they are left
+    out of m, and stay zero.
 
     Attributes after `fit`:
         mean_direction_: m, float64 (D,), of length at most 1.
@@ -65,11 +65,12 @@ class ScaledCenter(Transformation):
 class RemoveMeanDirection(Transformation):
     """Project rows off the direction of their mean: y = x - (x . m) m, m = mean / |mean| (Ren, Sun & Liang 2026).
 
-    The repaired rows have mean zero and no variance along m; what is orthogonal to m stays. Scale does not matter.
+    The repaired rows have mean zero and no variance along m; the part orthogonal to m stays. The scale of the rows does
+    not matter.
 
     Attributes after `fit`:
         direction_: m, float64 (D,), of length 1. Zero where the mean is only rounding, as after centring: then the rows
-            stay, and a warning says so.
+            stay as they are, and `fit` warns.
 
     Example:
         >>> RemoveMeanDirection().fit_transform(np.array([[3.0, 1.0], [1.0, -1.0]])).tolist()
@@ -88,7 +89,9 @@ class RemoveMeanDirection(Transformation):
         length = float(np.linalg.norm(mean))
         has_none = length <= 4 * m.epsilon * m.mean_norm()
         if has_none:
-            self._warn("the rows' mean is zero up to their rounding: it has no direction, and the rows stay")
+            self._warn(
+                "the mean of the rows is zero to within rounding: it has no direction, and the rows do not change"
+            )
         self.direction_ = np.zeros_like(mean) if has_none else mean / length
         return Affine(np.zeros_like(mean), np.eye(m.d) - np.outer(self.direction_, self.direction_))
 

@@ -18,7 +18,7 @@ from uncone.transforms.directions import are_equal, principal_directions
 from uncone.transforms.fitting import DigestedRows, Tick, Transformation, fitted_on, require_rows
 from uncone.transforms.transformed import Array, library, like
 
-SAMPLED_NUMBERS = 2**24  # in which clusters are searched: beyond that, of a sample of rows
+SAMPLED_NUMBERS = 2**24  # in which clusters are searched: beyond that, in a sample of rows
 _SUMS_BYTES = 96 * 2**20  # for covariances at once; where they take more, the rows are read again
 
 
@@ -26,21 +26,21 @@ class ClusterCenter(Transformation):
     """All-but-the-Top within each cluster of rows: y = z - sum_j (u_cj . z) u_cj, z = x - mean_c.
 
     Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space: k-means, then
-    each cluster loses its mean and its first principal directions. A new row is of the cluster with the nearest centre.
+    each cluster loses its mean and its first principal directions. A new row joins the cluster with the nearest centre.
     The map is affine within a cluster and jumps at its border. `fit` reads the rows twice or more. It raises InputError
     without scikit-learn (pip install 'uncone[cluster]'), for `Moments`, fewer rows than clusters, or not more features
     than directions.
 
-    Unlike in the authors' program, k-means is seeded and begins by k-means++; beyond 2^24 numbers it sees a sample of
-    rows. And a cluster of n rows loses at most (n - 1) / 2 directions (n - 1 would leave zeros), none without variance.
+    Unlike in the authors' program, k-means is seeded and starts with k-means++; beyond 2^24 numbers it uses a sample of
+    rows. A cluster of n rows loses at most (n - 1) / 2 directions (n - 1 would leave zeros), none without variance.
 
     Args:
         n_clusters: 27 in the authors' program.
         n_components: directions removed in each, 12 in the authors' program.
-        seed: of the search and the sample.
+        seed: the seed of the search and the sample.
 
     Attributes after `fit`:
-        centers_: by which rows are assigned, float64 (C, D).
+        centers_: the centres that rows are assigned by, float64 (C, D).
         means_: of each cluster's rows, float64 (C, D).
         components_: the directions removed, as rows, float64 (C, n_components, D); zero rows where there are fewer.
     """

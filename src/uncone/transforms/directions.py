@@ -1,4 +1,4 @@
-"""Remove the first principal directions of rows, or bring all nearer to one variance."""
+"""Remove the first principal directions of rows, or bring the variances of all directions closer together."""
 
 import math
 from typing import Any, Literal
@@ -23,7 +23,7 @@ class AllButTheTop(Transformation):
     Centred (Bis et al. 2021, Too Much in Common, equation 11): y = (x - mean) - sum_j (u_j . (x - mean)) u_j.
     Original (Mu & Viswanath 2018, All-but-the-Top, algorithm 1): y = (x - mean) - sum_j (u_j . x) u_j, which gives the
     rows a mean again, -sum_j (u_j . mean) u_j. `fit` raises InputError for fewer than k + 1 rows or features, or rows
-    that vary in fewer directions.
+    that vary in fewer than k directions.
 
     Args:
         n_components: k; by default ceil(D / 100), as in both papers.
@@ -82,8 +82,8 @@ class Whiten(Transformation):
         kind: "zca" or "pca".
         power: from 0 to 1.
         floor: the least eigenvalue, as a share of the largest.
-        n_components: keep only so many directions: PCA gives rows (N, n_components), ZCA rows (N, D) of that rank.
-        force: warn of fewer than 5 D rows, as scikit-learn does; False refuses them, as `repair` and `evaluate` do.
+        n_components: keep only this many directions: PCA gives rows (N, n_components), ZCA rows (N, D) of this rank.
+        force: warn about fewer than 5 D rows, as scikit-learn does; False refuses them, as `repair` and `evaluate` do.
 
     Attributes after `fit`:
         mean_: float64 (D,).
@@ -138,12 +138,12 @@ class Whiten(Transformation):
         require_rows(counted, 2, "a covariance")
         least = 5 * d  # fewer make small eigenvalues mostly noise, which whitening makes as large as the rest
         way = "pass more rows, use AllButTheTop, or force it (--force, force=True)"
-        got = f"got {counted}: its small eigenvalues would be noise; {way}"
+        got = f"got {counted}: the small eigenvalues would be noise; {way}"
         expect(counted >= least or self.force, f"at least {least} rows to whiten {d} features, {got}")
         if counted < least:
             few = f"at least {d - counted + 1} directions are raised to the floor and mean nothing"
-            doubt = few if counted < d else f"below {least} small eigenvalues are noise"
-            self._warn(f"whitening {d} features by {counted} rows: {doubt}")
+            doubt = few if counted < d else f"below {least} rows, small eigenvalues are noise"
+            self._warn(f"whitening {d} features from {counted} rows: {doubt}")
         _refuse_equal_rows(m)
         self.mean_ = m.mean()
         values, vectors = consume_to_eigen(m.covariance())
@@ -162,7 +162,7 @@ def principal_directions(m: Moments, k: int) -> tuple[Array, Array]:
 
 
 def with_signs(directions: Array) -> Array:
-    """The directions (k, D), each with its largest entry positive, so that no library chooses signs."""
+    """The directions (k, D), each with its largest entry positive, so that signs do not depend on a library."""
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1, keepdims=True), axis=1)
     return np.multiply(directions, np.where(largest < 0, -1.0, 1.0), order="C")
 

@@ -15,16 +15,16 @@ def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
     """The repair as a `faiss.LinearTransform` of (d_in, d_out) = (D, K): A = weight', b = -shift @ weight.
 
     Faiss computes A x + b in float32: about |mean| / spread times 6e-8 of the result is rounding, unlike in
-    `transform`, which subtracts first. Call `set_is_orthonormal()` of a transform that Faiss 1.15 has read from a file
-    before `reverse_transform`, which else is wrong without an error.
+    `transform`, which subtracts first. If Faiss 1.15 has read a transform from a file, call `set_is_orthonormal()` on
+    it before `reverse_transform`, which is otherwise wrong without an error.
 
     Args:
         transformation: fitted and affine.
         path: also write it here, atomically, as `faiss.write_VectorTransform` does.
 
     Returns:
-        The trained transform. `faiss.IndexPreTransform(it, index)` repairs what is added to an index of K features, and
-        queries.
+        The trained transform. `faiss.IndexPreTransform(transform, index)` repairs queries and the vectors added to an
+        index of K features.
 
     Raises:
         InputError: no faiss, a transformation that is not affine, not fitted, or normalises (use `to_index`), or a file
@@ -37,7 +37,7 @@ def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
         [[-1.0, 0.0]]
     """
     faiss = need_faiss("a Faiss transform")
-    way = "use to_index(repair, index), which puts faiss.NormalizationTransform behind it"
+    way = "use to_index(repair, index), which adds faiss.NormalizationTransform after the matrix"
     got = f"got one that then divides rows by their norm: {way}"
     expect(not isinstance(transformation, Normalized), f"a repair that is one matrix for a Faiss transform, {got}")
     affine = affine_of(transformation, "a Faiss transform")
@@ -55,11 +55,11 @@ def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
 
 
 def to_index(transformation: Repair, index: Any) -> Any:
-    """`index` with the repair before it, for what is added and for queries: a `faiss.IndexPreTransform`.
+    """`index` with the repair in front, for added vectors and for queries: a `faiss.IndexPreTransform`.
 
     Args:
         transformation: fitted; affine, or `Normalized` of an affine one.
-        index: an index of K features, which should hold nothing yet.
+        index: an index of K features, which should still be empty.
 
     Raises:
         InputError: as `to_faiss`, or an index of another width.
@@ -75,8 +75,8 @@ def to_index(transformation: Repair, index: Any) -> Any:
     """
     faiss = need_faiss("a Faiss index")
     linear = to_faiss(undivided(transformation))
-    got = f"got one of {index.d}: make another"
-    expect(index.d == linear.d_out, f"an index of {linear.d_out} features, as the repair gives them, {got}")
+    got = f"got one of {index.d}: make another index"
+    expect(index.d == linear.d_out, f"an index of {linear.d_out} features, the width of repaired rows, {got}")
     whole = faiss.IndexPreTransform(index)
     if isinstance(transformation, Normalized):
         whole.prepend_transform(faiss.NormalizationTransform(index.d, 2.0))

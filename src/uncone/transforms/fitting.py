@@ -30,13 +30,13 @@ Tick = Callable[[int], None] | None
 class Transformation(Estimator):
     """A fitted change of rows. The constructor keeps options; names of fitted values end in an underscore.
 
-    An estimator of scikit-learn, which it neither needs nor loads. Tensors and `Rows` stay such.
+    It is a scikit-learn estimator that neither needs nor loads scikit-learn. Tensors and `Rows` keep their kind.
 
     Attributes after `fit`:
         fitted_: what it was fitted on.
         n_features_in_: D.
         feature_names_in_: object (D,), the names of a DataFrame's columns, where all are strings.
-        affine_: the same as one `Affine`, where it is affine.
+        affine_: the transformation as one `Affine`, if it is affine.
         warnings_: what the rows leave in doubt, in sentences.
     """
 
@@ -57,8 +57,8 @@ class Transformation(Estimator):
         Args:
             x: an array, tensor, list, DataFrame or `Rows` (N, D), or `Moments`.
             y: for scikit-learn's pipelines; not read.
-            sample_weight: (N,), `weights` by scikit-learn's name. Whole numbers act as repeated rows, down to the N - 1
-                of a covariance.
+            sample_weight: (N,), scikit-learn's name for `weights`. Whole numbers act as repeated rows, down to the
+                N - 1 of a covariance.
             weights: (N,) non-negative weights of rows, such as token frequencies (Zipfian fitting); equal by default.
                 Only their proportions matter.
             progress: called with the number of rows done.
@@ -92,7 +92,7 @@ class Transformation(Estimator):
         warnings.warn(message, stacklevel=5)
 
     def _move(self, rows: Any, out: Array | None = None) -> Any:
-        """What one that is not affine makes of rows (n, D), in `out` where it is given."""
+        """What a transformation that is not affine makes of rows (n, D), in `out` if given."""
         raise NotImplementedError
 
     @overload
@@ -102,9 +102,9 @@ class Transformation(Estimator):
     def transform(self, x: Any) -> Any:
         """The transformed rows (N, K): a tensor, array or `Rows` (N, D) keeps its kind, dtype and device.
 
-        A list or a DataFrame becomes an array, integers become float64; `set_output` asks for DataFrames. InputError:
+        A list or a DataFrame becomes an array, integers become float64; `set_output` chooses DataFrames. InputError:
         not fitted, another width or other names of features, no floats, numbers that are not finite, or a single vector
-        (D,) that is no tensor."""
+        (D,) that is not a tensor."""
         map = self.map()
         return self._framed(apply(self._check_table(x), map), x)
 
@@ -122,13 +122,13 @@ class Transformation(Estimator):
 
     @property
     def inverse_transform(self) -> Callable[[X], X]:
-        """The rows (N, D) that `transform` made `y` (N, K) of: `inverse_transform(y)`, raising as `transform`.
+        """`inverse_transform(y)` gives the rows (N, D) that `transform` turned into `y` (N, K), and raises as it does.
 
         The attribute is missing where directions are removed or the transformation is not affine: scikit-learn's tools
         look for it."""
         if not self._can_be_undone():
             lost = "removes directions" if self.affine else "depends on each row's norm or cluster"
-            got = f"got {type(self).__name__}, which {lost}: keep the rows"
+            got = f"got {type(self).__name__}, which {lost}: keep the original rows"
             raise NoInverseError(f"expected a transformation that can be undone, {got}")
         return self._undone
 
@@ -166,8 +166,8 @@ class Transformation(Estimator):
         state.expect(k <= d, f"it holds {k} directions of {d} features")
         state.expect(d == len(state.tensors.get("shift", range(d))), "the shape of 'shift' does not fit the others")
         if fitted is None:
-            raise state.lies("it does not say what it was fitted on")
-        state.expect(d == fitted.d, f"rows of {d} features were fitted on rows of {fitted.d}")
+            raise state.lies("it does not record what it was fitted on")
+        state.expect(d == fitted.d, f"it is for rows of {d} features, but was fitted on rows of {fitted.d}")
         made.fitted_, made.warnings_ = fitted, state.warnings
         if made.affine:
             made.affine_ = state.affine()
@@ -182,12 +182,12 @@ def _options(cls: Any) -> Any:
 
 
 def affine_of(transformation: Any, where: str) -> Affine:
-    """The `Affine` of any transformation, for `where` nothing else fits: a layer, an index."""
+    """The `Affine` of any transformation, for `where` only an affine map fits: a layer, an index."""
     if isinstance(transformation, Affine):
         return transformation
     wanted = f"an affine transformation for {where}, which computes x @ weight + bias and nothing else"
     got = f"{type(transformation).__name__}, which depends on each row's norm or cluster"
-    expect(transformation.affine, f"{wanted}, got {got}: apply it to the vectors, or choose another")
+    expect(transformation.affine, f"{wanted}, got {got}: apply it to the vectors, or choose another repair")
     transformation._require_fit()
     affine: Affine = transformation.affine_
     return affine
@@ -201,15 +201,15 @@ def require_rows(counted: int, least: int, what: str) -> None:
 def summarise(
     x: Any, weights: Any = None, *, second: bool = True, unit_first: bool = False, progress: Tick = None
 ) -> tuple[Moments, Fitted, int]:
-    """The sums of one pass over `x`, or `Moments` as they are; their record; how many rows have a weight."""
+    """The sums of one pass over `x`, or `Moments` as given; their record; and how many rows have a weight."""
     if not isinstance(x, Moments):
         rows = DigestedRows(as_rows(x))
         m = Moments.of(rows, weights, second=second, unit_first=unit_first, progress=progress)
         return m, fitted_on(rows, weights), m.n if weights is None else int(np.count_nonzero(as_array(weights) > 0))
-    expect(weights is None, "no weights with moments, got some: sum with them, Moments.of(rows, weights)")
+    expect(weights is None, "no weights with moments, got weights: sum the rows with Moments.of(rows, weights)")
     expect(x.n > 0, "moments of at least one row, got none: update them with rows first")
     has_sums = x.has("second") or not second
-    expect(has_sums, "moments with second-order sums, got moments made with second=False: sum again")
+    expect(has_sums, "moments with second-order sums, got moments made with second=False: sum the rows again")
     if unit_first:
         x.unit_sums()  # says what is missing
     is_plain = x.weight == x.n and x.weight_square == x.n
@@ -222,7 +222,7 @@ class DigestedRows(DerivedRows):
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows)
         self.sha256: str | None = None
-        self.parts = rows.parts  # several workers read them, and none all
+        self.parts = rows.parts  # several workers read them, and no worker reads all
 
     def over_parts(self, work: Callable[[Rows, int], T], merge: Callable[[T, T], T], progress: Ticks = None) -> T:
         return self._rows.over_parts(work, merge, progress) if self.parts else super().over_parts(work, merge)

@@ -27,7 +27,7 @@ _NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
     "cluster_center": (ClusterCenter, {}),
 }
 REPAIRS = tuple(_NAMED)
-"""Fitted on rows alone; d100 means ceil(D / 100) directions. `original` is no repair."""
+"""Fitted on rows alone; d100 means ceil(D / 100) directions. `original` is not a repair."""
 ZIPF_REPAIRS = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
 """Fitted with `weights=` token frequencies (Yokoi et al. 2024, whose whitening has power 1)."""
 _ELSEWHERE = {
@@ -63,7 +63,7 @@ def repair_named(name: str, *, d: int) -> Transformation:
 
 
 def described(name: str) -> str:
-    """The name of a repair, and of a whitening the power: whiten (power 0.5)."""
+    """The name of a repair, with the power of a whitening: whiten (power 0.5)."""
     cls, options = _NAMED.get(name.removeprefix("zipf_"), (None, {}))
     power = None if cls is None else cls(**options).options().get("power")
     return name if power is None else f"{name} (power {power:g})"
@@ -75,16 +75,16 @@ def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> 
     meant = [repair for repair, others in _ELSEWHERE.items() if plain in others and repair in known]
     advice = f"did you mean {meant[0]!r}?" if meant else nearest(plain, known, "choose a repair")
     if plain in ("normalize", "normalise", "normalized", "unit", "l2"):
-        advice = "unit length alone is no repair, give --normalize (normalize=True) with one"
+        advice = "unit length alone is not a repair, give --normalize (normalize=True) with a repair"
     return InputError(f"expected {what} {', '.join(known)}, got {name!r}: {advice}")
 
 
 def load(path: Path_) -> Repair:
-    """Read what `save` of a transformation, of an `Affine` or of a `Normalized` wrote: of the same class, fitted.
+    """Read what `save` of a transformation, of an `Affine` or of a `Normalized` wrote: the same class, fitted.
 
-    InputError: no such file, not one of these, cut, or a header that lies."""
+    InputError: no such file, not a saved transformation, or a damaged file."""
     state, known = State.load(path), ("Affine", *_CLASSES)
-    got = f"got {state.kind[:60]!r}: read it with the version that wrote"
+    got = f"got {state.kind[:60]!r}: read it with the version that wrote it"
     expect(state.kind in known, f"one of {', '.join(known)} in {path}, {got}")
     found = state.affine() if state.kind == "Affine" else _CLASSES[state.kind].from_state(state)
     return Normalized(found) if state.normalize else found

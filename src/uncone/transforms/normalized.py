@@ -18,8 +18,8 @@ _FAR = 1e15  # rows longer than this, or shorter than its inverse, have squares 
 class Normalized:
     """A fitted transformation (InputError if not), after which each row is divided by its norm: y = z / |z|.
 
-    The inner product of two such rows is their cosine. A row that the transformation makes zero stays zero. No model's
-    weights can hold it, as it is not affine; `to_index` of `uncone.transforms.faiss` puts it before a Faiss index.
+    The inner product of two such rows is their cosine. A row that the transformation makes zero stays zero. This repair
+    is not affine, so no model's weights can hold it; `to_index` of `uncone.transforms.faiss` puts it before an index.
 
     Example:
         >>> import numpy as np
@@ -43,7 +43,7 @@ class Normalized:
         return self.repair.fitted if isinstance(self.repair, Affine) else self.repair.fitted_
 
     def transform(self, x: X) -> X:
-        """The rows of length 1, as `transform` of the repair gives them or raises."""
+        """The repaired rows at length 1. Raises what `transform` of the repair raises."""
         return apply(x, self.map())
 
     def map(self) -> Map:

@@ -11,8 +11,8 @@ _MOST_ROWS, _MOST_BYTES = 16_384, 2**26
 _FEWEST = 10
 _COMMON = 0.5  # up to this mean cosine raw queries and centred documents lose under 0.01 nDCG@10 (MiniLM on SciFact)
 _NEAR, _FEW = 0.75, 0.001
-"""Rows so far along the other side's mean row share its direction. Queries about one topic are alike too, but then more
-than one in a thousand documents share theirs."""
+"""Rows this far along the other side's mean row share its direction. Queries about one topic are alike too, but then
+more than one in a thousand documents share their direction."""
 
 
 def check_same_width(documents: Rows, queries: Rows) -> None:
@@ -26,7 +26,7 @@ def one_sided(documents: Rows, queries: Rows) -> str:
     """A caution where one side has a common direction that no row of the other shares, else "".
 
     Up to 16,384 evenly spaced rows of each side count. The side with the higher mean cosine has the direction: the mean
-    of its unit rows, on which they project at p on average. The other lacks it if at most one row in a thousand
+    of its unit rows, on which they project at p on average. The other side lacks it if at most one row in a thousand
     projects at 0.75 p or more. Mean cosines below 0.5, or fewer than 10 rows, decide nothing."""
     sides = {"queries": _units(queries), "documents": _units(documents)}
     if min(map(len, sides.values())) < _FEWEST:
@@ -38,10 +38,10 @@ def one_sided(documents: Rows, queries: Rows) -> str:
         return ""
     high, low = (number(common[side], limits=(-1, 1), digits=2) for side in (has, lacks))
     return (
-        f"The {has} have a common direction (mean cosine {high}) that the {lacks} lack ({low}), as where the {lacks} "
-        "alone were repaired, or the two are of different models. Scores between them then say little. Give both sides "
-        f"the same transformation (`uncone repair {has.upper()} REPAIRED_{has.upper()} --load T.safetensors`), or "
-        "compare both as they were."
+        f"The {has} have a common direction (mean cosine {high}) that the {lacks} lack ({low}). This happens when only "
+        f"the {lacks} were repaired, or when the two come from different models. Scores between them then mean little. "
+        f"Give both sides the same transformation (`uncone repair {has.upper()} REPAIRED_{has.upper()} --load "
+        "T.safetensors`), or compare both as they were."
     )
 
 

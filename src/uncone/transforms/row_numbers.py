@@ -49,16 +49,16 @@ def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, s
     if not numbered:
         return "", ""
     names, options = (listing([getattr(side, what) for side in numbered]) for what in ("name", "option"))
-    note = f"The ids of the {names} in {judged} are taken as row numbers, counted from 0. {options} names other ids."
+    note = f"The ids of the {names} in {judged} are read as row numbers, counted from 0. Use {options} for other ids."
     shift, fits = _best_shift(given)
     if shift:
-        way = f"give the ids with {options}, or mend its numbers."
+        way = f"give the ids with {options}, or correct its numbers."
         return note, f"{shift} Row numbers are counted from 0, so {judged} looks shifted: {way}"
     without = [side.name for side in numbered if (side.numbers()[side.at] != 0).all()]
     if fits or not without:
         return note, ""
     never = f"The number 0 never occurs among the ids of the {listing(without)} in the matching pairs of {judged}."
-    doubt = "Row numbers are counted from 0: if these ids are counted from 1, every score is wrong."
+    doubt = "Row numbers are counted from 0, so if these ids are counted from 1, every score is wrong."
     return note, f"{never} {doubt} Give the ids with {options}."
 
 

@@ -1,6 +1,6 @@
-"""What scikit-learn needs of an estimator apart from fitting: tables in, names of features, DataFrames out.
+"""What scikit-learn needs from an estimator apart from fitting: tables in, names of features, DataFrames out.
 
-Only another program loads it. Some messages hold words that its checks look for."""
+Only other programs load scikit-learn. Some messages hold words that its checks look for."""
 
 import inspect
 import sys
@@ -22,7 +22,7 @@ _OUTPUTS = ("default", "pandas", "polars")
 
 
 class NoInverseError(InputError, AttributeError):
-    """A transformation cannot be undone: to `hasattr` there is no `inverse_transform`."""
+    """A transformation cannot be undone: for `hasattr` there is no `inverse_transform`."""
 
 
 class NotNumbersError(InputError, TypeError):
@@ -47,7 +47,7 @@ def as_table(x: Any) -> Any:
         if array.dtype.kind in "biuO":
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise NotNumbersError(f"expected rows of numbers, got others: {error}; convert them") from error
+        raise NotNumbersError(f"expected rows of numbers, got other values ({error}): convert them") from error
     expect(array.dtype.kind != "c", "real rows, got complex ones: Complex data not supported, pass x.real")
     got = f"got 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: pass more"
     expect(array.ndim != 2 or array.shape[1] > 0, f"at least one row and column, {got}")
@@ -131,10 +131,10 @@ class Estimator:
         return self.fitted_.d
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The names of the K features that go out, object (K,): new ones where rows are turned onto other axes.
+        """The names of the K output features, object (K,): new names where rows are turned onto other axes.
 
-        Else those of the D that came in (of a DataFrame's columns, `input_features`, or else x0, x1, ...). InputError:
-        not fitted, or `input_features` that are not D or not the names of the fit."""
+        Otherwise the names of the D input features (a DataFrame's columns, `input_features`, or else x0, x1, ...).
+        InputError: not fitted, or `input_features` that are not D or not the names of the fit."""
         self._require_fit()
         d, fitted = self.fitted_.d, getattr(self, "feature_names_in_", None)
         names = np.array([f"x{i}" for i in range(d)], dtype=object) if fitted is None else fitted
@@ -149,7 +149,7 @@ class Estimator:
         return np.array([f"{type(self).__name__.lower()}{i}" for i in range(self.affine_.k)], dtype=object)
 
     def _keeps_axes(self) -> bool:
-        """Whether features that go out are those that came in, changed."""
+        """Whether output features are the input features, changed."""
         return True
 
     def set_output(self, *, transform: str | None = None) -> Self:
@@ -189,7 +189,7 @@ class Estimator:
 
     def _framed(self, y: Any, x: Any) -> Any:
         """`y` (N, K), made of `x`, as the DataFrame of `set_output` or of scikit-learn's `set_config`, with the index
-        of a DataFrame `x` of pandas. What is not made of a table stays."""
+        of a DataFrame `x` of pandas. Anything not made from a table stays."""
         if not _is_table(x) or y.ndim != 2:
             return y
         kind: str = getattr(self, "_sklearn_output_config", {}).get("transform", "")

@@ -1,4 +1,4 @@
-"""Apply a fitted transformation to many files, each to a file of the same name in a folder: whole, or not at all."""
+"""Apply a fitted transformation to many files, each to a file of the same name in a folder, whole or not at all."""
 
 import os
 import time
@@ -17,14 +17,14 @@ from uncone.transforms.normalized import Repair
 
 
 def check_folder(out: Path_, specs: Sequence[str], *, overwrite: bool) -> list[Path]:
-    """The file in `out` for each shard. Raises InputError: names that come twice, a folder that is read or is a file, or
-    that has one of the files (unless `overwrite`)."""
+    """The file in `out` for each shard. Raises InputError: names that occur twice, a folder that is read, that is a
+    file, or that already has one of the files (unless `overwrite`)."""
     folder = Path(out)
     names = [os.path.basename(split_part(spec, names=True)[0].partition("?")[0]) for spec in specs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(
-            f"expected shards of different names to write to {folder}, got {twice} twice: repair one folder at a time"
+            f"expected shards with different names to write to {folder}, got {twice} twice: repair one folder at a time"
         )
     if folder.exists() and not folder.is_dir():
         raise InputError(f"expected a folder to write shards to, got the file {folder}: name a folder")
@@ -43,11 +43,11 @@ def check_folder(out: Path_, specs: Sequence[str], *, overwrite: bool) -> list[P
 def repair_shards(
     rows: JoinedRows, targets: Sequence[Path], transformation: Repair, *, overwrite: bool, progress: Ticks = None
 ) -> Applied:
-    """Write the transformed rows of each part of `rows` to its target, by the engine of these rows. Where one cannot be
-    written the others stay, and the error says how many there are."""
+    """Write the transformed rows of each part of `rows` to its target, with the engine of these rows. If a target
+    cannot be written, the others stay, and the error gives their number."""
     began = time.perf_counter()
     if len(rows.parts) < len(targets):
-        got = f"got {len(targets) - len(rows.parts)} shards without any: leave these files out"
+        got = f"got {len(targets) - len(rows.parts)} shards without finite rows: leave these files out"
         raise InputError(f"expected finite rows in each shard of {rows.name}, {got}")
     targets[0].parent.mkdir(parents=True, exist_ok=True)
     work = partial(_written, transformation, tuple(targets), overwrite)

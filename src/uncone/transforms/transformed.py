@@ -22,14 +22,14 @@ Array = npt.NDArray[Any]
 X = TypeVar("X", npt.NDArray[Any], Rows, "torch.Tensor")
 _PIECE = 1024  # rows that one thread maps at once
 _SPECIAL = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}
-"""The bits that are all 1 in what is not finite: NumPy's own look at float16 is slow."""
+"""The bits that are all 1 in numbers that are not finite: NumPy's own check of float16 is slow."""
 
 
 class Map(NamedTuple):
     """(n, D) of float32 or float64 to (n, K) of the same dtype.
 
-    `move` works row by row, into any `out`, and keeps its argument. Tensors that need a gradient, or of another device,
-    stay tensors."""
+    `move` works row by row, into any `out`, and keeps its argument. Tensors that need a gradient or are on another
+    device stay tensors."""
 
     move: Callable[..., Any]
     d: int
@@ -37,7 +37,7 @@ class Map(NamedTuple):
 
 
 def apply(x: X, map: Map) -> X:
-    """`map` of a tensor, array (..., D) or `Rows`, of the same kind and dtype. float16 and bfloat16 are computed in
+    """`map` of a tensor, array (..., D) or `Rows`, in the same kind and dtype. float16 and bfloat16 are computed in
     float32; `Rows` when they are read."""
     if isinstance(x, Rows):
         return TransformedRows(x, map)
@@ -78,7 +78,7 @@ class TransformedRows(DerivedRows):
 
 
 def mapped(move: Callable[..., Any], x: Array, y: Array, dtype: str) -> bool:
-    """Write what `move` makes of rows `x` to `y`, which stores `dtype`; whether all is finite."""
+    """Write what `move` makes of rows `x` to `y`, which stores `dtype`. Returns whether all numbers are finite."""
 
     def piece(x: Array, y: Array) -> bool:
         rows = x
@@ -102,7 +102,7 @@ def like(x: Array, rows: Any) -> Any:
 
 
 def library(rows: Any) -> Any:
-    """torch for a tensor, else NumPy: maps of rows call only what both name alike."""
+    """torch for a tensor, else NumPy: maps of rows call only functions that both name alike."""
     return sys.modules["torch" if is_tensor(rows) else "numpy"]
 
 
@@ -145,7 +145,7 @@ def _not_finite(bad: int, n: int, dtype: str) -> InputError:
 
 
 def _check_width(shape: tuple[int, ...], d: int, name: str) -> None:
-    got = f"got shape {tuple(shape)} from {name}: the transformation was fitted on rows of {d}"
+    got = f"got shape {tuple(shape)} from {name}: the transformation was fitted on rows of {d} features"
     expect(tuple(shape[-1:]) == (d,), f"rows of {d} features, {got}")
 
 

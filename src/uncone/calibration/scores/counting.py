@@ -34,7 +34,7 @@ class Grid:
         return edge_of(self.low, self.width, number)
 
     def numbers(self, scores: Rows32) -> Ints:
-        """The bin of each score; `scores` is used up."""
+        """The bin of each score; `scores` is overwritten."""
         scores -= self.low
         scores /= self.width
         return np.clip(scores, 0, self.bins - 1, out=scores).astype(np.intp)
@@ -58,7 +58,7 @@ def count_pairs(
     x: Rows32, queries: Rows32 | None, grid: Grid, *, left_out: Pairs | None = None, progress: Progress | None = None
 ) -> Counts:
     """Count the scores of all pairs of rows of `x` (n, D), or of `queries` (m, D) with rows of `x`, in random order,
-    but those at `left_out`: places in `queries` or `x` and in `x`."""
+    except those at `left_out`: places in `queries` or `x` and in `x`."""
     within, first = queries is None, x if queries is None else queries
     of_rows = np.zeros((min(_GROUPS, len(x)), grid.bins), np.int64)
     of_first = of_rows if within else np.zeros((min(_GROUPS, len(first)), grid.bins), np.int64)
@@ -79,7 +79,7 @@ def count_pairs(
 
 
 def _count(a: Rows32, grid: Grid, b: Rows32, is_diagonal: bool, left_out: Pairs | None) -> Ints:
-    """By bin, (bins,); on the diagonal the pairs of a row with a later one."""
+    """Counts by bin, (bins,); on the diagonal, only pairs of a row with a later row."""
     counted = np.zeros(grid.bins, np.int64)
     for start in range(0, len(a), _PIECE):
         numbers = grid.numbers(a[start : start + _PIECE] @ b.T)
@@ -135,13 +135,13 @@ class Curve:
 
 
 def curve_of(counts: Counts) -> Curve:
-    """The share of pairs at or above each edge, with an interval for other rows drawn alike.
+    """The share of pairs at or above each edge, with an interval for other rows drawn in the same way.
 
     The share is a two-sample U-statistic (Hoeffding 1948; Lee 1990, section 2.2):
         Var = z_q / m + z_x / n + a term of single pairs; within one set 4 z / n.
-    Each z / n is the spread of the shares of random groups of rows, less the term of single pairs, which it holds once
-    too often; the variance is at least that of independent pairs. The interval is Wilson's for as many
-    independent pairs as would have this variance (Korn & Graubard 1998), with Student's t for the groups.
+    Each z / n is the spread of the shares of random groups of rows, less the term of single pairs, which the spread
+    counts once too often; the variance is at least the variance of independent pairs. The interval is Wilson's for as
+    many independent pairs as would have this variance (Korn & Graubard 1998), with Student's t for the groups.
     """
     pairs = float((total := counts.total()).sum())
     share = _reaching(total) / pairs
@@ -211,5 +211,5 @@ def _spread(by_group: Ints, share: Floats) -> tuple[Floats, float]:
 
 
 def _reaching(counts: Ints) -> Floats:
-    """How many lie in each bin or a later one, (bins + 1,)."""
+    """How many pairs are in each bin or a later bin, (bins + 1,)."""
     return np.concatenate((np.cumsum(counts[::-1])[::-1], [0])).astype(np.float64)

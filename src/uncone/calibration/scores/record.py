@@ -13,7 +13,7 @@ from uncone.records.text import percent
 
 @part
 class Share:
-    """A share in [0, 1] with its 95% interval in other rows drawn alike."""
+    """A share in [0, 1] with its 95% interval for other rows drawn in the same way."""
 
     value: float  # a share from 0 to 1
     low: float  # lower end of its 95% interval
@@ -37,7 +37,7 @@ def edge_of(low: float, width: float, number: int) -> float:
 @part
 class Knot:
     score: float  # an edge of the histogram
-    false_match_rate: Share  # the share at or above it
+    false_match_rate: Share  # the share of random pairs at or above this score
 
 
 @part
@@ -46,7 +46,7 @@ class ScoreHistogram:
     Counts are exact up to the rounding of the scores (about 1e-7 for cosines of float32 rows)."""
 
     low: float  # lower end of the first bin
-    width: float  # of every bin
+    width: float  # width of every bin
     counts: tuple[int, ...] = field(repr=False)  # pairs by bin
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class ScoreHistogram:
 
 
 def interval_at(knots: tuple[Knot, ...], score: float, share: float) -> tuple[float, float]:
-    """The interval of `share`, of pairs at or above `score`: in logits as at the knots beside it."""
+    """The interval of `share`, the pairs at or above `score`, interpolated in logits between the nearest knots."""
     if share <= 0:
         return 0.0, knots[-1].false_match_rate.high
     if share >= 1:
@@ -109,7 +109,7 @@ def interval_at(knots: tuple[Knot, ...], score: float, share: float) -> tuple[fl
 
 
 def _logit_offset(knots: tuple[Knot, ...], score: float, end: str) -> float:
-    """How far an end of the interval lies from the share, between knots where both have a logit."""
+    """How far an end of the interval is from the share, between knots where both have a logit."""
     pairs = ((knot.score, knot.false_match_rate.value, getattr(knot.false_match_rate, end)) for knot in knots)
     known = [(at, _logit(bound) - _logit(rate)) for at, rate, bound in pairs if 0 < bound < 1 and 0 < rate < 1]
     if not known:
