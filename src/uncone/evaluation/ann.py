@@ -26,7 +26,7 @@ QUANTISERS = tuple(DEFINITIONS)
 _LEAST_OF_PQ = 256
 K = 10
 _WAYS = (
-    "recall10: how many of the original vectors' exact ten are found by cosine. recall10_own: the same for the exact "
+    "recall10: the share of the original vectors' exact ten that cosine finds. recall10_own: the same for the exact "
     "ten under the repair, so it shows what quantisation alone loses. recall10_inner: inner products of repaired "
     "queries with repaired documents. recall10_inner_documents: the same with queries as they are."
 )

@@ -259,7 +259,7 @@ def encoded_texts(
 
     def rows(file: Path, role: Role) -> Rows:
         lines = [line.strip() for _, line in lines_of(file) if line.strip()]
-        expect(bool(lines), f"one text per line in {file}, got none: give at least 2, better thousands")
+        expect(bool(lines), f"one text per line in {file}, got none: give at least 2, ideally thousands")
         tick = None if progress is None else partial(progress, f"encoding {file.name}")
         vectors = torch.from_numpy(encoder.vectors(lines, role=role, tick=tick))
         if encoder.normalizes:  # as the model does at its end: inner products depend on it

@@ -107,7 +107,7 @@ class Evaluation(Record):
         return tuple(dict.fromkeys(repair for _, _, repair, _ in self._cells()))
 
     def find(self, name: str) -> tuple[str, float | None]:
-        """A number and its whole name: SET.REPAIR.MEASURE, or SET.REPAIR.MEASURE.low for its difference.
+        """A number and its whole name: SET.REPAIR.MEASURE, or SET.REPAIR.MEASURE.low for an end of its difference.
 
         You may leave out the set if there is only one, and the repair for vectors as they are. Case, "@", "-" and "_"
         do not matter, and "spearman" is Spearman of the cosine. InputError: no such number, or several sets have it."""

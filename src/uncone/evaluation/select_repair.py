@@ -237,7 +237,7 @@ def _sts(encoding: Encoding, data: Path_, settings: Settings) -> _Splits:
     development = _of_pairs(scored(encoding, dev, repairs, settings)[1], settings)
     _enough(development.n, "development pairs of sentences with a direction")
     left_out = len(dev) - development.n
-    note = f"{counted(left_out, 'development pair')} left out: one of the two sentences has no direction."
+    note = f"{counted(left_out, 'development pair')} left out: a sentence has no direction."
     sizes = f"Development: {len(dev)} pairs of the STS Benchmark; test: {len(benchmark)}."
     return (
         development,

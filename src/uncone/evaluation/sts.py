@@ -37,7 +37,7 @@ def evaluate_sts(encoding: Encoding, data: Path_, settings: Settings, *, columns
         result.notes += [f"{one.name}: {note}" for note in repairs.notes]
         if len(pairs) < len(one):
             left_out = counted(len(one) - len(pairs), "pair")
-            result.notes += [f"{one.name}: {left_out} left out, as one of the two sentences has no direction."]
+            result.notes += [f"{one.name}: {left_out} left out, as a sentence has no direction."]
         if "train" not in one.others:
             transductive.append(one.name)
     if transductive and encoding.rows is None:

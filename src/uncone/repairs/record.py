@@ -13,7 +13,7 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, counted, number, plural, title
 
-NOT_KNOWN = "Only a task can show whether that helps: run `uncone evaluate`."  # in the verdict where no task chose
+NOT_KNOWN = "Only a task can show whether the repair helps: run `uncone evaluate`."  # unless a task chose it
 _LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}  # notes: only a task shows whether that is good
 _NOT_DRAWN = ("effective_rank", "partition_isotropy")  # a number of dimensions, and what depends on length
 NEAR_ZERO = 0.05  # a mean cosine below this is no common direction to speak of
@@ -50,7 +50,7 @@ class Repaired(Record):
 
     KIND: ClassVar[str] = "repair"
 
-    verdict: str  # whether the rows are rounder, the numbers, what shows whether that helps, and the cost
+    verdict: str  # whether the rows are rounder, the numbers, what can show whether the repair helps, and the cost
     name: str  # of the source, at most two parts of its path
     out: str  # of the output, likewise
     kind: Literal["vectors", "encoder"]  # `vectors` or `encoder`

@@ -172,7 +172,7 @@ def record_of(
     affine = getattr(repair, "affine_", repair)
     lost = affine.rank_lost() if isinstance(affine, Affine) else None
     if (before := geometry.lengths_before) is not None and before.largest >= GIANT * before.mean:
-        longest = f"{written['name']} has a row {before.largest / before.mean:.3g} times as long as the average row"
+        longest = f"{written['name']} has a row {before.largest / before.mean:.3g} times as long as rows are on average"
         notes = (f"{longest}. Such rows decide means and directions: leave them out first.", *notes)
     record = Repaired(
         **written,

@@ -20,7 +20,7 @@ from uncone.statistics.blocks import FEWEST_BLOCKS, block_sums, ratio_interval
 from uncone.version import versions
 
 MOST_TARGETS = 200_000
-_LETTERS = 16  # of a text for each token, on average, at most
+_LETTERS = 16  # letters of a text per token, on average, at most
 
 
 def evaluate_language_model(
@@ -184,4 +184,4 @@ def _verdict(name: str, text: str, loss: Ratio, groups: list[TokenGroup]) -> str
     both = f"{whole}: {' and '.join(of_both)} targets."
     if rare.log_ratio is None:
         return both
-    return f"{both} Rare targets get {number(float(np.exp(rare.log_ratio.value)))} of their share of probability."
+    return f"{both} Rare targets get {number(float(np.exp(rare.log_ratio.value)))} of their share of the probability."
