@@ -74,7 +74,7 @@ def test_headers_are_known_by_their_labels(tmp_path: Path) -> None:
         ("w.vec --query-texts t.txt", "expected --query-texts with --texts"),
         ("w.vec --texts t.txt --queries w.vec", "expected --query-texts with --texts"),
         ("w.vec --texts none.txt", "cannot read none.txt"),
-        ("w.vec --texts empty.txt", "expected one text a line in empty.txt, got none"),
+        ("w.vec --texts empty.txt", "expected one text per line in empty.txt, got none"),
         ("x.npy --texts t.txt", "expected word vectors with words"),
         (". --texts t.txt", "expected an encoder of sentences"),
     ],

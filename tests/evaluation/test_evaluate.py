@@ -209,11 +209,11 @@ def test_pairs_with_a_sentence_of_no_known_word_are_left_out_and_told(planted: P
     sts = partial(evaluate, planted / "spoiled.vec", task="sts", method=["center"], resamples=300)
     whole, more = (sts(data=folder / "sts") for folder in (planted, tmp_path))
     assert (more.results, more.differences) == (whole.results, whole.differences)
-    assert "stsb: 2 pairs with a sentence of no direction: left out." in more.notes
+    assert "stsb: 2 pairs left out, as a sentence has no direction." in more.notes
     assert not any("no direction" in note for note in whole.notes)
     found = select_repair(planted / "spoiled.vec", task="sts", data=tmp_path / "sts", method=FEW, resamples=1000)
     assert (found.chosen, found.development_n, found.test_n) == ("all_but_the_top_2", 120, 120)
-    assert "2 development pairs with a sentence of no direction: left out." in found.notes
+    assert "2 development pairs left out: a sentence has no direction." in found.notes
     (tmp_path / "sts/stsb_test.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\nt1w1\td\t2\n")
     with refused(match="at least two pairs of stsb with a direction, got 0"):
         sts(data=tmp_path / "sts")
@@ -268,7 +268,7 @@ def test_selection_that_a_test_does_not_confirm(planted: Path, monkeypatch: pyte
     assert (found.candidate, found.chosen) == ("center", "original")
     assert found.verdict.endswith(
         "chose center, but on the test split it changes Spearman x 100 by +0.01 (-0.05 to +0.06). "
-        "That is no difference that 50 pairs can show."
+        "50 pairs cannot separate this from no change."
     )
 
 
@@ -284,7 +284,7 @@ def test_a_selection_names_what_its_repair_lowers(planted: Path, monkeypatch: py
     monkeypatch.setattr(sys.modules[select_repair.__module__], "_sts", chosen)
     found = select_repair(planted / "healthy.vec", task="sts", data=planted / "sts")
     assert found.chosen == "center"
-    assert found.verdict.endswith(" (+0.10 to +0.30). But it lowers beyond chance recall@100 of the cosine by 0.4000.")
+    assert found.verdict.endswith(" (+0.10 to +0.30). But beyond chance it lowers recall@100 of the cosine by 0.4000.")
 
 
 def test_refusals(planted: Path, tmp_path: Path) -> None:
@@ -335,22 +335,22 @@ def test_verdicts() -> None:
         return verdict("m", "retrieval", "ndcg10", differences)
 
     assert said(up) == "m, retrieval: center changes nDCG@10 by +0.0200 (95%: +0.0100 to +0.0300)."
-    best = "m, retrieval: of 3 repairs center does best; it changes nDCG@10 by +0.0200 (95%"
+    best = "m, retrieval: of 3 repairs, center does best. It changes nDCG@10 by +0.0200 (95%"
     assert said(up, others=2).startswith(best)
-    assert "no repair helps; the best, center, changes" in said(flat)
+    assert "no repair helps. The best, center, changes" in said(flat)
     assert said(flat).endswith("Leave it as it is.")
     assert said(up, flat, down) == (
-        "m, retrieval: no repair helps on the whole; the best, center, changes nDCG@10 by -0.0233 on average over 3 "
-        "sets (95%, at the widest: -0.0667 to +0.0033); beyond chance up on s0 and down on s2."
+        "m, retrieval: no repair helps on average. The best, center, changes nDCG@10 by -0.0233 on average over 3 "
+        "sets (95%, at the widest: -0.0667 to +0.0033). Beyond chance it rises on s0 and falls on s2."
     )
     assert said(flat, flat).endswith(
         "on average over 2 sets (95%, at the widest: -0.0100 to +0.0300), on none beyond chance. Leave it as it is."
     )
     two = {"wide": {"ndcg10": Interval(0.03, -0.01, 0.07)}, "narrow": {"ndcg10": up}}
     assert verdict("m", "retrieval", "ndcg10", {"s": two}) == (
-        "m, retrieval: of 2 repairs narrow does best of those that rise beyond chance; it changes nDCG@10 by +0.0200 "
-        "(95%: +0.0100 to +0.0300). It was picked on these same queries, so its gain is optimistic: --method auto tests "
-        "it on others."
+        "m, retrieval: of 2 repairs, narrow does best of those that rise beyond chance. It changes nDCG@10 by +0.0200 "
+        "(95%: +0.0100 to +0.0300). It was picked on these same queries, so its gain is optimistic: --method auto "
+        "tests it on others."
     )
     pairs = {"s": {r: {"spearman_cosine": up} for r in "ab"}}
     assert "--method auto" not in verdict("m", "wordsim", "spearman_cosine", pairs)
@@ -362,16 +362,18 @@ def test_the_headline_names_every_number_that_falls() -> None:
     falls = {"ndcg10": up, "recall10": flat, "recall100": down, "ndcg10_inner": down}
     said = verdict("m", "retrieval", "ndcg10", {"s": {"center": falls, "whiten": {"ndcg10": flat, "recall10": down}}})
     assert (
-        "center does best; it changes nDCG@10 by +0.0200 (95%: +0.0100 to +0.0300). But it lowers beyond chance "
+        "center does best. It changes nDCG@10 by +0.0200 (95%: +0.0100 to +0.0300). But beyond chance it lowers "
         in said
     )
-    assert "chance recall@100 of the cosine by 0.1000 and nDCG@10 of the inner product by 0.1000. It was picked" in said
+    assert "lowers recall@100 of the cosine by 0.1000 and nDCG@10 of the inner product by 0.1000. It was picked" in said
     sets = {
         name: {"center": {"spearman_cosine": one, "pearson_cosine": down}} for name, one in (("a", up), ("b", down))
     }
     sets["a"]["center"]["spearman_cosine"] = Interval(2.0, 1.0, 3.0)
     said = verdict("m", "sts", "spearman_cosine", sets)
-    assert said.endswith("up on a and down on b. But it lowers beyond chance Pearson x 100 of the cosine on a and b.")
+    assert said.endswith(
+        "rises on a and falls on b. But beyond chance it lowers Pearson x 100 of the cosine on a and b."
+    )
     assert "lowers" not in verdict("m", "retrieval", "ndcg10", {"s": {"center": {"ndcg10": up, "recall10": flat}}})
 
 

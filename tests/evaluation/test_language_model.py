@@ -301,14 +301,14 @@ def test_odd_input(model: Path, tmp_path: Path) -> None:
 
 def test_a_short_text_has_no_intervals_and_says_so(model: Path, texts: list[str]) -> None:
     short = uncone.evaluate_language_model(model, texts[:3], continuations=0)
-    assert short.intervals == "No intervals: the text has 3 windows, and they need 10."
+    assert short.intervals == "No intervals: they need 10 windows, and the text has 3."
     assert short.loss.low is short.loss.high is None
 
 
 def test_a_text_that_is_cut_is_said(model: Path, texts: list[str]) -> None:
     cut = uncone.evaluate_language_model(model, texts, most=50, continuations=0)
     assert cut.targets == 50
-    assert "The first 50 tokens were predicted" in cut.notes[0]
+    assert "Only the first 50 tokens were predicted" in cut.notes[0]
     assert uncone.evaluate_language_model(model, texts, continuations=0).notes == ()
 
 

@@ -183,7 +183,7 @@ def test_queries_without_a_relevant_document_are_counted_and_left_out() -> None:
     few = {q: of if q % 2 else dict.fromkeys(of, 0) for q, of in own["qrels"].items() if q >= 10}
     found, whole = uncone.evaluate(**own | {"qrels": few}), uncone.evaluate(**own)
     assert of_documents(found)["n"] == 45
-    assert "55 queries without a relevant document in qrels: left out." in found.notes
+    assert "55 queries left out: no relevant document in qrels." in found.notes
     assert not any("left out." in note for note in whole.notes)
 
 
@@ -212,7 +212,7 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     by_hand = repair_named(chosen.chosen, d=D).fit(documents).transform(documents[::2] + 1)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), by_hand, atol=1e-4)
     assert any(f"--load {tmp_path.name}/t.safetensors" in said for said in found.index), found.index
-    assert "whether it helps is not known" not in found.verdict
+    assert "Only a task can show" not in found.verdict
     uncone.repair(tmp_path / "q.npy", tmp_path / "z.npy", load=saved)
     moved = repair_named(chosen.chosen, d=D).fit_transform(documents)
     after = uncone.evaluate(queries=tmp_path / "z.npy", documents=moved, qrels=judged, method=[], resamples=200)
@@ -228,34 +228,34 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     assert isinstance(left, Selection)
     assert left.leaves_it
     assert not (tmp_path / "no.npy").exists()
-    assert "no difference that 50 queries can show" in left.verdict
+    assert "50 queries cannot separate this from no change" in left.verdict
 
 
 def test_a_difference_that_chance_explains_is_called_so() -> None:
     found = uncone.evaluate(**given(spoiled=False, resamples=500))
     interval = found.differences["retrieval"]["documents"]["center"]["ndcg10"]
     assert interval.low <= 0 <= interval.high
-    assert found.verdict.endswith("no difference that 100 queries can show. Leave it as it is.")
+    assert found.verdict.endswith("100 queries cannot separate this from no change. Leave it as it is.")
     found = uncone.evaluate(**given(spoiled=True, method=["cluster_center"], resamples=500))
     assert found.differences["retrieval"]["documents"]["cluster_center"]["ndcg10"].high < 0
-    assert "can show" not in found.verdict
+    assert "cannot separate" not in found.verdict
 
 
 def test_where_the_original_is_perfect_there_is_no_room_above() -> None:
     x = np.random.default_rng(0).standard_normal((60, D))
     found = uncone.evaluate(queries=x, documents=x, qrels={at: {at: 1} for at in range(60)}, method=["center"])
     assert found.verdict == (
-        "documents, retrieval: no repair helps: nDCG@10 is 1 as it is, and no value is higher. Leave it as it is."
+        "documents, retrieval: no repair helps: nDCG@10 is 1 already, the highest value. Leave it as it is."
     )
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"qrels": {0: {9999: 1, 8888: 1, 1: 1}, 1: {7777: 1}}},
-        r"the document '9999' in qrels\[0\] and 2 more \('8888' and '7777'\): the ids of 240 documents are like "
+        r"the document '9999' in qrels\[0\] and 2 more \('8888' and '7777'\): the ids of 240 documents look like "
         r"'0', '1', '2'; give others with --ids FILE",
     ),
-    ({"qrels": {"q1": {0: 1}}}, r"the query 'q1' in .*: the ids of 100 queries are like '0', .* --query-ids FILE"),
+    ({"qrels": {"q1": {0: 1}}}, r"the query 'q1' in .*: the ids of 100 queries look like '0', .* --query-ids FILE"),
     ({"qrels": {0: {0: 0}, 1: {1: -1}}}, "a relevance above 0 in qrels, got none in 2 queries"),
     ({"qrels": {}}, "a relevance above 0 in qrels, got none in 0 queries"),
     ({"qrels": {0: {0: 0.5}}}, r"expected an integer in qrels\[0\], got '0.5'"),
@@ -313,12 +313,12 @@ def test_swapped_columns_are_told_by_the_ids_that_fit_the_other_side(tmp_path: P
 def test_ids_that_are_no_key_are_refused(tmp_path: Path) -> None:
     documents, *_ = planted(spoiled=False)
     np.savez(tmp_path / "d.npz", v=documents, ids=np.array(["one"] * N))
-    message = "an id of its own for each row of .*d.npz#v, got 239 rows with none or with that of another row"
+    message = "an id of its own for each row of .*d.npz#v, got 239 rows with no id or the id of another row"
     refuses(message, uncone.evaluate, **given(spoiled=False, documents=tmp_path / "d.npz"))
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {"id": [None, *map(str, range(1, N))], "vector": list(documents)}
     pq.write_table(pa.table(columns), tmp_path / "d.parquet")
-    with pytest.raises(InputError, match=r"got 1 row with none or with that of another row: .* --ids FILE"):
+    with pytest.raises(InputError, match=r"got 1 row with no id or the id of another row: .* --ids FILE"):
         uncone.evaluate(**given(spoiled=False, documents=tmp_path / "d.parquet"))
 
 

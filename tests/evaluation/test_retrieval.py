@@ -92,7 +92,7 @@ def test_nearest_is_a_stable_sort(q: int, n: int, k: int, seed: int) -> None:
 def test_unit_rows() -> None:
     x = unit(np.array([[3.0, 4.0], [0.0, 0.0], [1e-100, 0.0]]))
     assert x.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0, 0], [1, 0]]
-    refuses("one width, got 2 and 3", nearest, np.ones((1, 2)), np.ones((4, 3)), 1)
+    refuses("queries as wide as documents, got 2 and 3 features", nearest, np.ones((1, 2)), np.ones((4, 3)), 1)
 
 
 def test_reads_a_directory_in_the_layout_of_beir(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_titles_and_compressed_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("corpus.jsonl", "{", "one JSON object a line.* line 1"),
+        ("corpus.jsonl", "{", "one JSON object per line.* line 1"),
         ("corpus.jsonl", "[1]\n", "an object in entry 1"),
         ("corpus.jsonl", '{"_id": 3, "text": "x"}\n', 'strings "_id", "text" in line 1'),
         ("corpus.jsonl", '{"_id": "d0", "text": "x"}\n' * 2, "unique ids, got 'd0' again in line 2"),

@@ -72,7 +72,7 @@ def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> N
         assert value["mean_cosine"] == pytest.approx(float(cosine), abs=1e-6)
         assert value["partition_isotropy"] == pytest.approx(float(isotropy), rel=1e-5)
     assert found.gains is True
-    assert "cone.npy is rounder by the mean cosine alone; " in found.verdict
+    assert "cone.npy is rounder by the mean cosine alone. " in found.verdict
     assert "center takes the mean cosine from 0.5" in found.verdict
     moved, whole = (np.linalg.norm(rows.astype(np.float64)) for rows in (y.astype(np.float64) - x, x))
     assert found.cost.relative_change == pytest.approx(moved / whole, rel=1e-6)
@@ -96,7 +96,7 @@ def test_a_giant_row_that_the_fit_follows_is_told(tmp_path: Path, length: float,
     x[3] *= length
     np.save(tmp_path / "x.npy", x.numpy())
     found = repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
-    assert any("has a row 10.2 times as long as its mean row" in note for note in found.notes) == is_told
+    assert any("has a row 10.2 times as long as rows are on average" in note for note in found.notes) == is_told
 
 
 @pytest.mark.parametrize("method", ["center", "whiten", "all_but_the_top_2"])
@@ -172,12 +172,12 @@ def test_rows_that_lose_their_unit_length_are_named_first(tmp_path: Path) -> Non
     lengths = found.lengths_after
     assert (found.lengths_before.is_unit, lengths.is_unit) == (True, False)
     assert (lengths.mean, lengths.smallest, lengths.largest) == pytest.approx((norms.mean(), norms.min(), norms.max()))
-    assert f"Its rows had length 1 and are {norms.mean():.3g} long on average now." in found.verdict
+    assert f"The rows had length 1 and are {norms.mean():.3g} long on average now." in found.verdict
     caution = next(block for block in found.blocks() if getattr(block, "tone", "") == "caution")
     assert found.blocks().index(caution) == 2
     assert caution.text.startswith("The rows had length 1 and now have lengths of 0.")
     assert "--normalize" in caution.text
-    assert "their inner product is no cosine any more" in found.index[0]
+    assert "their inner product is no longer their cosine" in found.index[0]
     near = (Lengths(1.0, 0.9991, 1.0009), Lengths(1.0, 0.9989, 1.0), Lengths(1.0, 1.0, 1.0011))
     assert [one.is_unit for one in near] == [True, False, False]
 
@@ -195,7 +195,7 @@ def test_normalised_rows_have_length_one_and_queries_get_the_same(tmp_path: Path
     np.testing.assert_allclose(np.load(tmp_path / "a.npy"), asked, atol=1e-6)
     assert (found.normalized, again.normalized) == (True, True)
     assert (found.label, again.label) == ("center (normalised)", "Center (normalised)")
-    assert found.index[0] == "The rows have length 1: their inner product is their cosine."
+    assert found.index[0] == "The rows have length 1, so their inner product is their cosine."
     assert "--load repairs" not in found.index[1]
     assert "t.safetensors`" in found.index[1]
     assert not any(getattr(block, "tone", "") == "caution" for block in found.blocks())
@@ -270,7 +270,7 @@ def test_a_change_of_scale_alone_is_no_change(cone: Path, tmp_path: Path, factor
     assert compare(x, x[:, :3]).relative_change is None
     Affine(np.zeros(16), factor * np.eye(16)).save(tmp_path / "t.safetensors")
     told = repair(cone, tmp_path / "y.npy", load=tmp_path / "t.safetensors").verdict
-    assert "cone.npy is not rounder; " in told
+    assert "cone.npy is not rounder. " in told
     assert "I(W)" not in told
     assert f"moved by <0.001% of their length (scale aside) and are {factor:g} times as long" in told
 
@@ -281,7 +281,7 @@ def test_measures_that_disagree_are_named(cone: Path, tmp_path: Path) -> None:
     Affine(np.load(cone).mean(0, dtype=np.float64), weight).save(tmp_path / "t.safetensors")
     found = repair(cone, tmp_path / "y.npy", load=tmp_path / "t.safetensors")
     assert found.gains is False
-    assert "is rounder by the mean cosine and less round by IsoScore and the effective rank; whether" in found.verdict
+    assert "is rounder by the mean cosine and less round by IsoScore and the effective rank. Affine" in found.verdict
     assert to_markdown(found).startswith("# **MEASURES DISAGREE**")
     (table,) = (block for block in found.blocks() if isinstance(block, Table) and "rounder is" in block.columns)
     assert [row[-1] for row in table.rows][:4] == ["lower", "higher", "higher", "depends on length"]
@@ -330,7 +330,7 @@ def test_rows_that_are_not_finite_are_refused_or_left_out_as_asked(cone: Path, t
     found = repair(tmp_path / "x.npy", tmp_path / "y.npy", skip_nonfinite=True, method="center")
     kept = np.delete(x, [7, 300], axis=0)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), kept - kept.mean(0, dtype=np.float64), atol=1e-5)
-    words = "2 rows that are not finite are not in what was written, the first row 7"
+    words = "2 rows that are not finite were left out, the first at row 7. Later rows have new numbers now"
     assert any(note.startswith(words) for note in found.notes)
     counts = tmp_path / "counts.npy"
     np.save(counts, np.ones(2000))
@@ -342,7 +342,10 @@ def test_of_equal_rows_nothing_can_be_said(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((50, 4), np.float32))
     found = repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
     assert (found.gains, found.lengths_after, found.index) == (None, None, ())
-    assert "whether it is rounder cannot be said, and whether it helps is not known" in found.verdict
+    assert (
+        "uncone cannot say whether it is rounder: neither its mean cosine nor its IsoScore is defined before"
+        in found.verdict
+    )
 
 
 def test_a_transformation_is_saved_over_nothing_that_is_read_or_written(cone: Path, tmp_path: Path) -> None:
@@ -513,13 +516,13 @@ class TestTheCommand:
         _run(*asked)
         told = " ".join(capsys.readouterr().out.split())
         assert told.startswith("REPAIR IT Told.")
-        assert "sts chose the repair, by spearman_cosine." in told
+        assert "The task sts chose the repair, by spearman_cosine." in told
         assert "whiten (power 0.5) takes the mean cosine from" in told
-        assert "not known" not in told
+        assert "Only a task can show whether the repair helps" not in told
         repaired = load_record(tmp_path / "r.json")
         assert isinstance(repaired, Repaired)
         assert repaired.notes[-1].startswith("Chosen by sts on ")
-        assert "There it was fitted on the task's own training sentences." in repaired.notes[-1]
+        assert "For the choice it was fitted on the task's own training sentences." in repaired.notes[-1]
         assert (repaired.selection.chosen, repaired.selection.test) == ("whiten", step)
         cli.main(["report", str(tmp_path / "r.json")])
         shown = " ".join(capsys.readouterr().out.split())
@@ -616,7 +619,7 @@ def test_of_a_long_text_some_sentences_are_drawn_from_all_of_it(tmp_path: Path) 
     assert max(abs(a - 10 * i) for i, a in enumerate(numbers)) < 1000  # five standard deviations of an even draw
     assert abs(sum(line.startswith("odd") for line in found.lines) - 1000) <= 110  # also of lines that alternate
     assert 20_000 <= found.n <= 20_050
-    told = f"The text has {found.n:,} sentences: 2,000 of them were taken, drawn at random from all of it."
+    told = f"The text has {found.n:,} sentences: 2,000 of them were drawn at random from all of it."
     assert found.notes() == (told,)
     whole = read_sentences(path, most=20_000)
     assert (whole.lines, whole.n, whole.notes()) == (tuple(lines), 20_000, ())
@@ -657,10 +660,13 @@ def test_an_encoder_in_16_bits_is_held_to_its_own_rounding() -> None:
     assert narrow_dtype(torch.nn.Linear(2, 2).bfloat16()) == torch.bfloat16
     expected = torch.nn.functional.normalize(gaussian(50, 32))
     told = told_of_rounding(expected.bfloat16().float(), expected, torch.bfloat16)
-    assert told.startswith("The model runs in bfloat16, and its new layer too: its vectors are up to 0.")
+    assert told.startswith(
+        "The model and its new layer run in bfloat16. Its vectors differ from the float32 vectors measured "
+        "here by up to 0."
+    )
     # 0.01 in 32 coordinates: 0.057 of the length
     for got in (expected + 0.01, expected * float("nan"), expected[:, :3]):
-        with refused(match=r"up to the rounding of bfloat16, .* save the model in float32 first"):
+        with refused(match=r"up to the rounding of bfloat16, .* Save the model in float32 first"):
             told_of_rounding(got, expected, torch.bfloat16)
 
 
@@ -695,7 +701,7 @@ def test_a_record_of_before_selections_and_lengths_were_kept_still_loads(cone: P
 
 def test_few_measured_sentences_are_said_to_be_few() -> None:
     assert told_of_split(400, 100) == ("Fitted on 400 sentences, measured on 100 others of the same text.",)
-    assert told_of_split(16, 4)[1].startswith("4 sentences are few: ")
+    assert told_of_split(16, 4)[1].startswith("4 sentences are few, and others may give another verdict: ")
 
 
 @pytest.mark.slow
@@ -716,7 +722,7 @@ def test_a_real_encoder_is_repaired_from_sentences(tmp_path: Path, minilm: Path)
     few = repair(minilm, tmp_path / "few", text=tmp_path / "text", method="center", most_sentences=40)
     assert few.measured == 8
     assert few.notes[0].startswith("The text has ")
-    assert "40 of them were taken" in few.notes[0]
+    assert "40 of them were drawn at random" in few.notes[0]
     assert repair(minilm, tmp_path / "again", load=saved).gains is None
     layers = [(folder / "2_Dense" / "model.safetensors").read_bytes() for folder in (tmp_path / "again", out)]
     assert layers[0] == layers[1]

@@ -236,5 +236,6 @@ def test_one_row_far_away_leaves_the_others_their_room_and_is_counted() -> None:
     assert beyond([(x + 50, y, z) for x, y, z in (*even, (9.0, 0.0, 0.0))]) == [], "the origin needs more room"
     assert beyond([(1.0, 1.0, 1.0)] * 50) == []
     assert outside(0) == ""
-    assert outside(1) == " 1 row far away lies outside."
-    assert outside(2, "; “Whole picture” shows {}") == " 2 rows far away lie outside; “Whole picture” shows them."
+    assert outside(1) == " 1 distant row is outside."
+    shown = " 2 distant rows are outside (“Whole picture” shows them)."
+    assert outside(2, " (“Whole picture” shows {})") == shown

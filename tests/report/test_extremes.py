@@ -175,7 +175,7 @@ _map = partial(HeatMap, "h", "H", "x", "y", "v", spark="h")
         (replace(ZEROS, curves=(Curve("a", (1.0,), (math.nan,)),)), _FAR),
         (replace(ZEROS, curves=()), "it has no values"),
         (_map((0.0, 1.0), (1.0,), ((math.inf, None),)), _FAR),
-        (_map((2.0, 1.0), (1.0,), ((0.5, 0.5),)), "its places do not rise"),
+        (_map((2.0, 1.0), (1.0,), ((0.5, 0.5),)), "the values of its axis do not increase"),
         (_map((), (), ()), "it has no values"),
     ],
     ids=range(7),

@@ -16,25 +16,25 @@ from uncone.transforms.fitting import digest
 
 Quantiser = Literal["int8", "int8_uniform", "pq", "binary", "binary_hamming"]
 DEFINITIONS: dict[Quantiser, str] = {
-    "int8": "8 bits a feature, each feature with its own range (faiss QT_8bit)",
-    "int8_uniform": "8 bits a feature, all features with one range (faiss QT_8bit_uniform)",
+    "int8": "8 bits per feature, each feature with its own range (faiss QT_8bit)",
+    "int8_uniform": "8 bits per feature, all features with one range (faiss QT_8bit_uniform)",
     "pq": "product quantisation, 8 bits for about 8 features (faiss)",
-    "binary": "1 bit a feature, its sign; the query keeps its numbers",
-    "binary_hamming": "1 bit a feature, its sign, of the query too (Hamming distance)",
+    "binary": "1 bit per feature, its sign; the query keeps its numbers",
+    "binary_hamming": "1 bit per feature, its sign, for the query too (Hamming distance)",
 }
 QUANTISERS = tuple(DEFINITIONS)
 _LEAST_OF_PQ = 256
 K = 10
 _WAYS = (
-    "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the exact ten "
-    "under the repair, so what quantisation alone loses. recall10_inner: inner products of repaired queries with "
-    "repaired documents; recall10_inner_documents: of repaired documents with queries as they are."
+    "recall10: the share of the original vectors' exact ten that cosine finds. recall10_own: the same for the exact "
+    "ten under the repair, so it shows what quantisation alone loses. recall10_inner: inner products of repaired "
+    "queries with repaired documents. recall10_inner_documents: the same with queries as they are."
 )
 
 
 def quantised_neighbours(queries: Array, documents: Array, quantiser: Quantiser, *, k: int = K, seed: int = 0) -> Array:
-    """`nearest` of documents that went through a quantiser, trained on them, and back. No index loses any, as every
-    document is compared. Only "binary_hamming" changes the queries. `seed` is of the k-means of "pq"."""
+    """`nearest` among documents that were quantised and decoded; the quantiser is trained on them. No index loses any,
+    as every document is compared. Only "binary_hamming" changes the queries. `seed` is for the k-means of "pq"."""
     x, y = (np.ascontiguousarray(given, np.float32) for given in (queries, documents))
     stored = _signs(y) if quantiser.startswith("binary") else _through_faiss(y, quantiser, seed)
     return nearest(_signs(x) if quantiser == "binary_hamming" else x, stored, k)
@@ -77,7 +77,7 @@ def evaluate_ann(encoding: Encoding, directory: Path_, settings: Settings) -> Ta
 
 
 def evaluate_ann_of_rows(spec: Any, queries: Any, settings: Settings) -> TaskResult:
-    """Stored vectors, searched with `queries` or else with up to 1,000 of their own, taken out first."""
+    """Search stored vectors with `queries`, or else with up to 1,000 of their own rows, taken out first."""
     documents = _whole(spec)
     if queries is None:
         count = min(1000, len(documents) // 10)
@@ -91,7 +91,7 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, settings: Settings) -> TaskRes
     result = _evaluate(Texts(asked, asked), Texts(documents, documents), settings)
     result.provenance |= {"documents_sha256": digest(as_rows(documents)), "queries_sha256": digest(as_rows(asked))}
     if queries is None:
-        result.notes += [f"{len(asked)} rows, drawn with seed {settings.seed}, are taken out as queries."]
+        result.notes += [f"{len(asked)} rows, drawn with seed {settings.seed}, were taken out as queries."]
     return result
 
 

@@ -35,7 +35,7 @@ def paired_bootstrap(per_item_a: ArrayLike, per_item_b: ArrayLike, **options: Un
     systems on shared test items Koehn 2004, section 4).
 
     Args:
-        per_item_a: scores of the baseline, (N,), one an item (say nDCG@10 of each query).
+        per_item_a: scores of the baseline, (N,), one per item (say nDCG@10 of each query).
         per_item_b: scores of the other system on the same items, (N,).
         options: `seed`, `resamples` and `level`, see `Resampling`.
 
@@ -92,13 +92,13 @@ def correlation_bootstraps(
     Args:
         baseline: scores of the baseline, (N,).
         others: scores of S other systems for the same items, (S, N).
-        gold: what people said of the items, (N,).
+        gold: the scores that people gave the items, (N,).
         subsets: which subset each item is of, N of them; None for one correlation over all items.
         kind: Spearman's or Pearson's correlation.
         options: as for `paired_bootstrap`.
 
     Returns:
-        S intervals: `difference` = correlation of a system - that of the baseline, in [-2, 2].
+        S intervals: `difference` = correlation of a system - correlation of the baseline, in [-2, 2].
 
     Raises:
         InputError: fewer than two items (in a subset), unequal numbers, or scores that are not finite.
@@ -173,7 +173,7 @@ def _checked(seed: int = 0, resamples: int = 10_000, level: float = 0.95) -> tup
     finite_number(level, "level")
     expect(0 < level < 1, f"a level between 0 and 1, got {level}: 0.95 is usual")
     least = f"at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level {level:.6g}"
-    got = f"got {resamples:,}: its ends would be the extremes of what was drawn"
+    got = f"got {resamples:,}: its ends would be the extremes of the resamples"
     expect(resamples * (1 - level) / 2 >= 1, f"{least}, {got}")
     return seed, resamples, level
 
@@ -264,7 +264,7 @@ def _ranks(score: Array) -> Resampled:
     group_of_item[order] = np.cumsum(is_first) - 1
 
     def of(counts: Array) -> Array:
-        in_group = counts[order]  # whole rows are gathered, as items lie in rows
+        in_group = counts[order]  # whole rows are gathered, as each row is an item
         if len(starts) < len(in_group):
             in_group = np.add.reduceat(in_group, starts, axis=0)
         ranks = np.cumsum(in_group, axis=0)

@@ -28,8 +28,8 @@ _AT_ONCE = 256  # texts between two reports of progress
 _BATCH = 32
 _WORDS = "Word vectors: repairs are fitted on all words, and a text is the mean of its repaired words."
 _NORMALIZES = (
-    "The model divides its vectors by their norm at the end. Cosine: repaired before that, as a repaired "
-    "model has it. Inner product: its own vectors repaired as they would be stored, and not divided again."
+    "The model divides its vectors by their norm at the end. Cosine: vectors are repaired before that, as in a "
+    "repaired model. Inner product: the divided vectors are repaired, as if stored, and not divided again."
 )
 _FORM = "uncone.vectors/1"  # in the names of kept vectors: another form makes them again
 
@@ -37,7 +37,7 @@ _FORM = "uncone.vectors/1"  # in the names of kept vectors: another form makes t
 @dataclass(frozen=True)
 class Encoding:
     """An encoder of texts, with its cache. `encode` takes texts, and the keywords `role` (which of several prompts) and
-    `tick`; it gives vectors (N, D) before a last normalisation."""
+    `tick`; it returns vectors (N, D) before a last normalisation."""
 
     kind: str  # in words, such as "Sentence Transformers"
     digest: str  # sha256 of all that the vectors depend on
@@ -152,8 +152,8 @@ def _mean_pooled(directory: Path) -> Encoding:
 
 
 def word_means(rows: Rows, digest: str) -> Encoding:
-    """The mean of the vectors of a text's words, between spaces; zeros where none is known. Each is looked up as it is,
-    then without punctuation around it, then in lower case."""
+    """The mean of the vectors of a text's words, split at spaces; zeros where no word is known. Each word is looked up
+    as it is, then without punctuation around it, then in lower case."""
     labels = rows.labels
     if labels is None:
         raise InputError(f"expected word vectors with words, got {rows.name} without: give a .vec or .bin")
@@ -180,7 +180,7 @@ def word_means(rows: Rows, digest: str) -> Encoding:
 
 
 def _by_length(texts: Sequence[str], tick: Tick, encode: Callable[[list[str]], Any]) -> Array:
-    """`encode` from the longest text to the shortest: batches pad little, and short memory shows at once."""
+    """`encode` from the longest text to the shortest: batches pad little, and a lack of memory shows at once."""
     order = sorted(range(len(texts)), key=lambda at: -len(texts[at]))
     parts = []
     for start in range(0, len(order), _AT_ONCE):
@@ -200,7 +200,7 @@ def _kept(file: Path, n: int) -> Array | None:
                 return None
             shape, by_columns, dtype = np.lib.format.read_array_header_1_0(handle)
             size = os.fstat(handle.fileno()).st_size - handle.tell()
-            # Memory is taken only for what the file holds, whatever its header says.
+            # Memory is allocated only for what the file holds, whatever its header claims.
             is_ours = not by_columns and dtype == np.float32 and len(shape) == 2 and shape[0] == n
             if not is_ours or 4 * math.prod(shape) != size:
                 return None
@@ -211,7 +211,7 @@ def _kept(file: Path, n: int) -> Array | None:
 
 
 def files_digest(path: Path) -> str:
-    """sha256 of the names and contents of one file, or of a model's files but *.md and hidden ones."""
+    """sha256 of the names and contents of one file, or of a model's files except *.md and hidden files."""
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         name = file.relative_to(path)
@@ -245,8 +245,8 @@ def encoded_texts(
     Args:
         model: a directory of Sentence Transformers, or of an encoder of transformers (the mean of its last layer), or a
             file of word vectors (the mean of a text's words).
-        texts: a file in UTF-8 (.xz and .gz too), one text a line; empty lines are passed over.
-        query_texts: the same for queries; a model with prompts for queries and documents gets them.
+        texts: a file in UTF-8 (.xz and .gz too), one text per line; empty lines are skipped.
+        query_texts: the same for queries; a model with prompts for queries and documents uses them.
         progress: called with (what is done, texts done, texts in all).
 
     Raises:
@@ -259,7 +259,7 @@ def encoded_texts(
 
     def rows(file: Path, role: Role) -> Rows:
         lines = [line.strip() for _, line in lines_of(file) if line.strip()]
-        expect(bool(lines), f"one text a line in {file}, got none: give at least 2, best thousands")
+        expect(bool(lines), f"one text per line in {file}, got none: give at least 2, ideally thousands")
         tick = None if progress is None else partial(progress, f"encoding {file.name}")
         vectors = torch.from_numpy(encoder.vectors(lines, role=role, tick=tick))
         if encoder.normalizes:  # as the model does at its end: inner products depend on it

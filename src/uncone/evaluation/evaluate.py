@@ -22,7 +22,7 @@ from uncone.version import versions
 
 TASKS: tuple[Task, ...] = ("wordsim", "sts", "retrieval", "ann")
 AUTO = "auto"
-_ITEMS = {"wordsim": "pairs of words", "sts": "pairs of sentences (for a mean over subsets within each of them)"}
+_ITEMS = {"wordsim": "pairs of words", "sts": "pairs of sentences (for a mean over subsets, within each subset)"}
 
 
 def evaluate(
@@ -45,7 +45,7 @@ def evaluate(
     resamples: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation | Selection | LanguageModelEvaluation:
-    """Score a task on a model as it is and under each repair, with a paired interval of every difference.
+    """Score a task on a model as it is and under each repair, with a paired interval for every difference.
 
     Args:
         spec: for "wordsim" a model (its token table) or word vectors; for "sts" and "retrieval" an encoder: a directory
@@ -56,31 +56,31 @@ def evaluate(
             text, without repairs.
         data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the STS
             Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or a JSON array
-            of objects, with or without header. None for "ann" of stored vectors. For "lm" passages, a line each, whose
+            of objects, with or without header. None for "ann" of stored vectors. For "lm" passages, one per line, whose
             last words are predicted (LAMBADA); or None.
-        queries: own vectors of queries (M, D), for `open_rows`: retrieval without a model. With `documents` and
-            `qrels`, in place of `spec` and `data`. For "ann" of stored vectors those to search with; by default some
-            rows are taken out for it.
-        documents: own vectors of documents (N, D), for `open_rows`.
-        qrels: their judgements: TREC's `qid 0 docid relevance`, a table with or without header (query, document,
+        queries: your own vectors of queries (M, D), for `open_rows`: retrieval without a model. Use them with
+            `documents` and `qrels`, instead of `spec` and `data`. For "ann" of stored vectors, the vectors to search
+            with; by default some rows are taken out for it.
+        documents: your own vectors of documents (N, D), for `open_rows`.
+        qrels: your judgements: TREC's `qid 0 docid relevance`, a table with or without header (query, document,
             relevance; BEIR's query-id, corpus-id, score), JSON lines with such names; or `{query: {document:
             relevance}}`. Relevance above 0 counts.
         ids: the ids of the documents, one per line; by default the source's own, or row numbers from 0.
         query_ids: the same for the queries.
-        columns: of such a table, the columns of the two texts and of the score, by name or by number from 1. By default
+        columns: of a table, the columns of the two texts and of the score, by name or by number from 1. By default
             `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has them, else the first
             three.
         protocol: for "wordsim", the paper's (one token, Pearson) or the field's (mean of tokens, Spearman).
-        method: repairs to compare, by their names (`uncone.transforms.REPAIRS`); all by default. The original is always
-            there. auto chooses a repair on a development split and tests it on another, as `select_repair` does, for
-            sts and retrieval; with names, as in auto center whiten, among these.
+        method: names of repairs to compare (`uncone.transforms.REPAIRS`); all by default. The original is always
+            included. For sts and retrieval, auto chooses a repair on a development split and tests it on another, as
+            `select_repair` does; with names, as in auto center whiten, it chooses among these.
         text: for "lm", a text file, plain, JSON lines or Parquet, also packed, or a list of texts.
-        counts: for "lm", of each id in the training text: a file of `uncone count`, or an array. With them losses are
-            by frequency too.
+        counts: for "lm", how often each id occurs in the training text: a file of `uncone count`, or an array. With
+            counts, losses are also shown by frequency.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
-        seed: of the resampling, of what is drawn, and of product quantisation.
-        resamples: how many for each interval; by default 2,000, with which its ends move by about 3% of its half-width
-            from seed to seed, and 10,000 where auto chooses.
+        seed: for the resampling, for what is drawn, and for product quantisation.
+        resamples: how many for each interval; by default 10,000 where auto chooses, else 2,000, with which the ends of
+            an interval move by about 3% of its half-width from seed to seed.
         progress: called with (the step, done, in all).
 
     Returns:
@@ -160,15 +160,15 @@ def evaluate(
     name = name_of_own(own) if own is not None else open_spec(spec).full_name
     originals = [numbers[ORIGINAL] for numbers in result.results.values()]
     items = items_of(task, originals[0]["n"]) if len(originals) == 1 else ""
-    # correlations, times 100, reach theirs only by chance
+    # correlations reach their highest value only by chance
     is_full = task not in _ITEMS and all(numbers.get(measure) == 1 for numbers in originals)
     intervals = (
         f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
-        f"seed {seed}; the same resamples for a repair and the original. Each is taken alone."
+        f"seed {seed}. A repair and the original share resamples. Each interval holds for one comparison alone."
     )
-    told = verdict(name, task, measure, result.differences, items, is_full=is_full)
+    sentence = verdict(name, task, measure, result.differences, items, is_full=is_full)
     return Evaluation(
-        f"{name}, {task}: no verdict, since {ONE_SIDED}." if result.is_one_sided else told,
+        f"{name}, {task}: no verdict, since {ONE_SIDED}." if result.is_one_sided else sentence,
         name,
         task,
         intervals=intervals,

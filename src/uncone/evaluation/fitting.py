@@ -1,4 +1,4 @@
-"""Repairs fitted one by one and timed; one that cannot be fitted is left out with its reason."""
+"""Fit and time repairs one by one; a repair that cannot be fitted is left out, with the reason."""
 
 import time
 import warnings
@@ -27,7 +27,7 @@ class Texts:
 
 @dataclass
 class FittedRepair:
-    """With `of_words` it was fitted on word vectors and is applied to means of them, where texts without a known word
+    """With `of_words`, the repair was fitted on word vectors and is applied to their means; texts without a known word
     stay zero."""
 
     transformation: Any
@@ -66,7 +66,7 @@ class Repairs:
         return Texts(cosine, cosine if texts.inner is texts.cosine else self.inner[name].transform(texts.inner))
 
     def keeps_axes(self, name: str) -> bool:
-        """Whether rows were not turned onto principal axes: the weight is symmetric."""
+        """Whether the repair leaves the axes as they are, not turned onto principal axes: its weight is symmetric."""
         affine = None if name == ORIGINAL else getattr(self.inner[name].transformation, "affine_", None)
         weight = getattr(affine, "weight", None)
         if weight is None or weight.shape[0] != weight.shape[1]:
@@ -96,7 +96,7 @@ def _fitted(names: Sequence[str], x: Any, of_words: bool, tick: Progress) -> tup
         started = time.perf_counter()
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # said in the notes
+                warnings.simplefilter("ignore", UserWarning)  # the notes have it
                 transformation = repair_named(name, d=x.shape[1]).fit(x)
         except InputError as error:
             notes.append(f"{name} is left out: {error}.")

@@ -46,8 +46,8 @@ class OwnVectors:
 def own_vectors(
     spec: Any, *, queries: Any, documents: Any, qrels: Any, task: str | None, others: Mapping[str, Any], **ids: Any
 ) -> OwnVectors | None:
-    """The own vectors given, with `ids` and `query_ids`; None for none. `spec` are the documents where none are named.
-    Another task, and `others`, which read its data, are refused."""
+    """The user's own vectors, with `ids` and `query_ids`; None if there are none. `spec` holds the documents if
+    `documents` is None. Another task is refused, and so are the options `others`, which belong to its data."""
     own = {"queries": queries, "qrels": qrels, "documents": documents, **ids}
     given = [f"--{name.replace('_', '-')}" for name, value in own.items() if value is not None]
     if not given:
@@ -96,7 +96,7 @@ def open_own(own: OwnVectors, settings: Settings, *, inner: bool = True) -> Corp
         return Texts(x, x)
 
     unjudged = len(place_of_query) - len(judged)
-    left_out = f"{counted(unjudged, 'query', 'queries')} without a relevant document in {own.told}: left out."
+    left_out = f"{counted(unjudged, 'query', 'queries')} left out: no relevant document in {own.told}."
     lines = [f"{query}\t{one}\t{rank}" for query in sorted(judged) for one, rank in sorted(judged[query].items())]
     return Corpus(
         stem_of(Path(documents.name.partition("#")[0])),
@@ -131,7 +131,7 @@ def _rows(spec: Any, name: str) -> Rows:
 def _places(rows: Rows, ids: Ids | None, option: str) -> dict[str, int]:
     places = places_of(rows, ids)
     lacking = rows.shape[0] - len(places)
-    got = f"got {counted(lacking, 'row')} with none or with that of another row"
+    got = f"got {counted(lacking, 'row')} with no id or the id of another row"
     way = f"give others with --{option} FILE, one per line"
     expect(not lacking, f"an id of its own for each row of {rows.name}, {got}: {way}")
     return places
@@ -144,7 +144,7 @@ def _judged(own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[s
         option, places = known[what]
         like = ", ".join(repr(name[:60]) for name in islice(places, 3))
         noun = plural(len(places), what, "queries" if what == "query" else "documents")
-        return f"the ids of {len(places):,} {noun} are like {like}; give others with --{option} FILE, one per line"
+        return f"the ids of {len(places):,} {noun} look like {like}; give others with --{option} FILE, one per line"
 
     judged = read_judgements(own.qrels, place, place_of_query, hint=hint)
     useful = {query: ranks for query, ranks in judged.items() if max(ranks.values()) > 0}

@@ -34,7 +34,7 @@ class PairSet:
         return len(self.pairs)
 
     def texts(self) -> tuple[str, ...]:
-        """The different texts, all first ones before the second ones."""
+        """The different texts, all first texts before the second texts."""
         return tuple(dict.fromkeys(chain(*zip(*self.pairs, strict=True))))
 
     def only(self, places: Sequence[int]) -> "PairSet":
@@ -47,7 +47,7 @@ class PairSet:
 class PairScores:
     """The scores (n,) of one set under one repair. All repairs of a set have the same pairs."""
 
-    gold: Array  # what people said
+    gold: Array  # the scores that people gave
     cosine: Array  # NaN where a vector is zero
     inner: Array
     pairs: int  # in the set, scored or not

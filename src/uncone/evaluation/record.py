@@ -22,8 +22,8 @@ _KINDS = {
     "cosine": " of the cosine",
     "cosine_subset_mean": " of the cosine, mean over the subsets of each set",
     "inner": " of the inner product",
-    "inner_documents": " of the inner product, documents alone repaired",
-    "own": " of the cosine, against the repair's exact ten",
+    "inner_documents": " of the inner product, only documents repaired",
+    "own": " of the cosine, against the exact ten under the repair",
 }
 _SHOWN = {
     "wordsim": ("spearman_cosine", "pearson_cosine", "spearman_inner", "pearson_inner"),
@@ -35,13 +35,13 @@ _SHOWN_OF_PAPER = ("pearson_cosine", "pearson_inner", "spearman_cosine", "spearm
 _SHORT = {"wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex"}
 _SHORT |= {"int8_uniform": "int8_u", "binary_hamming": "hamming"}
 """Headings that leave room for the longest name of a repair in 80 columns."""
-_MARKS = "+ higher than the original, - lower, beyond chance (the interval leaves out 0); no mark: unclear."
+_MARKS = "+ higher than the original, - lower, beyond chance (the interval excludes 0). No mark: unclear."
 _CHOICES: dict[bool, tuple[str, Tone]] = {True: ("LEAVE IT", "warning"), False: ("REPAIR IT", "healthy")}
 
 
 @part
 class Interval:
-    difference: float  # repair less original, in the unit of the number
+    difference: float  # repair minus original, in the unit of the number
     low: float  # lower limit
     high: float  # upper limit
     level: float = 0.95  # share of resampled differences inside
@@ -52,7 +52,7 @@ class Interval:
         expect(self.low <= self.high, f"an interval from low to high, {got}")
 
     def scaled(self, factor: float) -> "Interval":
-        """The same in another unit, `factor` (positive) of which make one of this."""
+        """The same interval in another unit: `factor` (positive) of the new unit make one of this."""
         return replace(self, difference=self.difference * factor, low=self.low * factor, high=self.high * factor)
 
 
@@ -62,7 +62,7 @@ class Price:
     apply_s: float  # seconds to apply
     fitted_n: int  # vectors it was fitted on
     applied_n: int  # vectors it was applied to
-    fitted_on: str = ""  # which these were
+    fitted_on: str = ""  # which vectors it was fitted on
 
 
 Results = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
@@ -76,8 +76,8 @@ class Evaluation(Record):
 
     `results[task][set][repair]` holds numbers by their names: correlations times 100 (`spearman_cosine`,
     `spearman_inner`, `pearson_cosine`, `pearson_inner`), shares from 0 to 1 (`ndcg10`, `recall100`, `recall10`), and
-    `n`, the pairs or queries. `differences` are repair less original, paired, in the same unit; there are none of `n`,
-    nor of what is undefined."""
+    `n`, the pairs or queries. `differences` are repair minus original, paired, in the same unit; `n` and undefined
+    numbers have none."""
 
     verdict: str  # the result in one sentence
     name: str  # of the model or file
@@ -88,10 +88,10 @@ class Evaluation(Record):
     prices: Mapping[str, Mapping[str, Price]] = field(default_factory=dict)  # `prices[set][repair]`: a `Price`
     notes: tuple[str, ...] = ()  # what was left out, what repairs were fitted on
     intervals: str = ""  # how the intervals were made
-    # versions, the encoder and its digest (of rows theirs), digests of the data, the seed, and the `measure` of the
+    # versions, the encoder and its digest (for rows, theirs), digests of the data, the seed, and the `measure` of the
     # verdict
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    caution: str = ""  # why the scores may say little: of own vectors one side alone seems repaired
+    caution: str = ""  # why the scores may mean little: only one side of your own vectors seems repaired
 
     def __post_init__(self) -> None:
         for task, name, repair, numbers in self._cells():
@@ -107,10 +107,10 @@ class Evaluation(Record):
         return tuple(dict.fromkeys(repair for _, _, repair, _ in self._cells()))
 
     def find(self, name: str) -> tuple[str, float | None]:
-        """The whole name of a number, SET.REPAIR.MEASURE or SET.REPAIR.MEASURE.low of its difference, and the number.
+        """A number and its whole name: SET.REPAIR.MEASURE, or SET.REPAIR.MEASURE.low for an end of its difference.
 
-        The only set may be left out, and the repair of vectors as they are. Case, "@", "-" and "_" do not count, and
-        "spearman" is that of the cosine. InputError: no such number, or one of several sets."""
+        You may leave out the set if there is only one, and the repair for vectors as they are. Case, "@", "-" and "_"
+        do not matter, and "spearman" is Spearman of the cosine. InputError: no such number, or several sets have it."""
         named, short = dict[str, float | None](), dict[str, dict[str, float | None]]()
         for task, of, repair, numbers in self._cells():
             for measure, value in numbers.items():
@@ -127,7 +127,8 @@ class Evaluation(Record):
             return next(iter(found.items()))
         if found:
             listed = listing([full.replace(f".{ORIGINAL}.", ".") for full in [*found][:3]])
-            raise UnknownName(f"expected a number of one set, got {name!r} of {len(found)}: name a set, as in {listed}")
+            got = f"got {name!r}, which {len(found)} sets have"
+            raise UnknownName(f"expected a number of one set, {got}: name a set, as in {listed}")
         own = dict.fromkeys(measure for _, _, repair, of in self._cells() if repair == ORIGINAL for measure in of)
         otherwise = f"names are MEASURE, REPAIR.MEASURE and SET.REPAIR.MEASURE, with the measures {listing(list(own))}"
         raise UnknownName(
@@ -169,7 +170,7 @@ class Evaluation(Record):
             yield self._chart(task, measures[0])
 
     def _measures(self, task: str) -> list[str]:
-        """The task's own measure first; none whose values repeat those of another."""
+        """The measures to show, the task's own first; none whose values repeat those of an earlier measure."""
         first = str(self.provenance.get("measure", ""))
         shown = _SHOWN_OF_PAPER if task == "wordsim" and self.protocol == "paper" else _SHOWN.get(task, ())
         columns = dict[tuple[Any, ...], str]()
@@ -231,7 +232,8 @@ class Evaluation(Record):
             return ""
         dearest, *rest = sorted(fit, key=lambda repair: -fit[repair])
         others = f", the others at most {number(fit[rest[0]], digits=2)} s" if rest else ""
-        applying = f"; applying takes at most {number(slowest, digits=2)} microseconds a vector" if slowest > 0 else ""
+        most = number(slowest, digits=2)
+        applying = f"; applying takes at most {most} microseconds per vector" if slowest > 0 else ""
         return f"Price: {dearest} took {number(fit[dearest], digits=2)} s to fit{others}{applying}."
 
     def _cells(self, only: str = "") -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
@@ -274,10 +276,10 @@ class Selection(Record):
     name: str  # of the model
     task: str  # `retrieval` or `sts`
     measure: str  # `ndcg10` or `spearman_cosine`
-    chosen: str  # a repair, or `original`: leave it as it is
+    chosen: str  # a repair, or `original`: leave the vectors as they are
     candidate: str | None  # what the development split chose
     development_original: float  # the original on the development split
-    development: Mapping[str, Interval]  # by repair, an `Interval` at the level raised for their number
+    development: Mapping[str, Interval]  # by repair, an `Interval` whose level is raised for the number of repairs
     development_n: int  # items of the split
     test_original: float | None = None  # the original on the test split
     test: Interval | None = None  # the candidate on the test split, at 95%

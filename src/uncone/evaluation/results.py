@@ -29,7 +29,7 @@ _CHOOSE = " It was picked on these same {}, so its gain is optimistic: --method 
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """For no report of progress."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Settings:
     def differences(
         self, bootstrap: Callable[..., Sequence[Interval]], columns: Mapping[str, Array], *given: Any, **options: Any
     ) -> dict[str, Interval]:
-        """Every repair less the original, from columns of scores (items,)."""
+        """The difference of every repair from the original, from columns of scores (items,)."""
         repairs = [name for name in columns if name != ORIGINAL]
         if ORIGINAL not in columns or not repairs:
             return {}
@@ -67,7 +67,7 @@ class TaskResult:
     notes: list[str] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
     caution: str = ""
-    is_one_sided: bool = False  # queries or documents alone seem repaired: no verdict
+    is_one_sided: bool = False  # only queries or only documents seem repaired: no verdict
 
     def add_means(self, name: str, per_item: Mapping[str, Mapping[str, Array]], n: int, settings: Settings) -> None:
         self.results[name] = {
@@ -89,7 +89,7 @@ def correlation_differences(
     gold = scores[ORIGINAL].gold
 
     def add(measure: str, columns: Mapping[str, Array], **options: Any) -> None:
-        with suppress(UndefinedMeasure):  # resamples of few pairs may be all equal
+        with suppress(UndefinedMeasure):  # in resamples of few pairs all scores may be equal
             for name, interval in settings.differences(correlation_bootstraps, columns, gold, **options).items():
                 changes[name][measure] = interval.scaled(100)
 
@@ -117,9 +117,9 @@ def varies(scores: Array) -> bool:
 
 
 def verdict(name: str, task: str, measure: str, changes: Differences, items: str = "", *, is_full: bool = False) -> str:
-    """The repair with the highest mean difference over the sets, among those that rise on a set beyond chance if any
-    do. It was chosen by looking: its intervals are no proof. `items` counts those of a single set ("300 queries").
-    `is_full`: no value can be higher than the original's."""
+    """Names the repair with the highest mean difference over the sets; if some rise on a set beyond chance, one of
+    these. It was chosen by looking, so its intervals prove nothing. `items` counts the items of a single set ("300
+    queries"). `is_full`: no value can be higher than the original's."""
     per_repair = dict[str, dict[str, Interval]]()
     for set_name, repairs in changes.items():
         for repair, measures in repairs.items():
@@ -137,20 +137,20 @@ def verdict(name: str, task: str, measure: str, changes: Differences, items: str
     if rose and mean[best] > 0:
         among, subject = "" if best == highest else " of those that rise beyond chance", described(best)
         if len(full) > 1:
-            subject = f"of {len(full)} repairs {subject} does best{among}; it"
+            subject = f"of {len(full)} repairs, {subject} does best{among}. It"
         asked = {"retrieval": _CHOOSE.format("queries"), "sts": _CHOOSE.format("pairs")} if len(full) > 1 else {}
         lowered = lowers(task, {name: of.get(best, {}) for name, of in changes.items()}, besides=measure)
         return f"{start} {subject} {_change(full[best], measure)}.{lowered}{asked.get(task, '')}"
     if is_full:
-        return f"{start} no repair helps: {called(measure)} is 1 as it is, and no value is higher. Leave it as it is."
-    change = f"the best, {described(highest)}, {_change(full[highest], measure)}."
+        return f"{start} no repair helps: {called(measure)} is 1 already, the highest value. Leave it as it is."
+    change = f"The best, {described(highest)}, {_change(full[highest], measure)}."
     if rose:
-        return f"{start} no repair helps on the whole; {change}"
-    return f"{start} no repair helps; {change}{doubt(items, full[highest].values())} Leave it as it is."
+        return f"{start} no repair helps on average. {change}"
+    return f"{start} no repair helps. {change}{doubt(items, full[highest].values())} Leave it as it is."
 
 
 def lowers(task: str, changes: Mapping[str, Mapping[str, Interval]], *, besides: str) -> str:
-    """A sentence that names every number but `besides` which a repair lowers beyond chance, else ""; of its changes
+    """A sentence that names every number except `besides` that a repair lowers beyond chance, else ""; from its changes
     `[set][measure]`."""
     fell = dict[str, dict[str, Interval]]()
     for set_name, measures in changes.items():
@@ -158,12 +158,12 @@ def lowers(task: str, changes: Mapping[str, Mapping[str, Interval]], *, besides:
             if one.high < 0 and measure != besides:
                 fell.setdefault(measure, {})[set_name] = one
 
-    def told(measure: str, by: Mapping[str, Interval]) -> str:
+    def name(measure: str, by: Mapping[str, Interval]) -> str:
         if len(changes) > 1:
             return f"{title_of(measure, task)} on {listing(list(by))}"
         return f"{title_of(measure, task)} by {shown(-next(iter(by.values())).difference, measure).lstrip('+')}"
 
-    return f" But it lowers beyond chance {listing([told(*one) for one in fell.items()])}." if fell else ""
+    return f" But beyond chance it lowers {listing([name(*one) for one in fell.items()])}." if fell else ""
 
 
 def items_of(task: str, n: int) -> str:
@@ -173,11 +173,11 @@ def items_of(task: str, n: int) -> str:
 def doubt(items: str, intervals: Iterable[Interval]) -> str:
     """A sentence where none of the differences is beyond chance, else ""."""
     is_open = items and all(one.low <= 0 <= one.high for one in intervals)
-    return f" That is no difference that {items} can show." if is_open else ""
+    return f" {items} cannot separate this from no change." if is_open else ""
 
 
 def shown(value: float, measure: str) -> str:
-    """A difference with its sign, in the digits of its measure, or in more that show it."""
+    """A difference with its sign, in the digits of its measure, or in more if they are needed to show it."""
     return f"{value:+.{decimals((value,), digits_of(measure))}f}"
 
 
@@ -189,8 +189,8 @@ def _change(intervals: Mapping[str, Interval], measure: str) -> str:
         return f"{start} (95%: {low} to {high})"
     rose = [name for name, one in intervals.items() if one.low > 0]
     fell = [name for name, one in intervals.items() if one.high < 0]
-    moved = [f"{way} on {', '.join(names)}" for way, names in (("up", rose), ("down", fell)) if names]
-    beyond = f"; beyond chance {' and '.join(moved)}" if moved else ", on none beyond chance"
+    moved = [f"{way} on {', '.join(names)}" for way, names in (("rises", rose), ("falls", fell)) if names]
+    beyond = f". Beyond chance it {' and '.join(moved)}" if moved else ", on none beyond chance"
     # a mean deviates at most by the mean of deviations, whatever pairs the sets share
     return f"{start} on average over {len(intervals)} sets (95%, at the widest: {low} to {high}){beyond}"
 

@@ -25,7 +25,7 @@ Hint = Callable[[str], str] | None
 _COLUMNS = ("query-id", "corpus-id", "score")
 _DOCUMENTS_ONLY = (
     "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair "
-    "turns the axes (whiten_pca), since the two sides would no longer mean the same."
+    "turns the axes (whiten_pca), because the two sides would no longer match."
 )
 
 
@@ -81,8 +81,8 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
 def read_judgements(
     qrels: Qrels, documents: Container[str], queries: Container[str], *, columns: Columns = None, hint: Hint = None
 ) -> dict[str, dict[str, int]]:
-    """The relevance `[query][document]` of a table or of such a mapping. Unknown ids are refused all at once; `hint` of
-    "query" or "document" ends that message."""
+    """The relevance `[query][document]` from a table or a mapping. One message refuses all unknown ids; it ends with
+    `hint` of "query" or "document"."""
     judged, unknown = dict[str, dict[str, int]](), dict[tuple[str, str], str]()
     for where, (query, document, rank) in _entries(qrels, columns):
         value = number_in(rank)
@@ -119,7 +119,7 @@ def nearest(queries: Array, documents: Array, k: int) -> Array:
     """The numbers (Q, min(k, N)) of the documents (N, D) with the highest inner products with queries (Q, D); highest
     first, ties by number."""
     asked, stored = queries.shape[1], documents.shape[1]
-    expect(asked == stored, f"one width, got {asked} and {stored}: encode alike")
+    expect(asked == stored, f"queries as wide as documents, got {asked} and {stored} features: use one encoder")
     search = Search(queries, len(documents), k)
     for start in range(0, len(documents), _DOCUMENTS):
         search.add(documents[start : start + _DOCUMENTS])

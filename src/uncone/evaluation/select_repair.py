@@ -44,7 +44,7 @@ _TASKS = ("retrieval", "sts")
 
 @dataclass(frozen=True)
 class _Split:
-    """`scores[repair]` (items,), the original's first, and its value; `unit` is 100 where that is times 100."""
+    """`scores[repair]` (items,), the original's first; `unit` is 100 where the value of the original is times 100."""
 
     scores: Mapping[str, Array]
     original: float
@@ -64,7 +64,7 @@ class _Split:
 
 
 _Splits = tuple[_Split, Callable[[], _Split], str, tuple[str, ...], tuple[str, ...], dict[str, Any]]
-"""Development; test, scored only for a candidate; how both were made; notes on repairs; others; provenance."""
+"""Development; test, scored only for a candidate; how both were made; notes on repairs; other notes; provenance."""
 
 
 def select_repair(
@@ -89,20 +89,20 @@ def select_repair(
     all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such repair is higher. It is
     chosen if the lower 95% limit on the test split is above 0 as well; otherwise vectors stay as they are.
 
-    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or else of qrels/train.tsv; test on
-    those of qrels/test.tsv (a query of both counts for the test). With test.tsv alone, and for own vectors, both on
-    seeded halves of the judged queries. Repairs are fitted on the documents. STS (Spearman): the development and test
-    pairs of the STS Benchmark; repairs are fitted on its training sentences.
+    Retrieval (nDCG@10 of the cosine): development uses the queries of qrels/dev.tsv or else of qrels/train.tsv, and the
+    test uses the queries of qrels/test.tsv (a query in both counts for the test). With test.tsv alone, and for your own
+    vectors, they use seeded halves of the judged queries. Repairs are fitted on the documents. STS (Spearman): the
+    development and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
 
     Args:
-        spec: an encoder, as for `evaluate`; or own vectors of documents, in place of `documents`.
-        task: by what to choose.
+        spec: an encoder, as for `evaluate`; or your own vectors of documents, instead of `documents`.
+        task: the task to choose by.
         data: the directory of the task's data.
-        queries, documents, qrels, ids, query_ids: own vectors and judgements, as for `evaluate`.
-        method: repairs to choose from, by their names; by default the affine ones, which can be written into a model.
-            Fewer have narrower intervals.
+        queries, documents, qrels, ids, query_ids: your own vectors and judgements, as for `evaluate`.
+        method: names of repairs to choose from; by default the affine repairs, which can be written into a model. The
+            fewer they are, the narrower the intervals.
         cache: a folder that keeps vectors of texts.
-        seed: of the resampling and of the halves.
+        seed: for the resampling and for the halves.
         resamples: how many.
         progress: called with (the step, done, in all).
 
@@ -170,7 +170,7 @@ def select_repair(
 def _verdict(
     name: str, measure: str, changes: Mapping[str, Interval], candidate: str | None, confirmed: Interval | None
 ) -> str:
-    def told(interval: Interval) -> str:
+    def written(interval: Interval) -> str:
         value, low, high = (shown(one, measure) for one in (interval.difference, interval.low, interval.high))
         return f"{value} ({low} to {high})"
 
@@ -178,14 +178,14 @@ def _verdict(
     if candidate is None or confirmed is None:
         best = max(changes, key=lambda repair: changes[repair].difference)
         return (
-            f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; "
-            f"the best, {described(best)}, changes it by {told(changes[best])}, "
-            f"with an interval for {counted(len(changes), 'repair')} at once."
+            f"Leave {name} as it is. On the development split no repair raises {title} beyond chance. "
+            f"The best, {described(best)}, changes it by {written(changes[best])}, "
+            f"with an interval that allows for {counted(len(changes), 'repair')}."
         )
-    found = f"on the test split it changes {title} by {told(confirmed)}."
+    change = f"on the test split it changes {title} by {written(confirmed)}."
     if confirmed.low > 0:
-        return f"Repair {name} with {described(candidate)}: {found}"
-    return f"Leave {name} as it is: the development split chose {described(candidate)}, but {found}"
+        return f"Repair {name} with {described(candidate)}: {change}"
+    return f"Leave {name} as it is. The development split chose {described(candidate)}, but {change}"
 
 
 def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
@@ -237,13 +237,13 @@ def _sts(encoding: Encoding, data: Path_, settings: Settings) -> _Splits:
     development = _of_pairs(scored(encoding, dev, repairs, settings)[1], settings)
     _enough(development.n, "development pairs of sentences with a direction")
     left_out = len(dev) - development.n
-    told = f"{counted(left_out, 'development pair')} with a sentence of no direction: left out."
+    note = f"{counted(left_out, 'development pair')} left out: a sentence has no direction."
     sizes = f"Development: {len(dev)} pairs of the STS Benchmark; test: {len(benchmark)}."
     return (
         development,
         lambda: _of_pairs(scored(encoding, benchmark, repairs, settings)[1], settings),
         f"{sizes} Repairs are fitted on {repairs.fitted_on}.",
-        (*repairs.notes, *([told] if left_out else [])),
+        (*repairs.notes, *([note] if left_out else [])),
         encoding.notes(),
         encoding.provenance() | _digests(dev.texts(), benchmark.texts()),
     )

@@ -37,7 +37,7 @@ def evaluate_sts(encoding: Encoding, data: Path_, settings: Settings, *, columns
         result.notes += [f"{one.name}: {note}" for note in repairs.notes]
         if len(pairs) < len(one):
             left_out = counted(len(one) - len(pairs), "pair")
-            result.notes += [f"{one.name}: {left_out} with a sentence of no direction: left out."]
+            result.notes += [f"{one.name}: {left_out} left out, as a sentence has no direction."]
         if "train" not in one.others:
             transductive.append(one.name)
     if transductive and encoding.rows is None:
@@ -56,8 +56,8 @@ def fitted_on_set(encoding: Encoding, one: PairSet, settings: Settings) -> Repai
 def scored(
     encoding: Encoding, one: PairSet, repairs: Repairs, settings: Settings
 ) -> tuple[PairSet, dict[str, PairScores]]:
-    """The pairs, and their scores under every repair, without sentences of which the word vectors hold no word: they
-    are zero."""
+    """The pairs, and their scores under every repair. Pairs are left out if the word vectors know no word of a
+    sentence: its vector is zero."""
     place = {sentence: at for at, sentence in enumerate(one.texts())}
     texts = encoding.texts(tuple(place), tick=settings.tick(f"{one.name}: encoding"))
     directed = (texts.cosine != 0).any(1)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from uncone import regular
 from uncone.errors import InputError, expect
 
-Rows = Iterator[tuple[str, list[str]]]  # where a row stands ("line 3 of FILE"), and its cells
+Rows = Iterator[tuple[str, list[str]]]  # where a row is ("line 3 of FILE"), and its cells
 Columns = Sequence[str | int] | None
 """By name, or by number from 1; None takes `_KNOWN` (and `subset`) where a header has them, else the first three."""
 _PACKED = (".gz", ".xz")
@@ -57,15 +57,15 @@ def _parsed(text: str, where: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         got = f"got {where}, which does not parse: {error}"
-        raise InputError(f"expected one JSON object a line or an array of them, {got}") from error
+        raise InputError(f"expected one JSON object per line or an array of objects, {got}") from error
 
 
 def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) -> Rows:
     """The wanted cells of each row of a table whose third wanted column holds numbers.
 
-    The first row is a header if columns are named, or if its third wanted cell is no number; of JSON objects the first
-    one's keys are. Quotes matter between commas and semicolons alone. The file's name gives the `delimiter`, else its
-    first line."""
+    The first row is a header if columns are named, or if its third wanted cell is no number; for JSON objects the keys
+    of the first object are the header. Quotes matter only between commas and semicolons. The file's name gives the
+    `delimiter`, or else its first line does."""
     rows = _rows(file, delimiter or _delimiter(file))
     where, first = next(rows, (f"line 1 of {file}", []))
     places, is_header = _places(first, columns, where)
@@ -77,8 +77,8 @@ def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) 
 
 
 def judgement_columns(file: Path) -> Sequence[str | int]:
-    """Of query, document and relevance: by known names, else the first three; of four the second is skipped (TREC's
-    `qid 0 docid relevance`)."""
+    """The columns of query, document and relevance: by known names, else the first three; of four columns the second is
+    skipped (TREC's `qid 0 docid relevance`)."""
     _, first = next(_rows(file, _delimiter(file)), ("", []))
     names = [name for known in _JUDGEMENTS for name in [name for name in known if name in first][:1]]
     return names if len(names) == 3 else (1, 3, 4) if len(first) == 4 else (1, 2, 3)
@@ -101,7 +101,7 @@ def _delimiter(file: Path) -> str:
 
 
 def _rows(file: Path, delimiter: str) -> Rows:
-    """The rows that are not empty; of JSON the keys first."""
+    """The rows that are not empty; for JSON the keys come first."""
     if delimiter == _JSON:
         keys: list[str] = []
         for where, entry in objects_of(file):

@@ -30,7 +30,7 @@ def vocabulary_of(source: Any) -> Vocabulary:
 
     Args:
         source: a directory with tokenizer.json (or the files of a slow tokenizer, which need transformers), a
-            `tokenizers.Tokenizer`, a fast tokenizer of transformers, or the words themselves, one a row.
+            `tokenizers.Tokenizer`, a fast tokenizer of transformers, or the words themselves, one per row.
 
     Raises:
         InputError: no tokenizer there, one that cannot be read, or rows without words.
@@ -85,5 +85,5 @@ def _prefix(tokenizer: Any) -> tuple[str, str]:
             alike[prefix] += bool(spelled) and inside == start + spelled
     prefix = " " if alike[" "] > alike[""] else ""
     form = "after a space" if prefix else "without a space before them"
-    told = f"which spells {alike[prefix]} of {len(PROBES)} probe words as inside a text"
-    return prefix, f"words are encoded {form}, {told}"
+    probed = f"which spells {alike[prefix]} of {len(PROBES)} probe words as a text spells them"
+    return prefix, f"words are encoded {form}, {probed}"

@@ -21,10 +21,10 @@ from uncone.transforms import ZIPF_REPAIRS, repair_named
 from uncone.transforms.fitting import affine_of, shared_name
 
 Tensor = torch.Tensor
-HELD_OUT = 5  # every fifth sentence is measured and not fitted on, which would centre it by construction
-FEW = 100  # fewer measured sentences say more of the sample than of the model
-AGREEMENT = 1e-5  # of the longest vector: how far the written model may be off the repaired vectors
-ROUNDINGS = 4.0  # times the epsilon of a model in 16 bits: the same
+HELD_OUT = 5  # every fifth sentence is measured and not fitted on: a fit centres its sentences by construction
+FEW = 100  # fewer measured sentences show more of the sample than of the model
+AGREEMENT = 1e-5  # of the longest vector: how far the written model may be from the repaired vectors
+ROUNDINGS = 4.0  # the same for a model in 16 bits, in units of its epsilon
 _PROBES = ("A short sentence.", "Two men are playing chess in a park.", "Interest rates rose again in March.", "???")
 _MOST_PROBES = 64
 
@@ -68,7 +68,7 @@ class _Model:
         self._normalizes = len(self._before) < len(model)
 
     def check(self, copy: Path, fit: Fit, sentences: Sequence[str]) -> list[str]:
-        """InputError unless the written model gives the repaired vectors; notes on its rounding."""
+        """Notes on rounding. InputError unless the written model gives the repaired vectors."""
         _, expected = self.both(fit, sentences)
         written = load_sentence_transformer(copy)
         got = embed(written, sentences)
@@ -77,8 +77,8 @@ class _Model:
         most = AGREEMENT * expected.norm(dim=1).max()
         if got.shape != expected.shape or not bool(((got - expected).abs() <= most).all()):
             raise InputError(
-                "expected the written model to give the repaired vectors, got others: nothing was written; its last "
-                "modules do more than to normalise, so apply the repair to its vectors instead"
+                "expected the written model to give the repaired vectors, got others: nothing was written. Its last "
+                "modules do more than normalise, so apply the repair to its vectors instead"
             )
         return []
 
@@ -101,23 +101,23 @@ def narrow_dtype(model: Any) -> torch.dtype | None:
 
 
 def told_of_rounding(got: Tensor, expected: Tensor, dtype: torch.dtype) -> str:
-    """How far vectors (N, K) of a model in 16 bits are from the repaired ones, which are float32."""
+    """How far vectors (N, K) of a model in 16 bits are from the repaired vectors in float32."""
     name, apart = str(dtype).removeprefix("torch."), float("nan")
     if got.shape == expected.shape:
         apart = float((got - expected).norm(dim=1).max() / expected.norm(dim=1).max())
     if not apart <= ROUNDINGS * torch.finfo(dtype).eps:
         raise InputError(
-            f"expected the written model to give the repaired vectors up to the rounding of {name}, in which it runs, "
-            f"got others by {apart:.2g} of the longest: nothing was written; save the model in float32 first, or apply "
-            "the repair to its vectors instead"
+            f"expected the written model to give the repaired vectors up to the rounding of {name}, got vectors that "
+            f"differ by {apart:.2g} of the longest: nothing was written. Save the model in float32 first, or apply the "
+            "repair to its vectors instead"
         )
     return (
-        f"The model runs in {name}, and its new layer too: its vectors are up to {percent(apart)} of the longest off "
-        "those that are measured here, which the repair gives in float32."
+        f"The model and its new layer run in {name}. Its vectors differ from the float32 vectors measured here "
+        f"by up to {percent(apart)} of the longest vector."
     )
 
 
 def told_of_split(fitted: int, measured: int) -> tuple[str, ...]:
     split = f"Fitted on {fitted} sentences, measured on {measured} others of the same text."
-    few = f"{measured} sentences are few: others may give another verdict. Give more text."
+    few = f"{measured} sentences are few, and others may give another verdict: give more text."
     return (split,) if measured >= FEW else (split, few)

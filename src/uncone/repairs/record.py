@@ -13,8 +13,8 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, counted, number, plural, title
 
-NOT_KNOWN = "whether it helps is not known: `uncone evaluate` asks a task."  # in the verdict where no task chose
-_LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}  # notes: only a task says whether that is good
+NOT_KNOWN = "Only a task can show whether the repair helps: run `uncone evaluate`."  # unless a task chose it
+_LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}  # notes: only a task shows whether that is good
 _NOT_DRAWN = ("effective_rank", "partition_isotropy")  # a number of dimensions, and what depends on length
 NEAR_ZERO = 0.05  # a mean cosine below this is no common direction to speak of
 CLEARLY_MORE = 0.05  # of IsoScore, the mean cosine and the share of dimensions: nobody would act on a smaller step
@@ -24,11 +24,10 @@ CLEARLY_MORE = 0.05  # of IsoScore, the mean cosine and the share of dimensions:
 class RepairCost:
     fit_seconds: float | None  # none where the repair was loaded
     apply_seconds: float
-    # what is left of the measured vectors after the repair once the vectors before, at the scale that fits best, are
-    # subtracted: its norm over theirs, from 0 (nothing but the scale changed) to 1; none where the number of columns
-    # changed
+    # how far the measured vectors moved: the norm of the repaired vectors minus the best multiple of the old ones, over
+    # the norm of the repaired vectors, from 0 (only the scale changed) to 1; none where the number of columns changed
     relative_change: float | None = None
-    rank_lost: int | None = None  # directions nothing is left of; none for what is not affine
+    rank_lost: int | None = None  # directions that the repair removes; none where it is not affine
     scale: float | None = None  # norm of all measured vectors after the repair over their norm before it
 
 
@@ -51,13 +50,13 @@ class Repaired(Record):
 
     KIND: ClassVar[str] = "repair"
 
-    verdict: str  # whether the rows are rounder, that only a task says whether it helps, and the cost
+    verdict: str  # whether the rows are rounder, the numbers, what can show whether the repair helps, and the cost
     name: str  # of the source, at most two parts of its path
-    out: str  # of what was written, likewise
+    out: str  # of the output, likewise
     kind: Literal["vectors", "encoder"]  # `vectors` or `encoder`
     method: str  # the repair; the class of one that was loaded
-    # the rows are clearly rounder by a measure that does not depend on their length, and by none clearly less round;
-    # none where nothing was measured
+    # whether the rows are clearly rounder by a measure that does not depend on their length, and clearly less round by
+    # no such measure; none where nothing was measured
     gains: bool | None
     n: int  # rows written; of an encoder, sentences it was fitted on
     d: int  # columns read
@@ -69,18 +68,18 @@ class Repaired(Record):
     before: tuple[Measurement, ...] = ()  # mean cosine, IsoScore, effective rank, I(W)
     after: tuple[Measurement, ...] = ()  # the same of what was written
     options: Mapping[str, Any] = field(default_factory=dict)  # of the repair
-    notes: tuple[str, ...] = ()  # what could not be kept, what was fitted on other rows
+    notes: tuple[str, ...] = ()  # what could not be kept, and whether the fit used other rows
     versions: Mapping[str, str] = field(default_factory=dict)  # of uncone and torch
     selection: Selection | None = None  # the evidence of the task that chose the repair; none where it was named
     normalized: bool = False  # each row was divided by its norm after the repair
     lengths_before: Lengths | None = None  # of the rows as they were read
     lengths_after: Lengths | None = None  # of the same rows as they were written
-    index: tuple[str, ...] = ()  # how an index of the written rows must be asked
-    next_step: str = ""  # the command that asks a task; empty where one chose the repair
+    index: tuple[str, ...] = ()  # how to use the written rows in an index
+    next_step: str = ""  # the command that tries the repair on a task; empty where a task chose it
 
     def __post_init__(self) -> None:
         before, after = ([one.name for one in side] for side in (self.before, self.after))
-        counts = f"{len(before)} before and {len(after)} after, or others: the file was cut or edited"
+        counts = f"{len(before)} before and {len(after)} after, or different ones: the file was cut or edited"
         expect(before == after, f"the same measures before and after, got {counts}")
 
     def blocks(self) -> Blocks:
@@ -88,7 +87,7 @@ class Repaired(Record):
         columns = ("measure", "before", "after", "isotropic", "rounder is")
         known = [(title(b.name), b.distance, a.distance) for b, a in sides if b.name not in _NOT_DRAWN]
         drawn = [(name, b, a) for name, b, a in known if b is not None and a is not None]
-        caption = "Dot: after. Line: from before. Dashed: an isotropic cloud."
+        caption = "Dot: after the repair. Line: from the value before. Dashed: an isotropic cloud."
         return shown(
             Heading(
                 self.verdict,
@@ -108,7 +107,7 @@ class Repaired(Record):
 
     @property
     def label(self) -> str:
-        """With the power of a whitening, and the division by norms, which the method leaves open."""
+        """The method, with the power of a whitening and the division by norms, which its name leaves open."""
         power = self.options.get("power")
         more = [*([] if power is None else [f"power {power:g}"]), *["normalised"] * self.normalized]
         return f"{self.method} ({', '.join(more)})" if more else self.method
@@ -120,7 +119,9 @@ class Repaired(Record):
 
     def chosen_by(self, selection: Selection, *notes: str) -> "Repaired":
         """The same repair with the evidence of the task that chose it."""
-        verdict = self.verdict.replace(NOT_KNOWN, f"{selection.task} chose the repair, by {selection.measure}.")
+        verdict = self.verdict.replace(
+            NOT_KNOWN, f"The task {selection.task} chose the repair, by {selection.measure}."
+        )
         return replace(self, selection=selection, verdict=verdict, next_step="", notes=(*self.notes, *notes))
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -135,8 +136,8 @@ class Repaired(Record):
             return ""
         return (
             f"The rows had length 1 and now have lengths of {number(after.smallest)} to {number(after.largest)}. An "
-            "index of inner products no longer gives cosines, and a threshold for cosines may let nothing through: "
-            "repair with --normalize (normalize=True) to give rows length 1 again."
+            "index of inner products no longer gives cosines, and a threshold for cosines may let nothing through. "
+            "Repair with --normalize (normalize=True) to give rows length 1 again."
         )
 
     def _length(self) -> Iterator[Row]:
@@ -162,10 +163,10 @@ class Repaired(Record):
 
 
 def ways(before: Sequence[Measurement], after: Sequence[Measurement]) -> tuple[list[str], list[str], list[str]]:
-    """The measures by which rows got clearly rounder, those by which they got clearly less round, and the others.
+    """The measures by which rows got clearly rounder, by which they got clearly less round, and the others.
 
-    Only measures that are defined on both sides count, and that stay the same when all rows are multiplied by a number:
-    not I(W)."""
+    A measure counts only if it is defined on both sides and stays the same when all rows are multiplied by a number, so
+    I(W) does not count."""
     steps = dict[str, float]()
     for one, then in zip(before, after, strict=True):
         if one.value is None or then.value is None:
@@ -175,7 +176,7 @@ def ways(before: Sequence[Measurement], after: Sequence[Measurement]) -> tuple[l
             steps[one.name] = step if abs(one.value) > NEAR_ZERO else min(step, 0.0)
         elif one.name == "isoscore":
             steps[one.name] = then.value - one.value
-        elif one.name == "effective_rank":  # as shares of the highest that there could be
+        elif one.name == "effective_rank":  # as shares of the highest possible rank
             steps[one.name] = then.value / (then.range[1] or 1) - one.value / (one.range[1] or 1)
     rounder, less = ([name for name, step in steps.items() if way * step >= CLEARLY_MORE] for way in (1, -1))
     return rounder, less, [name for name in steps if name not in (*rounder, *less)]

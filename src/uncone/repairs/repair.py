@@ -64,37 +64,38 @@ def repair(
     """Write a repaired copy of vectors or of an encoder, and measure the written copy.
 
     Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a layer
-    before its Normalize, and any program loads the copy, without uncone. It is run before it appears under its name.
+    before its Normalize, and any program can load the copy without uncone. uncone runs the copy before it appears under
+    its name.
 
     Args:
         spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence Transformers, or
             the name of a cached one.
-        out: a file of one of the formats of `uncone.transforms.repair_rows`; of an encoder a new directory, and of a glob
-            or a folder of `.npy` a folder that gets a file for each.
-        method: a repair by its name (`uncone.transforms.REPAIRS`, `ZIPF_REPAIRS`); of an encoder an affine one. There
-            is no default: a task says which repair helps, if any. auto, and so `data` alone, asks it: where none helps,
-            nothing is written.
-        data: the directory of a task's data, by which the method is chosen, as `uncone.select_repair` does.
-        task: by which task.
+        out: a file in one of the formats of `uncone.transforms.repair_rows`; for an encoder a new directory, and for a
+            glob or a folder of `.npy` a folder that gets one file for each.
+        method: the name of a repair (`uncone.transforms.REPAIRS`, `ZIPF_REPAIRS`); for an encoder, of an affine repair.
+            There is no default, since only a task shows which repair helps, if any. auto, or `data` without a method,
+            lets a task choose: where no repair helps it, nothing is written.
+        data: the directory of a task's data, to choose the method as `uncone.select_repair` does.
+        task: the task that chooses.
         cache: with `data`, keep the model's vectors in this folder.
-        queries: own vectors of queries, which with `qrels` choose the method; it is fitted on the documents.
-        documents: own vectors of documents, to choose by and to fit on; by default `spec`.
+        queries: your own vectors of queries, which choose the method with `qrels`; it is fitted on the documents.
+        documents: your own vectors of documents, to choose by and to fit on; by default `spec`.
         qrels: which documents answer which queries, as for `uncone.evaluate`.
         ids: the ids of the documents, one per line; by default the source's own, or row numbers from 0.
         query_ids: the same for the queries.
-        text: of an encoder, sentences, one per line (`.gz` and `.xz` too). The repair is fitted on four fifths of them,
-            unless `fit_on` or `load` is given, and measured on the others, or else on all.
-        fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors from before
-            its Normalize.
-        load: a fitted transformation that was saved, instead of `method` and `fit_on`.
-        counts: of vectors, how often each token occurs, as for `diagnose`: its row weighs as much in the fit.
+        text: for an encoder, sentences, one per line (`.gz` and `.xz` too). The repair is fitted on four fifths of them
+            and measured on the others; with `fit_on` or `load` it is measured on all.
+        fit_on: other rows to fit on, such as the documents where `spec` holds queries; for an encoder, vectors from
+            before its Normalize.
+        load: a saved transformation to apply, instead of `method` and `fit_on`.
+        counts: for vectors, how often each token occurs, as for `diagnose`: its row weighs that much in the fit.
         save: also write the fitted transformation to this file, for `load`.
-        force: whiten on fewer than 5 D rows too.
-        overwrite: of vectors, replace `out`, and the file of `save`, if they are there.
-        skip_nonfinite: of vectors, leave rows with NaN or inf out of the copy instead of refusing them; then no other
+        force: also whiten on fewer than 5 D rows.
+        overwrite: for vectors, replace `out` and the file of `save` if they exist.
+        skip_nonfinite: for vectors, leave rows with NaN or inf out of the copy instead of refusing them; then no other
             columns are kept.
-        most_sentences: of a longer text so many different lines are drawn evenly; the record then says so.
-        normalize: of vectors, divide each repaired row by its norm, in the same pass; zero rows stay zero. The saved
+        most_sentences: draw this many different lines at random from a longer text; the record then says so.
+        normalize: for vectors, divide each repaired row by its norm, in the same pass; zero rows stay zero. The saved
             transformation does the same to queries. An encoder keeps the Normalize that it has.
         workers: of shards (a glob, a folder, a Lance dataset), processes of this machine, or units of Ray under way; by
             default this process alone. The answer is the same to the last byte.
@@ -108,7 +109,7 @@ def repair(
 
     Raises:
         InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite or too
-            few, an encoder with code of its own or a repair that is not affine for one, nothing to fit on, an `out`
+            few, an encoder with its own code, a repair that is not affine for an encoder, nothing to fit on, an `out`
             that cannot be written, a copy that does not give the repaired vectors. Then nothing is changed.
     """
     options = RepairOptions(
@@ -129,8 +130,8 @@ def repair(
 
         selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
         fitted = f"fitted on the task's own {'documents' if task == 'retrieval' else 'training sentences'}"
-        why = f"by {task} on {Path(data).name}, whose interval above decides, and not these measures"
-        return _chosen(selection, f"Chosen {why}. There it was {fitted}.", spec, out, options, progress)
+        why = f"by {task} on {Path(data).name}. The interval above decides, not these measures"
+        return _chosen(selection, f"Chosen {why}. For the choice it was {fitted}.", spec, out, options, progress)
     kind = check_repair(spec, out, options)
     if kind == "encoder":
         need_torch("an encoder")
@@ -179,11 +180,11 @@ def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_ow
     if is_own and flag is not None:
         raise InputError("expected --queries without --data, --cache and --task, got both: leave one out")
     if method == "auto" and data is None and not is_own:
-        got = "got none: a task chooses, and needs its data (or --queries, --documents and --qrels, own vectors with"
-        raise InputError(f"expected --data DIR with --method auto, {got} judgements)")
+        got = "got none: give a task's data, or your own vectors and judgements (--queries, --documents and --qrels)"
+        raise InputError(f"expected --data DIR with --method auto, {got}")
     if flag is not None and method != "auto" and (method is not None or data is None):
         named = "no method" if method is None else f"--method {method}"
-        raise InputError(f"expected {flag} with --method auto, got it with {named}: other methods ask no task")
+        raise InputError(f"expected {flag} with --method auto, got it with {named}: other methods use no task")
 
 
 def _chosen(
@@ -222,7 +223,7 @@ def _by_own(
         got = f"got {width}: give vectors of one model"
         raise InputError(f"expected documents of {d} features like {os.fspath(spec)}, {got}")
     selection = select_repair(**vars(own), progress=progress)
-    why = f"Chosen by the judgements in {own.told}, whose interval decides, and not by these measures."
+    why = f"Chosen by the judgements in {own.told}. Their interval decides, not these measures."
     return _chosen(selection, why, spec, out, replace(options, fit_on=own.documents), progress)
 
 
@@ -256,7 +257,7 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
     flags = {"--method": options.method, "--fit-on": fit_on, "--counts": counts}
     fitted = [flag for flag, value in flags.items() if value is not None]
     if load is not None and fitted:
-        raise InputError(f"expected either --load or {fitted[0]}, got both: what is loaded was fitted before")
+        raise InputError(f"expected either --load or {fitted[0]}, got both: a loaded transformation is already fitted")
     if load is None and options.method is None:
         raise InputError(
             f"expected a repair by its name (--method NAME, method=) out of {', '.join(REPAIRS)}; or --method auto "
@@ -266,7 +267,7 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
     if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")
     if save is not None and writable(save).exists() and not options.overwrite:
-        how = "choose another name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
+        how = "choose another name, or remove it; for a file of vectors --overwrite (overwrite=True) replaces both"
         raise InputError(f"expected a new file for the transformation, got {os.fspath(save)} which exists: {how}")
     return kind
 
@@ -279,7 +280,7 @@ def kind_of(spec: Path_) -> Kind:
 
 
 def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired:
-    """Give commands that can be pasted here: a record is passed on, and holds the ends of paths."""
+    """Whole paths in the commands of a record, to paste here. A record is passed on, so it holds only their ends."""
     given = (arguments.get(name) for name in ("spec", "out", "fit_on", "load", "save"))
     names = [os.fspath(name) for name in given if name is not None]
 
@@ -296,6 +297,6 @@ def _lost(zeros: int, rows: Rows) -> tuple[str, str]:
     subject, n = ("row that is", "rows that are"), len(rows.left_out)
     zero = f"{counted(zeros, *subject)} all zero {plural(zeros, 'stays', 'stay')} zero"
     zero = f"{zero}: {plural(zeros, 'it has', 'they have')} no direction to repair." if zeros else ""
-    left_out = f"{counted(n, *subject)} not finite {plural(n, 'is', 'are')} not in what was written"
-    moved = "rows behind it have other numbers now, and of the columns next to them only labels are kept"
-    return zero, f"{left_out}, the first row {rows.left_out[0]}: {moved}." if n else ""
+    left_out = f"{counted(n, *subject)} not finite {plural(n, 'was', 'were')} left out"
+    moved = "Later rows have new numbers now, and of the columns next to the rows only labels are kept"
+    return zero, f"{left_out}, the first at row {rows.left_out[0]}. {moved}." if n else ""

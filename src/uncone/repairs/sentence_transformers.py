@@ -1,5 +1,5 @@
-"""Embeddings of Sentence Transformers models, and an affine repair before their Normalize, as one Dense layer, which
-any program loads without uncone. No code of a model is run."""
+"""Embeddings of Sentence Transformers models, and an affine repair before their Normalize, as one Dense layer that any
+program loads without uncone. A model's own code is never run."""
 
 import dataclasses
 import itertools
@@ -35,8 +35,9 @@ WHERE = "a Sentence Transformers model"
 
 
 def insert(model: Any, transformation: Repair) -> Any:
-    """Insert an affine repair, fitted on vectors of `without_normalize`, into a loaded `SentenceTransformer`, which
-    changes: before its last Normalize, or at its end. Returns the Dense module, in the model's dtype and device."""
+    """Insert an affine repair into a loaded `SentenceTransformer`, in place: before its last Normalize, or at its end.
+    The repair must be fitted on vectors of `without_normalize`. Returns the Dense module, with the model's dtype and
+    device."""
     st = need(*LIBRARY)
     affine = affine_of(transformation, WHERE)
     named = list(model._modules.items())
@@ -45,7 +46,7 @@ def insert(model: Any, transformation: Repair) -> Any:
     matrix, constant = affine.as_linear()
     parameter = next(model.parameters(), torch.empty(0))
     weight, bias = (torch.tensor(x).to(parameter) for x in (matrix.T, constant))
-    try:  # elsewhere since version 6, and the old place warns
+    try:  # moved in version 6; the old place warns
         from sentence_transformers.base.modules.dense import Dense
     except ImportError:
         Dense = st.models.Dense
@@ -60,8 +61,8 @@ def insert_into_directory(
     directory: Path_, transformation: Repair, out: Path_, *, check: Callable[[Path], None] | None = None
 ) -> Path:
     """Write a copy of a saved model with the repair where `insert` puts it: one more entry in modules.json and one more
-    folder. `out` appears whole or not at all: `check` is called with the finished copy before it has its name, and an
-    error leaves nothing."""
+    folder. `out` appears whole or not at all. `check` is called with the finished copy before the copy gets its name,
+    and an error leaves nothing behind."""
     source, target = Path(directory), Path(out)
     affine = affine_of(transformation, WHERE)
     modules = read_modules(source)
@@ -70,7 +71,7 @@ def insert_into_directory(
     with copied_files(source, target) as (folder, _):
         place = _free(f"{at}_Dense", os.listdir(folder))
         _write_dense(folder / place, affine)
-        # names stay, as options refer to them; numbers count anew
+        # names stay, as options refer to them; numbers are given again
         ours = {"name": _free(_NAME, [module["name"] for module in modules]), "path": place}
         ours["type"] = "sentence_transformers.models.Dense"  # the name that versions 2 to 6 know
         all_modules = [{**module, "idx": i} for i, module in enumerate((*modules[:at], ours, *modules[at:]))]
@@ -81,7 +82,7 @@ def insert_into_directory(
 
 
 def _kind(directory: Path, module: dict[str, Any]) -> str:
-    """The class of a module, without its package. A Normalize of single tokens is none of sentences."""
+    """The class of a module, without its package; "" for a Normalize of tokens, which does not normalise sentences."""
     kind: str = module["type"].rpartition(".")[2]
     config = _config(directory, module) if module["path"] else {}
     return "" if kind == _NORMALIZE and config.get("module_input_name", _SENTENCE) != _SENTENCE else kind
@@ -93,7 +94,7 @@ def _config(directory: Path, module: dict[str, Any]) -> dict[str, Any]:
 
 
 def _configured_width(directory: Path, module: dict[str, Any]) -> int | None:
-    """None unless the module's configuration says it in a known way."""
+    """The width of the module's output; None unless its configuration shows it in a known way."""
     kind, config = module["type"].rpartition(".")[2], _config(directory, module)
     if kind == "Dense":
         width, count = config.get("out_features"), 1
@@ -116,12 +117,12 @@ def _width(modules: Sequence[Any]) -> int | None:
 def _check_width(given: int, d: int | None) -> None:
     if d not in (None, given):
         rows = f"rows of {d} features, as the model gives them before its Normalize"
-        raise InputError(f"expected a transformation of {rows}, got one of {given}: fit it on those")
+        raise InputError(f"expected a transformation of {rows}, got one of {given}: fit it on such rows")
 
 
 def _write_dense(folder: Path, affine: Affine) -> None:
     folder.mkdir()
-    identity = "torch.nn.modules.linear.Identity"  # Tanh would be taken otherwise
+    identity = "torch.nn.modules.linear.Identity"  # the default would be Tanh
     config = {"in_features": affine.d, "out_features": affine.k, "bias": True, "activation_function": identity}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     matrix, bias = affine.as_linear()
@@ -133,13 +134,13 @@ def _write_dense(folder: Path, affine: Affine) -> None:
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
-    """The name, with a number after it where it is taken."""
+    """The name, with a number after it where it is in use."""
     numbered = (f"{name}_{i}" for i in itertools.count(2))
     return next(free for free in itertools.chain([name], numbered) if free not in taken)
 
 
 def without_normalize(model: Any) -> Any:
-    """A repair is fitted on its vectors."""
+    """The model up to its last Normalize. A repair is fitted on the vectors of this model."""
     modules = list(model)[: _insertion([type(module).__name__ for module in model])]
     named = {"prompts": model.prompts, "default_prompt_name": model.default_prompt_name}
     short = need(*LIBRARY).SentenceTransformer(modules=modules, local_files_only=True, **named)
@@ -158,5 +159,5 @@ def embed(model: Any, sentences: Sequence[str], *, progress: Ticks = None) -> Te
 
 
 def _insertion(kinds: Sequence[str]) -> int:
-    """Before the Normalize modules at the end, if any."""
+    """The place of a repair: before the Normalize modules at the end, if any."""
     return len(list(itertools.dropwhile(lambda kind: kind == _NORMALIZE, reversed(kinds))))

@@ -36,13 +36,13 @@ _TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "effective_
 _UNWEIGHTED = (
     "The fit weighs rows by how often their tokens occur; the measures count each row once, so they need not improve."
 )
-_TURNED = "PCA whitening also turns the axes: coordinates are not the source's, and how far vectors moved says little."
+_TURNED = "PCA whitening also turns the axes: coordinates no longer match, and how far vectors moved means little."
 _GEOMETRY = "These numbers are about the vectors' geometry, not about a task."
 
 
 @dataclass(frozen=True)
 class RepairOptions:
-    """The options of `uncone.repair`, where their meanings stand."""
+    """The options of `uncone.repair`, which explains them."""
 
     method: str | None = None
     text: Path_ | None = None
@@ -67,7 +67,7 @@ class Fit:
 
 
 def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progress | None = None) -> Fit:
-    """Load what `options` say, or fit on the rows they name or else on `own` rows."""
+    """Load the repair that `options` name, or fit it on the rows they name, or else on `own` rows."""
     if options.load is not None:
         loaded = load(options.load)
         inner = undivided(loaded)
@@ -95,7 +95,7 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
     tick = None if progress is None else lambda done: progress("fitting", done, rows.shape[0])
     began = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # said in the record
+        warnings.simplefilter("ignore", UserWarning)  # the record has it
         repair.fit(rows, weights=weights, progress=tick)
     seconds = time.perf_counter() - began
     if isinstance(repair, Whiten) and repair.kind == "pca":
@@ -167,13 +167,13 @@ def record_of(
     words: bool = False,
     **written: Any,
 ) -> Repaired:
-    """What was `written` of `source`, whose rows may be `words`, in so many seconds."""
+    """The record of what was `written` from `source`, whose rows may be `words`, and of the seconds it took."""
     repair, sides = undivided(fit.transformation), dict(vars(geometry))
     affine = getattr(repair, "affine_", repair)
     lost = affine.rank_lost() if isinstance(affine, Affine) else None
     if (before := geometry.lengths_before) is not None and before.largest >= GIANT * before.mean:
-        longest = f"{written['name']} has a row {before.largest / before.mean:.3g} times as long as its mean row"
-        notes = (f"{longest}: means and directions follow such rows. Leave them out first.", *notes)
+        longest = f"{written['name']} has a row {before.largest / before.mean:.3g} times as long as rows are on average"
+        notes = (f"{longest}. Such rows decide means and directions: leave them out first.", *notes)
     record = Repaired(
         **written,
         verdict="",
@@ -193,8 +193,8 @@ def record_of(
 
 
 def _next_step(record: Repaired, source: str, options: RepairOptions, words: bool) -> str:
-    """The command that asks a task what the repair does to it, from the source; what `--load` repaired belongs to
-    documents that were repaired before. Names in capitals are for the user to fill in."""
+    """The command that tries the repair on a task, from the source. Vectors that `--load` repaired belong to documents
+    that were repaired before. Names in capitals are for the user to fill in."""
     named = f" --method {options.method}" if options.method in REPAIRS else ""
     if record.kind == "encoder":
         return f"uncone evaluate {source} --task sts --data PAIRS{named}"
@@ -210,35 +210,35 @@ def _next_step(record: Repaired, source: str, options: RepairOptions, words: boo
 
 
 def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, ...]:
-    """How an index of the written rows must be asked; nothing where nothing was measured."""
+    """How to use the written rows in an index; nothing where nothing was measured."""
     before, after = record.lengths_before, record.lengths_after
     if after is None:
         return ()
     if after.is_unit:
-        scores = "The rows have length 1: their inner product is their cosine."
+        scores = "The rows have length 1, so their inner product is their cosine."
     elif before is not None and before.is_unit:
         scores = (
-            "The rows had length 1 and have other lengths now: their inner product is no cosine any more. Compare them "
-            "by cosine, or give rows and queries length 1 again (--normalize, normalize=True)."
+            "The rows had length 1 and have other lengths now, so their inner product is no longer their cosine. "
+            "Compare them by cosine, or give rows and queries length 1 again (--normalize, normalize=True)."
         )
     else:
-        scores = "The rows have no common length: their inner product is not their cosine."
+        scores = "The rows have different lengths, so their inner product is not their cosine."
     if words:
         return (scores,)
     texts, given = "", quote(record.out)
     if record.kind == "encoder":
-        same, texts = "Encode documents and queries with the written model, both of them.", " --texts TEXTS"
+        same, texts = "Encode both documents and queries with the written model.", " --texts TEXTS"
     else:
         file = options.save or options.load
-        kept = "" if file is not None else "keep it with --save T.safetensors, and "
+        kept = "run" if file is not None else "keep it with --save T.safetensors, and run"
         saved = "T.safetensors" if file is None else quote(shared_name(os.fspath(file)))
         saved += " --normalize" if options.normalize and options.save is None and file is not None else ""
         other = "QUERIES" if options.load is None else "DOCUMENTS"
         command = f"`uncone repair {other} REPAIRED_{other} --load {saved}`"
-        same = f"Queries and documents need the same transformation: {kept}{command}."
+        same = f"Queries and documents need the same transformation: {kept} {command}."
         if options.load is not None or options.fit_on is not None:
             given = f"REPAIRED_DOCUMENTS --queries {given}"
-    inner = "" if after.is_unit else " (of inner products with `--metric inner_product`)"
+    inner = "" if after.is_unit else " (for inner products with `--metric inner_product`)"
     thresholds = (
         f"Thresholds chosen before the repair no longer apply: `uncone calibrate {given}{texts}` gives new ones{inner}."
     )
@@ -246,8 +246,8 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
 
 
 def gains(geometry: Geometry) -> bool | None:
-    """Whether the common direction got clearly shorter or the dimensions clearly more evenly used, and neither the
-    other way."""
+    """Whether the common direction got clearly shorter or the dimensions are used clearly more evenly, and neither went
+    the other way."""
     rounder, less, others = ways(geometry.before, geometry.after)
     return bool(rounder) and not less if rounder or less or others else None
 
@@ -258,26 +258,26 @@ def _verdict(record: Repaired) -> str:
         return f"{name} was repaired with {method}; nothing was measured."
     if record.gains is None:
         return (
-            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on both "
-            f"sides: whether it is rounder cannot be said, and {NOT_KNOWN}"
+            f"{name} was repaired with {method}. uncone cannot say whether it is rounder: neither its mean cosine "
+            f"nor its IsoScore is defined before and after. {NOT_KNOWN}"
         )
     changes = [
         f"{_TITLES[before.name]} from {_shown(before.value)} to {_shown(after.value)}"
         for before, after in zip(record.before, record.after, strict=True)
         if before.name in _TITLES
     ]
-    told, common = f"{name} is {'rounder' if record.gains else 'not rounder'}", record.before[0].value
+    shape, common = f"{name} is {'rounder' if record.gains else 'not rounder'}", record.before[0].value
     rounder, less, others = ([_TITLES[one] for one in names] for names in ways(record.before, record.after))
     if rounder and less:
-        told = f"{name} is rounder by {listing(rounder)} and less round by {listing(less)}"
+        shape = f"{name} is rounder by {listing(rounder)} and less round by {listing(less)}"
     elif rounder and others:
-        told = f"{name} is rounder by {listing(rounder)} alone"
+        shape = f"{name} is rounder by {listing(rounder)} alone"
     elif common is not None and abs(common) <= NEAR_ZERO and not record.gains:
-        told += f" (its mean cosine was near 0 already: {_shown(common)})"
-    told += f"; {NOT_KNOWN}"
+        shape += f" (its mean cosine was near 0 already: {_shown(common)})"
+    moved = f"{method} takes {listing(changes)}."
     if record.lost_unit_length and (lengths := record.lengths_after) is not None:
-        told += f" Its rows had length 1 and are {_shown(lengths.mean)} long on average now."
-    return f"{told} {method} takes {listing(changes)}."
+        moved += f" The rows had length 1 and are {_shown(lengths.mean)} long on average now."
+    return f"{shape}. {moved} {NOT_KNOWN}"
 
 
 def _paid(record: Repaired) -> str:

@@ -1,4 +1,4 @@
-"""A result to read: in the terminal, as one HTML page, as Markdown, in a notebook. Renderers know no record."""
+"""Show a result in the terminal, as one HTML page, as Markdown or in a notebook. Renderers know no records."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ __all__ = ["print_record", "to_html", "to_markdown", "write_html", "write_markdo
 
 
 def print_record(record: Record, console: Any = None, *, brief: bool = False) -> None:
-    """Print the record to `console` (one of rich), by default the standard output; its text is never markup. With `brief`
-    print the verdict, the findings and what to do alone."""
+    """Print the record to `console` (of rich), by default to standard output. Its text is never read as markup. With
+    `brief`, print only the verdict, the findings and what to do."""
     from uncone.report.terminal import print_document  # rich is loaded only by those who print
 
     document = record.document()
@@ -22,7 +22,7 @@ def print_record(record: Record, console: Any = None, *, brief: bool = False) ->
 
 
 def to_html(record: Record) -> str:
-    """The record as one HTML page that opens from disk. Without JavaScript only the picture to explore is missing."""
+    """The record as one HTML page that opens from disk. Without JavaScript only the interactive picture is missing."""
     return to_page(record.document())
 
 
@@ -32,12 +32,12 @@ def to_markdown(record: Record) -> str:
 
 
 def write_html(record: Record, path: Path_) -> None:
-    """Write `to_html(record)` to `path`, atomically. InputError: it cannot be written there."""
+    """Write `to_html(record)` to `path`, atomically. InputError: the page cannot be written there."""
     atomic.write_text(path, to_html(record))
 
 
 def write_markdown(record: Record, path: Path_) -> None:
-    """Write `to_markdown(record)`; as `write_html`."""
+    """Write `to_markdown(record)` to `path`, as `write_html` does."""
     atomic.write_text(path, to_markdown(record))
 
 

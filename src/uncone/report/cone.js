@@ -1,5 +1,5 @@
 "use strict";
-// The picture to explore: rows on their first singular directions, on a canvas. One closure, no library, no request.
+// The interactive picture: rows on their first singular directions, on a canvas. One closure, no library, no request.
 // What comes from the record reaches the page through textContent and fillText only, never as markup.
 (() => {
   const root = document.documentElement;
@@ -43,7 +43,7 @@
     const scale = Math.min((p.width - 2 * MARGIN) / (right - left || 1e-9), (p.height - 2 * MARGIN) / (bottom - top || 1e-9));
     return { ...angles, scale, x: (-scale * (left + right)) / 2, y: (-scale * (top + bottom)) / 2 };
   }
-  function bucket(p, size, items) { // sorts points by their keys, -1 leaving out; says where each key starts
+  function bucket(p, size, items) { // sorts points by their keys without -1; returns where each key starts
     const ends = new Uint32Array(size + 1);
     for (let i = 0; i < p.n; i++) if (p.keys[i] >= 0) ends[p.keys[i]]++;
     for (let key = 0; key < size; key++) ends[key + 1] += ends[key];
@@ -63,18 +63,18 @@
     return found;
   }
 
-  // Drawing: points below, words and marks on a canvas of their own above, so that hovering draws no point anew.
+  // Drawing: points below, words and marks on a canvas of their own above, so that hovering redraws no point.
   function paint(p) {
     p.waiting = 0;
     project(p);
     p.cells = bucket(p, p.columns * p.lines, p.items);
     const squares = p.cells.reduce((sum, end, c) => sum + (c ? (end - p.cells[c - 1]) ** 2 : 0), 0);
-    const crowd = squares / (p.cells.at(-1) * CELL * CELL) || 1e-6; // points a pixel, as the average point has it
+    const crowd = squares / (p.cells.at(-1) * CELL * CELL) || 1e-6; // points per pixel around the average point
     p.size = clamp(0.75 / Math.sqrt(crowd), 1.8, 7);
     const g = clean(p, p.points), solid = clamp(1.1 / (crowd * p.size * p.size), 0.2, 0.9), colours = p.palette.length;
     const deep = p.dims === 3, [far, near] = span(p.depth, 0), byGroup = p.colour.value === "group";
     backdrop(p, g);
-    for (let i = 0; i < p.n; i++) { // far points first; in the plane layers go by lot, so that no colour lies on top
+    for (let i = 0; i < p.n; i++) { // far points first; in the plane layers are random, so that no colour is on top
       if (p.keys[i] < 0) continue;
       const lot = byGroup ? 0 : Math.imul(i, 0x9e3779b1) >>> 29, layer = ((p.depth[i] - far) / (near - far || 1)) * LAYERS;
       p.keys[i] = (deep ? Math.min(LAYERS - 1, Math.floor(layer)) : lot) * colours + p.shade[i];
@@ -100,7 +100,7 @@
     Object.assign(g, { lineWidth: width, strokeStyle: colour, lineJoin: "round" });
     g.beginPath(); for (const xy of points) g.lineTo(...xy); g.stroke();
   }
-  function words(p, g, text, [x, y]) { // kept on the canvas if they belong there, with a rim that parts them from the points
+  function words(p, g, text, [x, y]) { // kept inside the canvas, with an outline that separates them from the points
     if (x < 0 || x > p.width || y < -12 || y > p.height + 20) return;
     g.font = `600 12px ${getComputedStyle(p.stage).fontFamily}`;
     const wide = g.measureText(text).width;
@@ -114,7 +114,7 @@
     const o = place(p, 0, 0, 0), edge = p.data.rims[p.mode][p.dims - 2].map((xyz) => place(p, ...xyz));
     g.fillStyle = css("--hot");
     g.beginPath();
-    for (let k = 1; k < edge.length; k++) { // all triangles turn the same way, so that none takes another away
+    for (let k = 1; k < edge.length; k++) { // all triangles turn the same way, so that none cancels another
       const [[x, y], [z, w]] = [edge[k - 1], edge[k]], left = (x - o[0]) * (w - o[1]) < (y - o[1]) * (z - o[0]) ? 1 : 0;
       g.moveTo(...o); g.lineTo(...edge[k - 1 + left]); g.lineTo(...edge[k - left]); g.closePath();
     }
@@ -155,14 +155,14 @@
   const again = (p) => { if (p.width) p.waiting ||= requestAnimationFrame(() => paint(p)); };
 
   // Words about a point.
-  const typed = (text) => text.toLowerCase().replaceAll("\u2423", " "); // a space is found by a space, though its mark is shown
+  const typed = (text) => text.toLowerCase().replaceAll("\u2423", " "); // a typed space finds the mark that is shown for a space
   const name = (p, i) => p.data.labels?.[i] ?? `row ${p.ids[i]}`;
   function about(p, i) {
     const { labels, names, groups, counts } = p.data;
     return [labels?.[i] == null ? "" : `row ${spaced(p.ids[i])}`, names[groups[i]], p.norms && `norm ${short(p.norms[i])}`,
       counts && `count ${spaced(counts[i])}`].filter(Boolean).join(" \u00b7 ");
   }
-  function tip(p, i) { // beside the point, inside the picture
+  function tip(p, i) { // next to the point, inside the picture
     p.tip.hidden = !(i >= 0 && p.sx[i] >= 0 && p.sx[i] <= p.width && p.sy[i] >= 0 && p.sy[i] <= p.height);
     if (p.tip.hidden) return;
     [name(p, i), about(p, i)].forEach((text, k) => { p.tip.children[k].textContent = text; });
@@ -172,7 +172,7 @@
   }
 
   // Moving, choosing, finding.
-  function reset(p, all = false) { // without `all` a few points far away from the others may lie outside
+  function reset(p, all = false) { // without `all` a few points far away from the others may be outside
     p.view = framed(p, p.dims === 3 ? TILT : { yaw: 0, pitch: 0 }, all);
     p.whole = p.view.scale; p.touched = false; again(p);
   }
@@ -180,7 +180,7 @@
     p.width = p.stage.clientWidth; p.height = p.stage.clientHeight; p.ratio = Math.min(devicePixelRatio || 1, 3);
     for (const canvas of [p.points, p.marks]) { canvas.width = p.width * p.ratio; canvas.height = p.height * p.ratio; }
     if (p.width && !p.touched) reset(p);
-    if (p.width) paint(p); // at once: a canvas of another size is empty
+    if (p.width) paint(p); // at once: resizing a canvas empties it
   }
   function zoom(p, factor, [x, y]) { // about a point of the canvas
     const f = clamp(factor * p.view.scale, p.whole / 4, p.whole * 400) / p.view.scale;
@@ -191,7 +191,7 @@
     if (p.dims === 3 && !panning) { p.view.yaw += dx / 120; p.view.pitch += dy / 120; } else { p.view.x += dx; p.view.y += dy; }
     p.touched = true; again(p);
   }
-  function pick(p, i) { // and say it: screen readers read the status below the picture
+  function pick(p, i) { // and announce it: screen readers read the status below the picture
     const list = p.found ?? p.all, [x, y] = [p.sx[i], p.sy[i]];
     p.picked = i;
     const where = p.found ? `${spaced(list.indexOf(i) + 1)} of ${spaced(list.length)} found: ` : "";
@@ -221,7 +221,7 @@
     for (const scale of p.box.querySelectorAll("[data-scale]")) scale.hidden = scale.dataset.scale !== by;
     again(p);
   }
-  function show(p) { // what the switches say
+  function show(p) { // apply the switches
     const [mode, dims] = [...p.box.querySelectorAll("input[type=radio]:checked")].map((input) => input.value);
     const numbers = (text) => Float64Array.from(decode(text, Int16Array), (v) => v * p.data.units[mode]);
     p.clouds[mode] ??= { xyz: numbers(p.data[mode]), ...p.data.frames[mode] };
@@ -253,7 +253,7 @@
     on("pointercancel", (event) => held.delete(event.pointerId));
     on("pointerleave", () => { p.hovered = -1; mark(p); });
     on("dblclick", () => reset(p, true));
-    on("wheel", (event) => { // the page scrolls on unless the picture was clicked: nobody is caught in it
+    on("wheel", (event) => { // the page scrolls on unless the picture was clicked: nobody gets stuck in it
       if (document.activeElement !== p.marks && !event.ctrlKey) return;
       event.preventDefault();
       zoom(p, Math.exp(-clamp(event.deltaY * (event.deltaMode ? 30 : 1), -300, 300) / 400), at(event));
@@ -285,7 +285,7 @@
       sx: floats(), sy: floats(), depth: floats(), keys: places(), items: places(), drawn: places() };
     p.lower = p.all.map((i) => typed(name(p, i)));
     p.marks.place = (i) => [p.sx[i], p.sy[i]]; // where the i-th row of the data lies on the canvas: for tests
-    box.closest(".live").classList.add("drawn"); show(p); colour(p); resize(p); pointers(p); keys(p); // drawn before anything can be asked of it
+    box.closest(".live").classList.add("drawn"); show(p); colour(p); resize(p); pointers(p); keys(p); // drawn before it takes any input
     on("input[type=radio]", "change", () => show(p)); on(".colour", "change", () => colour(p));
     on(".order", "change", () => arrange(p)); on("input[type=search]", "input", () => search(p));
     on(".back", "click", () => step(p, -1)); on(".on", "click", () => step(p, 1)); on(".whole", "click", () => reset(p, true));

@@ -13,9 +13,9 @@ from uncone.report.markup import escape, path, tag
 from uncone.report.svg import Axis, Point, dot, equal_axes, frame, label, rectangle, svg
 
 _SIZE, MOST_POINTS, _COLOURS, _WITHIN = (360.0, 372.0), 3000, 6, 0.95
-_NAMED_PER_GROUP = 120  # points that show their token on hover, for some 60 bytes each
-_FEWEST = 20  # points among which one can be far away from the others
-_FEW = 600  # so few points can be larger without hiding each other
+_NAMED_PER_GROUP = 120  # points that show their token on hover, at about 60 bytes each
+_FEWEST = 20  # among fewer points none counts as far away from the others
+_FEW = 600  # up to this many points can be larger without hiding each other
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Legend:
 
 def cone_panels(picture: Picture, uid: str) -> list[tuple[str, str, str]]:
     raw, centered = ([(x, y) for x, y, _ in picture.coordinates(centered=how)] for how in (False, True))
-    # signs are arbitrary: the mean to the upper right makes reports comparable
+    # signs are arbitrary: with the mean to the upper right, reports can be compared
     flips = [-1.0 if math.fsum(point[axis] for point in raw) < 0 else 1.0 for axis in (0, 1)]
     raw = [(flips[0] * x, flips[1] * y) for x, y in raw]
     return [
@@ -45,7 +45,7 @@ def legends(picture: Picture) -> list[Legend]:
 
 
 def group_classes(picture: Picture) -> list[str]:
-    """CSS: the largest group is the quiet background, reserved rows keep one colour."""
+    """CSS classes: the largest group is the quiet background, reserved rows keep one colour."""
     named = range(len(picture.group_names))
     largest = max(named, key=picture.groups.count, default=0)
     others = [group for group in named if group != largest]
@@ -55,8 +55,8 @@ def group_classes(picture: Picture) -> list[str]:
 
 
 def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
-    """At most `most` positions, evenly spaced in each group, which keeps all or at least `most / (2 * n_groups)`; the
-    rest is shared by size."""
+    """At most `most` positions, evenly spaced in each group. A group keeps all its rows or at least
+    `most / (2 * n_groups)` of them; groups share the rest by size."""
     if len(groups) <= most:
         return list(range(len(groups)))
     members: list[list[int]] = [[] for _ in range(n_groups)]
@@ -72,7 +72,7 @@ def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
 
 
 def beyond(points: Sequence[Sequence[float]]) -> list[int]:
-    """The places of one row in 500, or of one, that lie so far away that all others would share a quarter of the picture."""
+    """The places of one row in 500, or of one row, so far away that all others would share a quarter of the picture."""
     if len(points) < _FEWEST:
         return []
     middle = [sorted(axis)[len(axis) // 2] for axis in zip(*points, strict=True)]
@@ -83,14 +83,15 @@ def beyond(points: Sequence[Sequence[float]]) -> list[int]:
 
 
 def outside(rows: int, more: str = "") -> str:
-    """In words: how many rows are not drawn where they are."""
+    """How many rows are outside the picture, in words."""
     if not rows:
         return ""
-    return f" {counted(rows, 'row')} far away {plural(rows, 'lies', 'lie')} outside{more.format(plural(rows, 'it', 'them'))}."
+    verb, them = plural(rows, "is", "are"), plural(rows, "it", "them")
+    return f" {counted(rows, 'distant row')} {verb} outside{more.format(them)}."
 
 
 def wedge(points: Sequence[Point]) -> tuple[float, float] | None:
-    """The cone from the origin with 95% of the points: direction and half angle in radians."""
+    """The cone from the origin that holds 95% of the points: its direction and half angle in radians."""
     angles = [math.atan2(y, x) for x, y in points if x or y]
     if not angles:
         return None
@@ -118,7 +119,7 @@ def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: st
     across, down = x.at(0), y.at(0)
     if cone:
         direction, half = cone
-        reach = 2 * (_SIZE[0] + _SIZE[1])  # beyond the panel, whose clip cuts it
+        reach = 2 * (_SIZE[0] + _SIZE[1])  # beyond the panel, which clips it
         angles = [direction + half * step / 8 for step in range(-8, 9)]
         rim = "L".join(f"{across + reach * math.cos(a):.0f} {down - reach * math.sin(a):.0f}" for a in angles)
         origin = f"M{across:.1f} {down:.1f}"

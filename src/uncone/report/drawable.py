@@ -1,4 +1,4 @@
-"""A chart as its axes can show it: what has no place is counted, and an empty chart is a sentence."""
+"""Fit a chart to its axes: values without a place are counted, and an empty chart becomes a sentence."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,12 +18,12 @@ _NOT_ABOVE, _FAR = "of 0 or less, which a logarithmic axis cannot show", "beyond
 
 
 class NotDrawnError(ValueError):
-    """Nothing has a place on the axes."""
+    """No value has a place on the axes."""
 
 
 def drawn_or_said(chart: AnyChart, draw: Callable[[Any, str], Drawing], instead: Callable[[str], Drawing]) -> Drawing:
-    """What `draw` makes of the chart and of what it leaves out; or `instead` of why it cannot: one chart must not cost
-    a reader the rest of a result."""
+    """`draw` of the chart and a note on what is not drawn. If that fails, `instead` of the reason: one chart must not
+    cost a reader the rest of a result."""
     try:
         lost = Counter[str]()
         fitted = _fitted(chart, lost)
@@ -36,7 +36,7 @@ def drawn_or_said(chart: AnyChart, draw: Callable[[Any, str], Drawing], instead:
 @singledispatch
 def _fitted(chart: AnyChart, lost: Counter[str]) -> AnyChart:
     """`lost` counts the values that have no place."""
-    raise TypeError(f"no chart: {type(chart).__name__}")
+    raise TypeError(f"not a chart: {type(chart).__name__}")
 
 
 @_fitted.register
@@ -81,7 +81,7 @@ def _(chart: HeatMap, lost: Counter[str]) -> HeatMap:
         raise NotDrawnError(_nothing(lost))
     x, y = tuple(chart.x[i] for i in across), tuple(chart.y[j] for j in up)
     if any(a >= b for places in (x, y) for a, b in pairwise(places)):
-        raise NotDrawnError("its places do not rise")
+        raise NotDrawnError("the values of its axis do not increase")
     return replace(chart, x=x, y=y, values=kept)
 
 
@@ -93,7 +93,7 @@ def _(chart: Cloud, lost: Counter[str]) -> Cloud:
 
 
 def _missed(value: float, log: bool) -> str:
-    if not abs(value) <= LARGEST_DRAWN:  # NaN is no less
+    if not abs(value) <= LARGEST_DRAWN:  # true for NaN too
         return _FAR
     return "" if not log or value >= SMALLEST_DRAWN else _NOT_ABOVE if value <= 0 else _FAR
 
@@ -105,7 +105,7 @@ def _value(value: float | None, log: bool, lost: Counter[str]) -> float | None:
 
 
 def _curve(curve: Curve, chart: Chart, lost: Counter[str]) -> Curve:
-    """A gap, where a point has no place, stands at the first place that there is."""
+    """A point without a place becomes a gap at the first known place."""
     there = [x for x in curve.x if not _missed(x, chart.log_x)]
     heights = list[float | None]()
     for x, y in zip(curve.x, curve.y, strict=True):

@@ -1,4 +1,4 @@
-"""The picture to explore: numbers and controls for `cone.js`, and its scales in words."""
+"""The interactive picture: numbers and controls for `cone.js`, and its scales in words."""
 
 import base64
 import json
@@ -18,15 +18,15 @@ from uncone.report.markup import beside, escape, tag, typeset_text
 
 _LONGEST_LABEL, _WITHIN = 80, 0.95
 _RANKS = (0, 5, 4, 3, 2, 1)  # of the classes g0, g1, ...: the background is drawn first, the reserved rows last
-_NARROWEST = 0.2  # cosine: a cone wider than 78 degrees ends earlier, as its rim would be far away
+_NARROWEST = 0.2  # cosine: a cone wider than 78 degrees is cut short, because its rim would be far away
 _RIM = 48  # corners of the circle around a cone
-_OUTER = 0.01  # norms are coloured between these percentiles: one long row would leave all others one colour
+_OUTER = 0.01  # colours cover the norms between these percentiles: one long row would give all others one colour
 _STEPS = 16  # colours of a scale; 0 is no value
 
 Point = tuple[float, float, float]
 Cone = tuple[Point, float]  # a unit vector, and the half angle in radians
 Shares = tuple[tuple[float, ...], tuple[float, ...]]
-"""Of the squared length in the first two and three directions: raw, and centred."""
+"""Shares of the squared length in the first two and the first three directions: raw, then centred."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,21 @@ class Scale:
     text: Callable[[float], str]
 
     def shades(self) -> list[int]:
-        """From 1 to 16, 0 where a row has no value."""
+        """Colours from 1 to 16; 0 where a row has no value."""
         low, width = self.ends[0], self.ends[1] - self.ends[0] or 1.0
         places = (None if value is None else min(1.0, max(0.0, (value - low) / width)) for value in self.values)
         return [0 if place is None else 1 + round(place * (_STEPS - 1)) for place in places]
 
 
 def colour_scales(picture: Picture) -> list[Scale]:
-    """Norm and frequency where the record knows them and rows differ."""
+    """Row id, and norm and frequency where the record has them and rows differ."""
     ids = (min(picture.ids), max(picture.ids))
     scales = [Scale("id", "row id", "Row id, linear", picture.ids, ids, lambda value: count(round(value)))]
     norms = picture.lengths()
     if norms and max(norms) > min(norms):
-        words = "Norm of the row as stored, linear from the 1st to the 99th percentile; beyond, end colours"
+        words = (
+            "Norm of the row as stored, linear from the 1st to the 99th percentile; rows outside get the end colours"
+        )
         ordered = sorted(norms)
         cut = int(_OUTER * (len(ordered) - 1))
         cut = cut if ordered[cut] < ordered[-1 - cut] else 0
@@ -68,7 +70,7 @@ def colour_scales(picture: Picture) -> list[Scale]:
 
 
 def explorer(picture: Picture, shares: Shares, uid: str) -> str:
-    """Hidden where scripts are off."""
+    """The picture and its controls, hidden where scripts are off."""
     scales, cones, far, data = _drawn(picture)
     pictured = len(picture.ids)
     rows = plural(pictured, "the one row", f"all {count(pictured)} rows")
@@ -95,8 +97,8 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
 
 @lru_cache(maxsize=1)  # a table that is tied to its head has the same picture
 def _drawn(picture: Picture) -> tuple[list[Scale], dict[str, list[Cone | None]], dict[str, list[int]], str]:
-    """Its scales, its cones and its rows beyond the view by mode, and the data of the script: JSON in which nothing ends the
-    script element, for HTML and XML parsers alike."""
+    """The scales, the cones and the rows outside the view by mode, and the data of the script: JSON in which
+    nothing ends the script element, for HTML and XML parsers alike."""
     scales = colour_scales(picture)
     clouds = {mode: picture.coordinates(centered=mode == "centered") for mode in ("raw", "centered")}
     cones = {mode: [_cone(points, 2), _cone(points, 3)] for mode, points in clouds.items()}
@@ -141,7 +143,7 @@ def _frame(points: Sequence[Point]) -> dict[str, list[float]]:
 
 
 def _cone(points: Sequence[Point], dims: int) -> Cone | None:
-    """With 95% of the points, in two directions or in three."""
+    """The cone that holds 95% of the points, in two directions or in three."""
     if dims == 2:
         flat = wedge([(x, y) for x, y, _ in points])
         return flat and ((math.cos(flat[0]), math.sin(flat[0]), 0.0), flat[1])
@@ -181,7 +183,7 @@ def _bar(scale: Scale) -> str:
 def _notes(cones: dict[str, list[Cone | None]], far: dict[str, list[int]], shares: Shares) -> str:
     notes = ""
     for mode, of, held in (("raw", "squared length", shares[0]), ("centered", "variance", shares[1])):
-        left_out = outside(len(far[mode]), "; “Whole picture” shows {}")
+        left_out = outside(len(far[mode]), " (“Whole picture” shows {})")
         for dims, word in enumerate(("two", "three")):
             cone = cones[mode][dims]
             text = opening(cone and cone[1], "here")

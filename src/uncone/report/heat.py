@@ -1,4 +1,4 @@
-"""A heat map as SVG: one hue in twelve shades, told apart without seeing colour, and a tip for each column."""
+"""A heat map as SVG: one hue in twelve shades, which differ without colour too, and a tip for each column."""
 
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ _SCALE, _NAMED = 7.0, 5  # the width of a shade in the scale; the numbers of a c
 
 
 def draw_heat(chart: HeatMap, uid: str) -> str:
-    """Cells of one shade are one path, which takes few bytes."""
+    """All cells of one shade are one path, which takes few bytes."""
     if not chart.x or not chart.y:
         return svg(uid, chart.title, chart.caption, _SIZE, "")
     across, up = chart.edges(chart.x, log=chart.log_x), chart.edges(chart.y, log=chart.log_y)
@@ -45,7 +45,7 @@ def _column(chart: HeatMap, place: int, x: Axis, y: Axis) -> str:
     picked = sorted({round(last * part / (_NAMED - 1)) for part in range(_NAMED)})
     known = ((chart.y[i], chart.values[i][place]) for i in picked)
     values = ", ".join(f"{number(y)}: {number(value)}" for y, value in known if value is not None)
-    tip = tag("title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {values or 'nothing known'}"))
+    tip = tag("title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {values or 'no values'}"))
     width = max(0.0, right - left)
     return tag("rect", tip, "column", x=left, y=y.stop, width=width, height=y.start - y.stop)
 

@@ -1,4 +1,4 @@
-"""A document as one HTML page: no request; one script, for the picture and to copy commands."""
+"""A document as one HTML page. It makes no request; its one script is for the picture and for copying commands."""
 
 import base64
 import hashlib
@@ -20,18 +20,18 @@ from uncone.report.heat import draw_heat
 from uncone.report.markup import SVG, beside, escape, path, tag, typeset_text
 from uncone.report.svg import draw, is_scattered
 
-# only inline styles and the favicon may load: a string that slipped through could do nothing
+# only inline styles and the favicon may load: a string that escaped us could do no harm
 STILL = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 _TONES = {"quiet": "facts", "lead": "lead", "caution": "caution"}
 _BADGES = ("severe", "warning", "note", "healthy", "structure", "no_effect")
-_NAME = re.compile(r"`(uncone(?:\.\w+)+)`")  # of the package; backticks of a token stay as they are
+_NAME = re.compile(r"`(uncone(?:\.\w+)+)`")  # names in the package; backticks in a token stay as they are
 _CHANGES = ("better", "worse", "little")
-_FEW, _SENTENCE = 4, 40  # columns and letters of a table whose last column breaks its lines in a narrow window
+_FEW, _SENTENCE = 4, 40  # columns and letters: beyond them, a table does not wrap its last column in a narrow window
 
 
 def to_page(document: Document, *, live: bool = True) -> str:
-    """With `live` scripts let you explore a picture and copy code."""
+    """With `live`, scripts let you explore the picture and copy code."""
     called, mark = shortened(document.name), beside("mark.svg").strip()
     lead, parts = _parts(document.blocks, 2)
     body = tag("span", mark + "uncone", "brand") + tag("span", escape(called), "subject-name")
@@ -73,7 +73,7 @@ def _verdict(document: Document) -> str:
 
 
 def _parts(blocks: Iterable[Block], level: int) -> tuple[list[Block], list[tuple[Heading, list[Block]]]]:
-    """What stands before the first heading of the level, and the headings with what follows them."""
+    """The blocks before the first heading of this level, and each heading with the blocks that follow it."""
     lead, parts = list[Block](), list[tuple[Heading, list[Block]]]()
     for block in blocks:
         if isinstance(block, Heading) and block.level == level:
@@ -101,7 +101,7 @@ def _sections(blocks: list[Block], uid: str) -> str:
 
 
 def _run(blocks: Sequence[Block], uid: str) -> str:
-    """Cards stand together, everything else in its order."""
+    """Cards go together; everything else keeps its order."""
     lead, groups = _parts(blocks, 4)
     cards, rest = "", list[Block]()
     for heading, inner in groups:
@@ -131,7 +131,7 @@ def _blocks(blocks: Sequence[Block], uid: str) -> str:
 
 def _block(block: Block, uid: str = "b") -> str:
     match block:
-        case Heading(level=1):  # smaller where it is long, so that numbers stay on the first screen
+        case Heading(level=1):  # a long verdict is smaller, so that numbers stay on the first screen
             size = "short" if len(block.text) <= 90 else "long" if len(block.text) <= 240 else "longest"
             word = block.label or block.tone
             badge = tag("p", _badge(word, block.tone), "eyebrow") if word else ""
@@ -146,7 +146,7 @@ def _block(block: Block, uid: str = "b") -> str:
         case Table():
             return _table(block)
         case Code():
-            lines = map(escape, block.text.rstrip("\n").split("\n"))  # only breaks of lines stay unseen
+            lines = map(escape, block.text.rstrip("\n").split("\n"))  # only line breaks stay invisible
             return _scroll(tag("pre", tag("code", "\n".join(lines))), "Code")
         case shown.Gauges():
             return tag("div", "".join(map(_tile, block.gauges)), "keys") if block.gauges else ""
@@ -195,7 +195,7 @@ def _run_of_rows(title: str, rows: Sequence[Sequence[str | Cell]], sides: Sequen
         row = tag("td", "", "rest") if grouped and place else ""
         if grouped and not place:
             name, more = escape(title), tag("span", f"{len(rows) - 1} more", "muted")
-            if len(rows) > 1:  # style sheets look at what opens the rest of a group
+            if len(rows) > 1:  # the style sheet shows the rest of a group where this is open
                 name = tag("details", tag("summary", f"{name} {more}"), "fold")
             row = tag("th", name, scope="rowgroup")
         row += tag("th", _cell(first), scope="row")
@@ -251,7 +251,7 @@ def _scale(gauge: shown.Gauge, value: float) -> str:
 
 
 def _bar(css: str, left: float, right: float, inset: int) -> str:
-    x = min(max(left, 0.0), 100.0 - right + left)  # whole at the end of the track too
+    x = min(max(left, 0.0), 100.0 - right + left)  # not cut off at the end of the track
     return tag("rect", "", css, x=f"{x:.2f}", y=inset, width=f"{right - left:.2f}", height=10 - 2 * inset)
 
 
@@ -292,8 +292,8 @@ def _cloud(uid: str, cloud: Cloud, _: str) -> str:
         f"{count(drawn)} of {counted(picture.total, 'row')} drawn, the same {plural(drawn, 'row')} in both panels."
     )
     if drawn < len(picture.ids):
-        caption += " Small groups are drawn more densely than they are, so that they can be seen."
-    caption += " The two panels have their own directions and scales. Outermost points tell their row on hover."
+        caption += " A larger share of small groups is drawn, so that they can be seen."
+    caption += " Each panel has its own directions and scale. Hover over an outer point to see its row."
     names = [(f"dots {e.css}", f"{e.name}, {count(e.drawn)} of {count(e.pictured)} drawn") for e in entries]
     panels = "".join(_panel(*panel) for panel in cone_panels(picture, uid))
     still = _swatches(names) + tag("div", panels, "panels two")

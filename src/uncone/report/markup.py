@@ -1,4 +1,4 @@
-"""Building blocks of the page: no text of a record becomes markup, as `escape` sees to."""
+"""Building blocks of the page. `escape` keeps the text of a record from becoming markup."""
 
 import html
 from functools import cache

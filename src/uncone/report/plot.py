@@ -26,7 +26,7 @@ def charts_of(blocks: Iterable[Block]) -> dict[str, AnyChart]:
 
 
 def draw(chart: AnyChart, ax: "Axes | None", *, centered: bool = False) -> "tuple[Drawing, Axes]":
-    """Draw the chart on `ax`, by default on new axes; `Record.plot` says the rest."""
+    """Draw the chart on `ax`, by default on new axes; `Record.plot` documents the rest."""
     if ax is None:
         message = "expected the package matplotlib for a plot, got none: pip install 'uncone[plot]'"
         _, ax = needed("matplotlib.pyplot", message, UnsupportedModel).subplots(layout="constrained")
@@ -57,7 +57,7 @@ def _say(ax: "Axes", title: str, why: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Dollars set no formula, and a leading underscore hides no entry of a legend."""
+    """Keeps dollars from starting a formula, and a leading underscore from hiding an entry of a legend."""
     shown = visible(text).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
 

@@ -15,7 +15,7 @@ WIDEST, NARROWEST, _HIGHEST = 40, 8, 8
 
 
 def spark_lines(figure: Figure, bars: str = BARS, widest: int = WIDEST) -> list[str]:
-    """For each curve (or the bars) of charts with a place in a terminal, with at most `widest` bars."""
+    """A line for each curve (or for the bars) of the charts that a terminal shows, at most `widest` bars wide."""
     lines: list[str] = []
     over_time = [one for one in figure.charts if isinstance(one, Chart) and _is_over_time(one)]
     most = min(widest, max((len(curve.x) for one in over_time for curve in one.curves), default=1))
@@ -26,7 +26,7 @@ def spark_lines(figure: Figure, bars: str = BARS, widest: int = WIDEST) -> list[
 
 
 def _is_over_time(chart: Chart) -> bool:
-    """Below others of the same axis, to be read together."""
+    """Whether the axis is steps, so that such charts line up below each other."""
     return chart.x_limits is not None and chart.x_label == "step" and bool(chart.curves)
 
 
@@ -39,7 +39,7 @@ def _with_the_rest(bars: str, widest: int, most: int, chart: Chart | HeatMap, le
 
 
 def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:
-    """At most eight lines, the first of `y` at the foot, and what the shades stand for."""
+    """At most eight lines, the first of `y` at the bottom, and a line that explains the shades."""
     limits, label = chart.limits(), chart.spark
     for place in reversed(range(0, len(chart.y), math.ceil(len(chart.y) / _HIGHEST) or 1)):
         yield f"{label:<20}{number(chart.y[place]):>6}  {sparkline(chart.values[place], shades, limits)}"
@@ -70,7 +70,7 @@ def _lines(chart: Chart, bars: str, widest: int, most: int) -> Iterator[str]:
 def _over_time(
     x: Sequence[float], values: Sequence[float | None], limits: tuple[float, float], n: int
 ) -> list[float | None]:
-    """Means over `n` even parts of the axis; a value holds until the next, and after the last there is none."""
+    """Means over `n` equal parts of the axis. A value holds until the next one; after the last there is none."""
     parts: list[list[float]] = [[] for _ in range(n)]
     for at, value in zip(x, values, strict=True):
         if value is not None:

@@ -11,13 +11,13 @@ from uncone.records.text import NEAR_DIGITS, number, shortened, typeset
 from uncone.report.markup import SVG, escape, path, tag, typeset_text
 
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
-FEW_POINTS = 4  # so few do not say what lies between them: they are dots, without a line
+FEW_POINTS = 4  # so few do not show what happens between them: they are dots, without a line
 _FEW_DECADES, _NO_WIDTH = 2.0, 1e-12
 _FAR_FROM_ZERO = 0.75  # an axis does not begin at 0 if its nearest end is farther than this share of the other end
 
 Point = tuple[float, float]
 _ROW, _LINES = 22.0, 400.0
-_LONGEST_NAME, _LETTER = 32, 6.8  # of a name beside its line
+_LONGEST_NAME, _LETTER = 32, 6.8  # of a name next to its line
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Axis:
 
     @property
     def is_broken(self) -> bool:
-        """0, from which lengths are read, lies beyond its ends; a logarithmic axis has none."""
+        """Whether 0, from which lengths are read, is outside the axis. A logarithmic axis is never broken."""
         return not self.is_log and not self.low <= 0 <= self.high
 
     def ticks(self, most: int) -> list[float]:
@@ -48,7 +48,7 @@ class Axis:
             powers = range(math.floor(bottom), math.ceil(top) + 1, stride)
             candidates = (factor * 10.0**power for power in powers for factor in factors)
             return [tick for tick in candidates if self.low * 0.999 <= tick <= self.high * 1.001]
-        rough = self.high / most - self.low / most  # a difference of the ends may be no number
+        rough = self.high / most - self.low / most  # the difference of the ends may overflow
         power_of_ten = 10.0 ** math.floor(math.log10(rough))
         step = next(factor * power_of_ten for factor in (1, 2, 5, 10) if factor * power_of_ten >= rough)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
@@ -63,7 +63,7 @@ def axes(size: Point, x: Point, y: Point, *, log_x: bool = False, log_y: bool = 
 
 
 def equal_axes(size: Point, points: Sequence[Point]) -> tuple[Axis, Axis]:
-    """With the origin, and one scale, so that the page shows true angles."""
+    """Axes with the origin and with one scale, so that the page shows true angles."""
     width, height = size[0] - MARGIN_LEFT - MARGIN_RIGHT, size[1] - MARGIN_TOP - MARGIN_BOTTOM
     xs, ys = [0.0, *(x for x, _ in points)], [0.0, *(y for _, y in points)]
     unit = max((max(xs) - min(xs)) / width, (max(ys) - min(ys)) / height) * 1.08 or 1.0 / width
@@ -73,14 +73,14 @@ def equal_axes(size: Point, points: Sequence[Point]) -> tuple[Axis, Axis]:
 
 
 def widened(low: float, high: float, by: float = 0.06) -> tuple[float, float]:
-    """With margins; without a width that ticks can tell, one unit in the value's scale."""
+    """The ends with margins. Ends too close for ticks get half their size, and at least 0.5, on each side."""
     is_wide = high - low > max(_NO_WIDTH * max(abs(low), abs(high)), SMALLEST_DRAWN)
     margin = (high - low) * by if is_wide else max(abs(high) * 0.5, 0.5)
     return low - margin, high + margin
 
 
 def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
-    """`narrow` where three stand side by side."""
+    """`narrow` is for three charts side by side."""
     if isinstance(chart, Intervals):
         return _draw_intervals(chart, uid)
     size = (320.0, 214.0) if narrow else (400.0, 236.0)
@@ -100,7 +100,7 @@ def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
     broken = path("broken", f"M{x.start} {y.stop}V{y.start - 13}l-4 2.5 8 4-4 2.5V{y.start}") * y.is_broken
     if x.is_broken and chart.x_limits is None:
         broken += path("broken", f"M{x.stop} {y.start}H{x.start + 13}l-2.5 4-4-8-2.5 4H{x.start}")
-    caption = f"{chart.caption} An axis that does not begin at 0 is broken." if broken else chart.caption
+    caption = f"{chart.caption} A broken axis does not begin at 0." if broken else chart.caption
     return svg(uid, chart.title, caption, size, body + broken)
 
 
@@ -122,7 +122,7 @@ def _draw_intervals(chart: Intervals, uid: str) -> str:
 
 
 def limits(chart: Chart) -> tuple[Point, Point]:
-    """Linear axes begin at 0, unless the numbers would then lie in a far corner."""
+    """Linear axes begin at 0, unless that would push the numbers into a far corner."""
     xs = [*chart.edges, *(x for curve in chart.curves for x in curve.x)]
     xs += [end for band in chart.bands for end in band] + [x for shade in chart.shades for x in shade.x]
     ys = [*chart.bars, *(y for curve in chart.curves for y in curve.y if y is not None)]
@@ -147,7 +147,7 @@ def _from_zero(low: float, high: float, margin: float) -> Point:
 
 
 def is_scattered(curve: Curve) -> bool:
-    """No line, or too few points for one; steps, which repeat places, always have one."""
+    """Whether the curve has no line, or too few points for a line. Steps, which repeat places, always have a line."""
     if not curve.line:
         return True
     known = [x for x, y in zip(curve.x, curve.y, strict=True) if y is not None]
@@ -210,7 +210,7 @@ def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "
 
 
 def frame(x: Axis, y: Axis, x_label: str, y_label: str = "", *, x_ticks: int = 5, y_ticks: int = 6) -> str:
-    """Grid, ticks and labels. The y label stands level above its axis."""
+    """Grid, ticks and labels. The y label is horizontal, above its axis."""
     left, right, bottom, top = x.start, x.stop, y.start, y.stop
     across = [(tick, x.at(tick)) for tick in x.ticks(x_ticks)]
     up = [(tick, y.at(tick)) for tick in y.ticks(y_ticks)] if y_ticks else []
@@ -223,7 +223,7 @@ def frame(x: Axis, y: Axis, x_label: str, y_label: str = "", *, x_ticks: int = 5
 
 
 def _tick(value: float, x: float, y: float, anchor: str) -> str:
-    # Ticks are round: trailing zeros say nothing. They are no readings: those near 1 differ too.
+    # Ticks are round, so trailing zeros add nothing. They are not readings: those near 1 must differ too.
     mantissa, mark, exponent = number(value, digits=NEAR_DIGITS).partition("e")
     text = (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + exponent
     return tag("text", typeset_text(text), "tick", x=x, y=y, text_anchor=anchor)

@@ -23,13 +23,13 @@ _STYLES |= {"better": "green", "worse": "red", "lead": "dim", "little": "dim", "
 
 
 def print_document(document: Document, console: "Console | None" = None) -> None:
-    """By default to standard output; `[red]` in it shows as it is written."""
+    """Print to `console`, by default to standard output. Text such as `[red]` is printed as it is."""
     _Printer(console).blocks(document.blocks)
 
 
 def redraw(documents: Iterable[Document]) -> None:
-    """Each in the place of the one before, on a screen of its own that goes when they end, or at Ctrl-C. InputError:
-    standard output is no terminal."""
+    """Show each document in place of the last, on a separate screen that closes at the end or at Ctrl-C. InputError:
+    standard output is not a terminal."""
     rich = needed("rich.console", "printing a result needs rich, got none: pip install rich")
     from rich.text import Text
 
@@ -44,7 +44,7 @@ def redraw(documents: Iterable[Document]) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Without a COLUMNS that is no width for lines."""
+    """The environment, without a COLUMNS that is not a usable width."""
     kept = dict(os.environ)
     with suppress(ValueError):
         if _LEAST_WIDTH <= int(kept.get("COLUMNS", _LEAST_WIDTH)) <= _MOST_WIDTH:
@@ -54,7 +54,7 @@ def environment() -> dict[str, str]:
 
 
 class _Printer:
-    """The one way to the console. `indent` is for the paragraphs of a card."""
+    """All printing goes through this. `indent` is for the paragraphs of a card."""
 
     def __init__(self, console: "Console | None") -> None:
         rich = needed("rich.console", "printing a result needs rich, got none: pip install rich")
@@ -79,7 +79,7 @@ class _Printer:
                 case Table():
                     self.table(block)
                 case Code():
-                    for line in block.text.rstrip("\n").splitlines():  # to be copied, so without breaks of ours
+                    for line in block.text.rstrip("\n").splitlines():  # to be copied, so without added line breaks
                         self.print(self.text(line), soft_wrap=True)
                 case Figure():
                     self.figure(block)

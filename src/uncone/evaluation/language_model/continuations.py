@@ -1,4 +1,4 @@
-"""How a model goes on with a text: different n-grams, and those that come again."""
+"""How a model continues a text: its different n-grams, and its repeated n-grams."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ PROMPT, CONTINUED = 32, 64  # tokens
 def continued(
     causal: Causal, states: States, many: int, progress: Progress | None = None
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Of at most so many windows of the text, evenly spaced: how the model goes on with their first 32 tokens, always
-    by the likeliest one, and how the text does. Windows that are too short are left out."""
+    """How the model continues the first 32 tokens of at most `many` evenly spaced windows of the text, always by the
+    likeliest token, and how the text continues. Windows that are too short are left out."""
     assert states.inputs is not None
     counts = torch.unique_consecutive(states.windows, return_counts=True)[1]
     length = min(PROMPT + CONTINUED, int(counts.max()))
@@ -40,12 +40,12 @@ def continued(
         made += more[:, prompt:].tolist()
         own += [states.inputs[start + prompt : start + length].tolist() for start in some.tolist()]
         if progress is not None:
-            progress("going on with the text", len(made), len(starts))
+            progress("continuing the text", len(made), len(starts))
     return made, own
 
 
 def distinct(sequences: Sequence[Sequence[int]]) -> dict[str, float]:
-    """By n, the share of different n-grams of all (distinct-n of Li et al. 2016)."""
+    """By n, the share of different n-grams among all n-grams (distinct-n of Li et al. 2016)."""
     found = {}
     for n in LENGTHS:
         grams = [gram for one in sequences for gram in _grams(one, n)]
@@ -55,7 +55,7 @@ def distinct(sequences: Sequence[Sequence[int]]) -> dict[str, float]:
 
 
 def repeated_4(sequences: Sequence[Sequence[int]]) -> float | None:
-    """The mean of 1 less distinct 4-grams over all, of each (seq-rep-4 of Welleck et al. 2019)."""
+    """The mean over sequences of 1 minus the share of different 4-grams (seq-rep-4 of Welleck et al. 2019)."""
     of = [1 - len(set(grams)) / len(grams) for one in sequences if (grams := _grams(one, 4))]
     return sum(of) / len(of) if of else None
 

@@ -20,7 +20,7 @@ from uncone.statistics.blocks import FEWEST_BLOCKS, block_sums, ratio_interval
 from uncone.version import versions
 
 MOST_TARGETS = 200_000
-_LETTERS = 16  # of a text that a token has, on average, at most
+_LETTERS = 16  # letters of a text per token, on average, at most
 
 
 def evaluate_language_model(
@@ -34,20 +34,21 @@ def evaluate_language_model(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> LanguageModelEvaluation:
-    """Say how well a causal language model predicts a text, frequent, medium and rare tokens apart.
+    """Measure how well a causal language model predicts a text, separately for frequent, medium and rare tokens.
 
-    Each group of ids has its loss and its log ratio: of the mean probability that targets have one of its ids to the
-    share of targets that do. Intervals are 95%, by a bootstrap over documents, or over windows of one text.
+    Each group of ids gets a loss and a log ratio: the logarithm of the mean probability that the model gives to its ids
+    over the share of targets that have one of them. Intervals are 95%, by a bootstrap over documents, or over windows
+    of one text.
 
     Args:
         model: a directory of transformers with its tokenizer, or the name of a cached one.
         text: a text file in UTF-8, JSON lines or Parquet, also packed as .gz or .xz, or a list of texts.
-        counts: of each id in the text that trained the model: a file that `uncone count` wrote, or an array (V,).
-            Without them there are no groups.
-        data: a file of passages, a line each, whose last words are predicted (LAMBADA).
-        most: tokens to predict at most; the first ones are taken.
-        continuations: how many beginnings of the text the model goes on with; 0 for none.
-        seed: of the bootstrap.
+        counts: how often each id occurs in the text that trained the model: a file that `uncone count` wrote, or an
+            array (V,). Without counts there are no groups.
+        data: a file of passages, one per line, whose last words are predicted (LAMBADA).
+        most: how many tokens to predict at most, from the start of the text.
+        continuations: how many pieces of the text the model continues; 0 for none.
+        seed: for the bootstrap.
         progress: called with (the step, done, in all).
 
     Raises:
@@ -111,15 +112,15 @@ def evaluate_language_model(
 def _intervals(blocks: int, of: str, seed: int) -> str:
     if blocks < FEWEST_BLOCKS:
         return (
-            f"No intervals: the text has {blocks:,} {of.removesuffix(' of the text')}, and they need {FEWEST_BLOCKS}."
+            f"No intervals: they need {FEWEST_BLOCKS} {of.removesuffix(' of the text')}, and the text has {blocks:,}."
         )
     return f"Intervals: 95%, percentile bootstrap over {blocks:,} {of}, seed {seed}."
 
 
 def _left_out(targets: int, most: int, letters: int) -> Iterator[str]:
-    """Where a text may go on behind what was read."""
+    """A note if the text may continue after the part that was read."""
     if targets >= most or letters >= _LETTERS * most:
-        yield f"The first {targets:,} tokens were predicted: `most` is {most:,}, and what follows in the text was left out."
+        yield f"Only the first {targets:,} tokens were predicted (`most` is {most:,}); the text after them was not."
 
 
 class _Resampled:
@@ -129,7 +130,7 @@ class _Resampled:
         self._blocks, self._seed = blocks, seed
 
     def mean(self, values: Array, where: Array | None = None) -> Ratio:
-        """Of values (N,), where it is so."""
+        """The mean of values (N,) `where` this is true."""
         inside = np.ones(len(values)) if where is None else where.astype(np.float64)
         return self.ratio(values * inside, inside)
 
@@ -148,7 +149,7 @@ def _groups(
     masses: Array | None = None,
     likeliest: Array | None = None,
 ) -> Iterator[TokenGroup]:
-    """Of those that have ids; `ids` (N,) are what is grouped."""
+    """The groups that have ids. `ids` (N,) are the ids to group."""
     for place, name in enumerate(NAMES):
         here, size = cut[ids] == place, int((cut == place).sum())
         if not size:
@@ -180,7 +181,7 @@ def _verdict(name: str, text: str, loss: Ratio, groups: list[TokenGroup]) -> str
         return f"{whole}."
     rare, frequent = found["rare"], found["frequent"]
     of_both = (f"{number(one.perplexity or 0)} for {one.name}" for one in (frequent, rare))
-    told = f"{whole}: {' targets, '.join(of_both)} ones"
+    both = f"{whole}: {' and '.join(of_both)} targets."
     if rare.log_ratio is None:
-        return f"{told}."
-    return f"{told}, to which it gives {number(float(np.exp(rare.log_ratio.value)))} of their share."
+        return both
+    return f"{both} Rare targets get {number(float(np.exp(rare.log_ratio.value)))} of their share of the probability."

@@ -14,13 +14,13 @@ from uncone.regular import lines_of
 from uncone.roles import Path_, Progress
 from uncone.statistics.blocks import ratio_interval
 
-_HOW = "give a passage a line, as text or as a JSON object with `text`"
+_HOW = "give one passage per line, as text or as a JSON object with `text`"
 _AT_ONCE = 512  # passages
 
 
 def read_passages(path: Path_) -> list[str]:
-    """A passage a line, plain or JSON lines with `text`, also packed. InputError where there are fewer than two, or one
-    has no word before its last."""
+    """Passages, one per line, plain or JSON lines with `text`, also packed. InputError: fewer than two passages, or one
+    without a word before its last."""
     found = list[str]()
     for number, line in lines_of(path, how=_HOW):
         text = line.strip()
@@ -28,10 +28,10 @@ def read_passages(path: Path_) -> list[str]:
             try:
                 text = str(json.loads(text)["text"]).strip()
             except (ValueError, KeyError, RecursionError, TypeError) as error:
-                got = f"got another in line {number} of {path}"
+                got = f"got something else in line {number} of {path}"
                 raise InputError(f"expected a JSON object with `text`, {got}: {_HOW}") from error
         if text and len(text.split()) < 2:
-            raise InputError(f"expected passages of two words at least, got one in line {number} of {path}: {_HOW}")
+            raise InputError(f"expected passages of at least two words, got one in line {number} of {path}: {_HOW}")
         found += [text] * bool(text)
     if len(found) < 2:
         raise InputError(f"expected passages in {path}, got {len(found)}: {_HOW}")
@@ -39,7 +39,7 @@ def read_passages(path: Path_) -> list[str]:
 
 
 def last_words(causal: Causal, passages: list[str], *, seed: int = 0, progress: Progress | None = None) -> LastWords:
-    """A word's tokens are those that reach beyond its beginning; of a long passage its end is read."""
+    """The tokens of a word are the tokens that end after its beginning. Of a long passage only the end is read."""
     nll, right = [], []
     for start in range(0, len(passages), _AT_ONCE):
         some = passages[start : start + _AT_ONCE]

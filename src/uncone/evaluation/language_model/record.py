@@ -22,8 +22,8 @@ _TITLES: dict[By, str] = {
 _COLUMNS = ("target", "ids", "targets", "perplexity", "log ratio", "predicted", "in text")
 _LENGTHS = ("2", "4")  # of the n-grams that are shown
 _REPETITION = (
-    "Repeated: likeliest next tokens, or the text's own, that are among the 128 tokens before; wrong: and are not the "
-    "target. Distinct: different n-grams in continuations; again: 4-grams that a continuation has had before."
+    "Repeated: likeliest next tokens, or the text's own, that are among the 128 tokens before. Wrong: repeated and not "
+    "the target. Distinct: different n-grams in continuations. Again: 4-grams that the continuation already had."
 )
 
 
@@ -47,7 +47,7 @@ class Ratio:
 
 @part
 class TokenGroup:
-    """Targets whose own id, or the token before them, is of a group of ids by their count in the training text."""
+    """Targets whose own id, or the id before it, is in a group of ids by their count in the training text."""
 
     # `ids`: the most frequent 29% of the ids that occur, the next 52%, the last 19% (Yu et al. 2022); `mass`: three
     # parts of equal mass in the training text; `input`: as `ids`, of the token before the target
@@ -55,9 +55,9 @@ class TokenGroup:
     name: str  # `frequent`, `medium`, `rare` or `never`: a count of 0
     ids: int  # ids of the group
     targets: int  # of the text
-    loss: Ratio | None = None  # nats a target; `null` without targets
-    predicted: float | None = None  # the mean probability that targets have one of these ids; not of `input`
-    log_ratio: Ratio | None = None  # of the predicted share to that of the targets; `null` without targets
+    loss: Ratio | None = None  # nats per target; `null` without targets
+    predicted: float | None = None  # the mean probability that the model gives to these ids; not for `input`
+    log_ratio: Ratio | None = None  # log of the predicted share over the share of targets; `null` without targets
     unique_predicted: int | None = None  # different ids of the group among the likeliest tokens
     unique_targets: int | None = None  # among the targets
 
@@ -70,10 +70,10 @@ class TokenGroup:
 class Repetition:
     name: str  # `model` or `text`
     repeated: float  # share of the likeliest next tokens, or of the targets, that are among the 128 tokens before
-    wrong: float | None  # likewise, those alone that are not the target; of the text `null`
+    wrong: float | None  # likewise, only those that are not the target; `null` for the text
     unique: int  # different tokens among them
     distinct: Mapping[str, float] = field(default_factory=dict)  # of continuations, by n: different n-grams of all
-    repeated_4: float | None = None  # of continuations: the share of a continuation's 4-grams that it has had before
+    repeated_4: float | None = None  # of continuations: the share of a continuation's 4-grams that it already had
 
 
 @part
@@ -81,7 +81,7 @@ class LastWords:
     """Passages whose last word a reader knows from the whole passage (LAMBADA)."""
 
     n: int  # passages
-    loss: Ratio  # nats a word
+    loss: Ratio  # nats per word
     accuracy: Ratio  # share of the words whose every token was the likeliest
 
 
@@ -90,19 +90,19 @@ class LanguageModelEvaluation(Record):
     """The result of `evaluate` with the task `lm`."""
 
     READING: ClassVar[str] = (
-        "Losses depend on the tokenizer: only models with the same one can be compared. A log ratio above 0 means that "
-        "a group has more of the probability than of the text."
+        "Losses depend on the tokenizer: compare only models with the same tokenizer. A log ratio above 0 means that a "
+        "group gets a larger share of the probability than of the text."
     )
 
     verdict: str  # the result in one sentence
     name: str  # of the model
     text: str  # the file, or `texts`
     targets: int  # tokens that were predicted
-    loss: Ratio  # nats a token
+    loss: Ratio  # nats per token
     groups: tuple[TokenGroup, ...] = ()  # by frequency, of three kinds; empty without counts
     repetition: tuple[Repetition, ...] = ()  # of the model and of the text
     last_words: LastWords | None = None  # where passages were given
-    intervals: str = ""  # how they were made
+    intervals: str = ""  # how the intervals were made
     notes: tuple[str, ...] = ()  # what was left out
     provenance: Mapping[str, Any] = field(default_factory=dict)  # versions, seed, digest of the text
 
@@ -113,7 +113,7 @@ class LanguageModelEvaluation(Record):
     def blocks(self) -> Blocks:
         return shown(
             Heading(self.verdict, 1),
-            Text(f"Loss {self.loss.value:.4f} nats a token, perplexity {number(self.perplexity)}", "lead"),
+            Text(f"Loss {self.loss.value:.4f} nats per token, perplexity {number(self.perplexity)}", "lead"),
             (block for by, title in _TITLES.items() for block in section(title, *self._of(by))),
             section("Repetition", *self._repetition()),
             section("Last words of passages", *self._last_words()),
@@ -156,7 +156,7 @@ class LanguageModelEvaluation(Record):
     def _last_words(self) -> Iterator[Any]:
         if (of := self.last_words) is not None:
             yield numbers(
-                ("passages", "loss a word", "right"), [(count(of.n), of.loss.written(), of.accuracy.written(percent))]
+                ("passages", "loss per word", "right"), [(count(of.n), of.loss.written(), of.accuracy.written(percent))]
             )
 
     def to_rows(self) -> list[dict[str, Any]]:

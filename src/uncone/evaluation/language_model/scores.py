@@ -1,4 +1,4 @@
-"""What a language model makes of each token of a text: its loss, the likeliest one, the probability of groups."""
+"""What a language model predicts for each token of a text: the loss, the likeliest token, the probability of groups."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ BEFORE = 128  # tokens among which a repeated one is looked for
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Of N targets; `masses` are probabilities of the groups of one or more cuts of the ids (V,), side by side."""
+    """Of N targets. `masses` are probabilities of the groups of one or more cuts of the ids (V,), side by side."""
 
     loss: Array  # (N,) nats, float64
     likeliest: Array  # (N,) ids
@@ -30,7 +30,7 @@ def by_ids(counts: Array) -> Array:
 
 
 def by_mass(counts: Array) -> Array:
-    """(V,): as `by_ids`, of equal parts of the training text, as near as whole ids allow."""
+    """(V,): as `by_ids`, by equal parts of the training text, as near as whole ids allow."""
     order = np.argsort(-counts, kind="stable")
     before = np.cumsum(counts[order]) - counts[order] / 2
     found = np.empty(len(counts), np.int64)
@@ -40,7 +40,7 @@ def by_mass(counts: Array) -> Array:
 
 
 def score(states: States, cuts: list[Array], progress: Progress | None = None) -> Scores:
-    """Of each target, by states and head; the groups of each of `cuts` (V,) have four masses."""
+    """The scores of each target, from states and head; each of `cuts` (V,) has four groups, with a mass each."""
     n, v = len(states.labels), len(states.head)
     member = torch.zeros(v, 4 * len(cuts))
     for place, cut in enumerate(cuts):
@@ -59,7 +59,7 @@ def score(states: States, cuts: list[Array], progress: Progress | None = None) -
 
 
 def repeated(tokens: Array, inputs: Array, windows: Array) -> Array:
-    """(N,) whether each of `tokens` is among the `BEFORE` last ids of its window, with the one before it."""
+    """(N,) whether each of `tokens` is among the last `BEFORE` ids of its window, up to the id before it."""
     found = np.zeros(len(tokens), np.bool_)
     for back in range(min(BEFORE, len(tokens))):
         here = slice(back, None)
