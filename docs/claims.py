@@ -288,7 +288,7 @@ def of_reasons() -> list[Claim]:
             command,
         ),
         Claim(
-            "This text pushes (or pulls) them more than it pulls (or pushes)",
+            "This text pushes (or pulls) these rows more than it pulls (or pushes) them",
             "the net budget of rare rows and its variance under the model's own probabilities",
             "5 %",
             false("push", "1 times"),
@@ -304,7 +304,7 @@ def of_reasons() -> list[Claim]:
             command,
         ),
         Claim(
-            "All of 4,169 states avoid one direction",
+            "All 4,169 states avoid one direction",
             f"{proof}, and no held-out state violates it",
             "",
             "cannot be",
@@ -312,7 +312,7 @@ def of_reasons() -> list[Claim]:
             "a proof",
         ),
         Claim(
-            "No direction is avoided by all states",
+            "There is no direction that all states avoid",
             f"a mixture of states of norm 0, {proof}",
             "",
             "cannot be",

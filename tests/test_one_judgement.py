@@ -83,7 +83,7 @@ class Case:
 
 
 FINE, RANDOM = "No defect was found in these rows.", "The rows look random."
-DRIFT, WAY, TAIL = "common_direction_drift", "rows drift in a common direction", "ids 7,000 to 7,999"
+DRIFT, WAY, TAIL = "common_direction_drift", "rows share a common direction", "ids 7,000 to 7,999"
 SCORES = "Two random rows of the collection score 0.38, and 1 in 100 pairs reaches 0.61: read scores as percentiles"
 NEAR, FEW = f"Cosine of {TAIL} to reserved rows", "a few rogue dimensions decide its similarities"
 ALL = "as a share of all"

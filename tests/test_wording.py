@@ -69,7 +69,7 @@ def test_one_row_in_reports() -> None:
 def test_one_row_in_findings_and_errors() -> None:
     d = uncone.diagnose(torch.ones(1, 4).numpy())
     (finding,) = d.subjects[0].findings
-    few = ("1 row, where at least 30 are needed to judge",)
+    few = ("1 row, but at least 30 are needed to judge",)
     assert finding == Finding("not_measured", "note", finding.summary, few, "Pass more rows.")
     assert "its 1 row is too few" in d.verdict
     assert "1 rows" not in d.to_json()

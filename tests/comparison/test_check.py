@@ -226,7 +226,7 @@ def test_an_evaluation_gates_a_build(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("ndgc10=0", "got 'ndgc10': did you mean 'ndcg10'?"),
         ("recall=0", "got 'recall': did you mean 'recall10' or 'recall100'"),
         ("map=0", "SET.REPAIR.MEASURE, with the measures ndcg10, recall100, spearman_cosine, recall10 and n"),
-        ("recall@10=0", "scifact.original.recall10 is undefined here: no reason is given: take its bar out"),
+        ("recall@10=0", "scifact.original.recall10 is undefined here: no reason is given: remove its bar"),
         ("whiten.ndcg10=0", "got 'whiten.ndcg10': did you mean"),
     ):
         status, out, err = run("--min", bar)

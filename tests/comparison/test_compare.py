@@ -150,7 +150,7 @@ def test_a_side_without_findings_concludes_nothing() -> None:
     for sides in ((bare, faulty), (faulty, bare)):
         found = _both(*sides)
         assert not found.worse
-        assert found.verdict.startswith("model (2) is neither worse nor better than model; changed: mean cosine ")
+        assert found.verdict.startswith("model (2) is neither worse nor better than model. Changed: mean cosine ")
     found = uncone.compare([_diagnosis(bare), _diagnosis(bare, replace(faulty, name="head"))])
     assert (found.worse, found.verdict) == (False, "model (2) differs little from model.")
 
@@ -160,7 +160,7 @@ def test_of_several_ways_of_one_reading_the_worse_is_told() -> None:
     found = _both(before, _subject(_reading(0.5), findings=(_finding("severe"),)))
     assert found.subjects[0].measures[0].changes[1].direction == "worse"
     assert found.verdict == (
-        "model (2) is mixed against model: drift grew (severe, mean cosine 0.500 instead of 0.300), but "
+        "model (2) is mixed compared with model: drift grew (severe, mean cosine 0.500 instead of 0.300), but "
         "tail gone (mean cosine 0.500 instead of 0.300)."
     )
 
@@ -172,14 +172,16 @@ def test_an_untrained_baseline_is_said() -> None:
         _diagnosis(_subject(_reading(0.6), name="input", findings=(_finding("severe", 0.6),)), name="trained"),
     ]
     assert uncone.compare(sides).verdict == (
-        "new looks untrained: what changed is what training did. trained is worse than new: drift new "
+        "new looks untrained, so the changes are what training did. trained is worse than new: drift new "
         "(severe, mean cosine 0.600 instead of 0)."
     )
     assert uncone.compare(sides[::-1]).verdict.startswith("new looks untrained. new is better than trained: ")
     table = [_subject(_reading(0.0), name="input", findings=(random,)), _subject(_reading(0.0), name="input")]
     heads = [_subject(_reading(0.0), name="head", findings=(NONE,))] * 2
     both = uncone.compare([_diagnosis(*pair) for pair in zip(table, heads, strict=True)])
-    assert both.verdict.startswith("The input token table of model looks untrained: what changed is what training did.")
+    assert both.verdict.startswith(
+        "The input token table of model looks untrained, so the changes are what training did."
+    )
 
 
 def test_a_defect_that_a_side_cannot_show_is_not_gone() -> None:
@@ -293,7 +295,7 @@ def test_subjects_are_matched_by_name_and_the_others_said() -> None:
 
 def test_single_subjects_of_other_names_are_compared_and_said_unless_one_is_a_head() -> None:
     (subject,) = _both(_subject(_reading(0.1), name="input"), _subject(_reading(0.3))).subjects
-    assert subject.notes == ("named 'input' in A, 'rows' in B: compared, since each diagnosis has one subject",)
+    assert subject.notes == ("named 'input' in A, 'rows' in B: compared because each diagnosis has one subject",)
     assert subject.measures[0].changes[1] is not None
     # but a head with heads only
     found = _both(_subject(_reading(0.1), name="head"), _subject(_reading(0.3)))
@@ -305,9 +307,9 @@ def test_single_subjects_of_other_names_are_compared_and_said_unless_one_is_a_he
 def test_readings_of_other_rows_are_not_subtracted_and_another_definition_is_a_caution() -> None:
     compared = _compared(_reading(0.1), _reading(0.2, centered=True))
     assert compared.changes == (None, None)
-    assert compared.cautions[1] == ("read from other rows: rows as stored in A, the mean row subtracted in B",)
+    assert compared.cautions[1] == ("read from different rows: rows as stored in A, the mean row subtracted in B",)
     compared = _compared(_reading(0.1, definition="z = 0.2"), _reading(0.2, definition="z = 0.3"))
-    assert compared.cautions[1] == ("defined otherwise in A and B: compare the definitions",)
+    assert compared.cautions[1] == ("defined differently in A and B: compare the definitions",)
     scaled = (_reading(0.1 * k, definition=f"I(W); not scale-free: read at mean norm {k}") for k in (1, 2))
     assert not _compared(*scaled).cautions[1]
 
@@ -334,7 +336,7 @@ def test_the_scale_of_rows_is_a_caution_for_the_partition_function() -> None:
     told = "it depends on the scale of the rows (mean norm 1 in A, 2.50 in B)"
     assert found.subjects[0].measures[0].cautions[1] == (told,)
     assert not same.subjects[0].measures[0].cautions[1]
-    assert "changed: partition isotropy down from 0.900 to 0.300" in same.verdict
+    assert "Changed: partition isotropy down from 0.900 to 0.300" in same.verdict
 
 
 def test_verdict_names_the_largest_changes_both_ways() -> None:
@@ -345,13 +347,13 @@ def test_verdict_names_the_largest_changes_both_ways() -> None:
         return _subject(_reading(cosine), *scores, ranks)
 
     assert _both(side(0.1, 0.9, 7.0), side(0.7, 0.5, 7.5), names=["before", "after"]).verdict == (
-        "after is neither worse nor better than before; changed: IsoScore down from 0.900 to 0.500, mean cosine up "
+        "after is neither worse nor better than before. Changed: IsoScore down from 0.900 to 0.500, mean cosine up "
         "from 0.100 to 0.700 and effective rank up from 7 to 7.50."
     )
     little = _both(side(0.1, 0.9, 7.0), side(0.1 + MEANINGFUL, 0.9, 7.0))
     assert little.verdict == "model (2) differs little from model."
     assert _both(side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0), names=["a", "b", "c"]).verdict == (
-        "Against a: b differs little; c is neither worse nor better; changed: mean cosine up from 0.100 to 0.600."
+        "Compared with a, b differs little. c is neither worse nor better. Changed: mean cosine up from 0.100 to 0.600."
     )
 
 
@@ -360,7 +362,7 @@ def test_verdict_tells_findings_that_came_and_went() -> None:
         return _subject(_reading(0.1), findings=(Finding(cause, level, "s"),))
 
     found = _both(with_finding("rogue_dimensions", "warning"), with_finding("degenerate_tail", "severe"))
-    told = "model (2) is mixed against model: degenerate tail new (severe), but rogue dimensions gone."
+    told = "model (2) is mixed compared with model: degenerate tail new (severe), but rogue dimensions gone."
     assert (found.verdict, found.worse, found.mixed, _badge(found)) == (told, True, True, "MIXED")
     worse = _both(*(with_finding("drift", level) for level in ("warning", "severe")))
     assert worse.verdict == "model (2) is worse than model: drift grew (severe)."
@@ -368,7 +370,7 @@ def test_verdict_tells_findings_that_came_and_went() -> None:
     three = _both(*(with_finding(*of) for of in (("drift", "warning"), ("tail", "severe"), ("drift", "severe"))))
     assert (
         three.verdict
-        == "Against model: model (2) is mixed: tail new (severe), but drift gone; model (3) is worse: drift grew (severe)."
+        == "Compared with model, model (2) is mixed: tail new (severe), but drift gone. model (3) is worse: drift grew (severe)."
     )
     assert (three.worse, three.mixed, _badge(three)) == (True, False, "WORSE")
     assert [finding.levels for finding in found.subjects[0].findings] == [("warning", None), (None, "severe")]
@@ -444,7 +446,7 @@ def test_readings_of_tokens_by_hand() -> None:
     assert (share.difference, share.direction, share.interval) == (pytest.approx(0.65), "changed", None)
     assert by_name["rare.cosine_to_reserved"].values == (None, None)
     assert found.verdict == (
-        "after is neither worse nor better than before; changed: share that looks untrained up from 0.100 to 0.750 "
+        "after is neither worse nor better than before. Changed: share that looks untrained up from 0.100 to 0.750 "
         "and mean cosine of rare rows up from 0.200 to 0.500."
     )
     assert uncone.compare([one, _with_tokens(Estimate(0.2), None)]).subjects[0].tokens[-1].changes == (None, None)
@@ -611,13 +613,13 @@ def test_a_reading_that_one_side_did_not_take_is_no_change() -> None:
 def test_readings_without_effect_are_counted_where_nothing_else_changed() -> None:
     head = _subject(_reading(0.2), name="head", findings=(NONE,))
     verdict = _both(*(replace(head, without_effect=(_reading(x),)) for x in (0.4, 0.0))).verdict
-    assert verdict == "model (2) differs little from model; 1 reading changed that no probability depends on."
+    assert verdict == "model (2) differs little from model; 1 reading changed, but no probability depends on that."
 
 
 def test_healthy_tables_drawn_anew_differ_little(twin: Diagnosis) -> None:
     others = [uncone.diagnose(healthy(seed)) for seed in (1, 2)]
     found = uncone.compare([twin, *others], names=["a", "b", "c"])
-    assert found.verdict == "Against a: b differs little; c differs little."
+    assert found.verdict == "Compared with a, b differs little. c differs little."
 
 
 @pytest.mark.parametrize(
@@ -633,7 +635,7 @@ def test_a_rank_correlation_changes_beyond_its_scatter(n: int, moved: float, is_
 def test_each_of_several_is_told_against_the_first(twin: Diagnosis) -> None:
     faulty = (uncone.diagnose(fault()) for fault in (drifted, rogue, low_rank))
     found = uncone.compare([twin, *faulty], names=list("abcd"))
-    b, c, d = re.split(r"; (?=[cd] is)", found.verdict.removeprefix("Against a: "))
+    b, c, d = re.split(r"\. (?=[cd] is)", found.verdict.removeprefix("Compared with a, "))
     assert b.startswith("b is worse: common direction drift new (warning, mean cosine 0.5")
     assert c.startswith("c is worse: rogue dimensions new (warning, dominant dimension 0.6")
     assert d.startswith("d is worse: low effective rank new (severe, effective rank 8.")

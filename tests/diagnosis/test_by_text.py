@@ -134,7 +134,7 @@ def test_one_run_serves_all_and_goes_on_after(causal: Causal, tmp_path: Path, mo
     assert (len(loads), why.unreachable, why.settable) == (1, None, None)
     assert why.gradients is not None
     (note,) = why.notes
-    assert "was not searched: --reach (reach=True) does, with up to 7 trillion multiplications" in note
+    assert "--reach (reach=True) does so with up to 7 trillion multiplications" in note
     assert how["resume"].exists()
 
     def nothing(*_: Any) -> None:
@@ -181,7 +181,7 @@ def test_without_torch_only_frequencies_are_read(causal: Causal, monkeypatch: py
         (lambda path: np.ones((40, 4), "f4"), b"x", "expected a whole model with a text"),
         (lambda path: f"{path}#input", b"x", "expected a whole model with a text"),
         (lambda path: path, b"", "expected a text, got nothing in b.txt"),
-        (lambda path: path, Path("c.tsv"), "got the counts c.tsv: give them as counts"),
+        (lambda path: path, Path("c.tsv"), "got the counts c.tsv: pass them as counts"),
         (lambda path: path, b"abc \xff", "byte 0xff at position 4"),
     ],
 )
@@ -246,4 +246,4 @@ def test_gradients_of_some_targets_are_told(causal: Causal, monkeypatch: pytest.
     monkeypatch.setattr("uncone.diagnosis.why.by_text.MOST_TARGETS", 50)
     why = _explained(uncone.diagnose(path, text=path.parent / "a.txt"))
     assert why.gradients.tokens == 50 < _explained(whole).gradients.tokens
-    assert any(note.startswith("The gradients are of 50 of") for note in why.notes)
+    assert any(note.startswith("The gradients cover 50 of") for note in why.notes)

@@ -108,7 +108,7 @@ def test_other_defects_come_before_the_scores_in_the_verdict() -> None:
     x = planted() + np.float32(0.2)
     d = uncone.diagnose(x)
     assert d.verdict.startswith(
-        "The collection has a defect: 22 of its rows are equal to others; two random rows score"
+        "The collection has a defect: 22 of its rows are equal to others. Two random rows score"
     )
     assert d.verdict.endswith(": read scores as percentiles (`uncone calibrate`).")
     near = uncone.diagnose(np.concatenate([cloud(), cloud()[:3] + np.float32(1e-3)]) + np.float32(0.2), neighbours=True)
@@ -134,7 +134,7 @@ def test_near_duplicates_are_named_with_their_twins() -> None:
     one = causes(subject(planted(), neighbours=True))["near_duplicates"]
     assert one.level == "note"
     assert one.summary.startswith("16 of 598 rows have a near-duplicate: another row at a cosine of at least 0.9")
-    assert "is at 25% of the usual distance of a row to its tenth nearest row" in one.evidence[0]
+    assert "is at 25% of the usual distance from a row to its tenth nearest row" in one.evidence[0]
     for k in range(8):
         assert f"{400 + k} and {50 + k} (0.99" in one.evidence[1]
     assert one.repair
@@ -162,7 +162,7 @@ def test_hubs_by_how_often_they_are_found(most: int, expected: str | None) -> No
     assert "hubs" not in found(hubness, advice=Advice("table"))
     if one:
         assert one.extent == most / 1000
-        assert one.summary.startswith("1 row is a hub: among the 10 nearest rows of at least 50 other rows")
+        assert one.summary.startswith("1 row is a hub, among the 10 nearest rows of at least 50 other rows")
         assert one.evidence == (f"found most often: 5 ('five') by {most} of 1,000 rows ({most / 10:.0f}%)",)
 
 
@@ -264,7 +264,7 @@ def test_a_topic_at_the_end_is_no_degenerate_tail() -> None:
     d = uncone.diagnose(x)
     (leaning,) = (f for f in d.subjects[0].findings if f.cause == "leaning_rows")
     assert leaning.level == "note"
-    assert leaning.summary.startswith("The 200 rows of ids 800 to 999 lean toward one common point, as where the last")
+    assert leaning.summary.startswith("The 200 rows of ids 800 to 999 lean toward one common point, as happens when")
     assert leaning.evidence[0].startswith("the last 100 ids: mean cosine 0.")
     assert "one topic" in leaning.repair
     assert d.verdict.startswith("The collection shows no defect (")
@@ -278,7 +278,7 @@ def test_a_models_tables_keep_their_words(tmp_path: Path) -> None:
     assert table.scores is None
     assert table.near_duplicates is None
     assert causes(table)["common_direction_drift"].level == "severe"
-    assert "its rows drift in a common direction" in d.verdict
+    assert "its rows share a common direction" in d.verdict
     assert not causes(table).keys() & {"hubs", "near_duplicates"}
 
 

@@ -53,7 +53,7 @@ def test_a_random_table_is_called_untrained(tmp_path: Path, seed: int) -> None:
     d = uncone.diagnose(write_model(tmp_path / "m", random_table(seed)))
     for subject in d.subjects:
         assert [(f.cause, f.level) for f in subject.findings] == [("untrained", "structure")]
-    assert d.verdict == "The input token table looks untrained; the output head looks untrained."
+    assert d.verdict == "The input token table looks untrained. The output head looks untrained."
     assert uncone.diagnose(random_table(seed)).verdict == "The collection looks like noise."
 
 

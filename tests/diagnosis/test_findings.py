@@ -147,7 +147,7 @@ def alike(*cosines: float, toward: float = 0.0, reserved: int = 0, by_name: bool
 
 
 def test_near_copies_are_a_defect_of_a_vocabulary_and_a_note_of_vectors() -> None:
-    for advice, level_, words in ((TOKENS, "warning", "no text trained"), (VECTORS, "note", "sorted by what")):
+    for advice, level_, words in ((TOKENS, "warning", "no text trained"), (VECTORS, "note", "sorted by topic")):
         finding = named(*healthy(), groups=alike(0.0, 0.96, 0.96), advice=advice)["near_copies"]
         assert (finding.level, finding.extent) == (level_, 2 / 3)
         assert finding.summary.startswith("The 2,000 rows of ids 1,000 to 2,999 are near-copies of one vector")
@@ -233,10 +233,10 @@ def test_odd_rows_are_told_with_ids_and_tokens() -> None:
     zero = odd("zero", 2, reserved=3, ids=(7, 1200), labels=("<pad>", None))
     finding = named(*healthy(), odd=zero, advice=TOKENS)["zero_rows"]
     assert finding.summary.startswith("2 rows are zero: ")
-    assert finding.evidence == ("first: 7 ('<pad>'), 1,200", "3 more rows of that kind are reserved")
+    assert finding.evidence == ("first: 7 ('<pad>'), 1,200", "3 more rows of this kind are reserved")
     finding = named(*healthy(), odd=odd("giant", 1, ids=(5,), labels=(None,), length=41.23))["giant_rows"]
     assert finding.summary.startswith("1 row is at least ten times as long as the median row")
-    assert finding.evidence == ("the longest has 41.2 times the median", "the longest first: 5")
+    assert finding.evidence == ("the longest row has 41.2 times the median length", "the longest first: 5")
     about = named(*healthy(), odd=odd("equal", 64, sampled=32))["equal_rows"]
     assert about.summary.startswith("About 64 rows are equal to an earlier row")
     assert named(*healthy(), odd=odd("zero", 0, reserved=1))["zero_rows"].summary.startswith("Reserved rows are zero")
@@ -297,8 +297,8 @@ def test_the_stored_rows_of_an_untrained_head_share_no_direction(raw: float | No
 
 
 def test_a_random_table_is_told_by_what_it_is() -> None:
-    assert "those of a new model, before training" in named(*random_rows(), advice=TOKENS)["untrained"].summary
-    assert "as noise" in named(*random_rows())["untrained"].summary
+    assert "like the rows of a new model before training" in named(*random_rows(), advice=TOKENS)["untrained"].summary
+    assert "like noise" in named(*random_rows())["untrained"].summary
     assert "to 3.0 standard deviations, where 6 are allowed" in named(*random_rows(sigmas=-3))["untrained"].evidence[0]
 
 
@@ -312,7 +312,7 @@ def test_an_untrained_table_with_odd_rows_has_both_findings() -> None:
     [
         ("giant", 1, "Leave the giant rows out first"),
         ("giant", N // 5 + 1, "Leave the giant rows out first"),
-        ("equal", N // 5 + 1, "Keep one of the equal rows first"),
+        ("equal", N // 5 + 1, "Keep only one of the equal rows first"),
         ("equal", N // 5, None),
         ("zero", N // 5 + 1, None),
     ],
@@ -347,8 +347,8 @@ def test_the_common_direction_of_a_head_has_no_effect(cosine: float | None, expe
 
 def test_a_head_is_said_to_be_looked_through_for_what_was_looked_for() -> None:
     told = {head: named(*healthy(), head=head)["no_defect"].summary for head in (False, True)}
-    assert "looked for drift, a leaning tail, a direction or feature that carries the variance" in told[False]
-    assert "looked for a leaning tail, a feature that carries the variance" in told[True]
+    assert "We looked for drift, a leaning tail, a direction or feature that carries the variance" in told[False]
+    assert "We looked for a leaning tail, a feature that carries the variance" in told[True]
 
 
 def test_findings_come_worst_first() -> None:
@@ -418,7 +418,7 @@ def test_many_spans_of_a_tail_are_counted_and_its_extent_is_its_share_of_the_row
 
 def test_the_way_of_lengths() -> None:
     for way, order in (("longer", 0.7), ("shorter", -0.7)):
-        assert f"ids are {way}:" in named(*healthy(norm_id_correlation=order))["norm_id_coupling"].summary
+        assert f"ids are {way}." in named(*healthy(norm_id_correlation=order))["norm_id_coupling"].summary
 
 
 def looks_untrained(found: int, *norms: float) -> UnderTrained:

@@ -88,10 +88,10 @@ def test_the_partition_of_one_bin_is_that_of_the_measure(tmp_path: Path) -> None
 def test_what_was_planted_is_said_and_nothing_of_a_healthy_twin(tmp_path: Path) -> None:
     x, counts = _planted()
     found = _diagnosed(tmp_path, x, counts).subjects[0].by_count
-    assert found.verdict.startswith("The rarer a token, the shorter")
-    assert "the further along the common direction" in found.verdict
+    assert found.verdict.startswith("Rarer tokens have rows that are shorter")
+    assert "further along the common direction" in found.verdict
     twin = uncone.diagnose(healthy(v=2000).numpy(), counts=counts).subjects[0].by_count
-    assert twin.verdict == "How often a token occurs says little of its row: no rank correlation reaches 0.1."
+    assert twin.verdict == "A token's frequency shows little about its row: no rank correlation reaches 0.1."
 
 
 def test_without_reserved_rows_those_never_seen_stand_in() -> None:
@@ -99,13 +99,13 @@ def test_without_reserved_rows_those_never_seen_stand_in() -> None:
     never = int((counts == 0).sum())
     assert never > 10
     found = uncone.diagnose(healthy(v=2000).numpy(), counts=counts).subjects[0].by_count
-    assert found.compared == f"In place of reserved rows: the {never:,} rows never seen in the text."
+    assert found.compared == f"In place of reserved rows: {never:,} rows of tokens never seen in the text."
     assert (found.reserved, found.never_seen, found.bins[0].high) == (None, never, 0)
     assert found.bins[0].cosine_to_reserved is None
     leaning = healthy(v=2000).numpy()
     leaning[:, 0] += 3 / (1 + counts)
     verdict = uncone.diagnose(leaning, counts=counts).subjects[0].by_count.verdict
-    assert "the nearer to rows never seen (rank correlation 0." in verdict
+    assert "nearer to rows never seen (rank correlation 0." in verdict
     assert "reserved" not in verdict
     all_seen = uncone.diagnose(healthy(v=2000).numpy(), counts=counts + 1).subjects[0].by_count
     assert {one.cosine_to_reserved for one in all_seen.bins} == {None}
@@ -132,7 +132,7 @@ def test_tokens_never_seen_are_in_no_correlation_and_stand_against_those_that_oc
     low, high = never.difference.interval
     assert never.difference.value == pytest.approx(norms[~seen].mean() - norms[seen].mean())
     assert high - low == pytest.approx(2 * 1.959964 * error, rel=1e-5)
-    assert found.verdict.startswith("The rarer a token, the shorter (rank correlation -0.")
+    assert found.verdict.startswith("Rarer tokens have rows that are shorter (rank correlation -0.")
     assert "), over the 1,800 tokens that occur. " in found.verdict
     assert "The 1,200 tokens never seen have rows that are on average longer (3.3 against " in found.verdict
     groups = uncone.diagnose(x, counts=counts).subjects[0].frequency_groups.groups
@@ -141,9 +141,7 @@ def test_tokens_never_seen_are_in_no_correlation_and_stand_against_those_that_oc
 
 def test_where_all_tokens_occur_equally_often_nothing_is_said_of_frequency() -> None:
     subject = uncone.diagnose(healthy(v=500).numpy(), counts=np.repeat([0, 3], [100, 400])).subjects[0]
-    assert subject.by_count.verdict.startswith(
-        "Frequency cannot be compared with the rows: all tokens that occur do so"
-    )
+    assert subject.by_count.verdict.startswith("Frequency cannot be compared with the rows: all tokens that occur are")
     assert [group.name for group in subject.frequency_groups.groups] == ["medium", "never_seen"]
 
 
@@ -180,7 +178,7 @@ class TestRanks:
         page = to_html(d)
         assert "By rank" in page
         assert "By measured frequency" not in page
-        assert "They are read by rank, not by count." in page
+        assert "They are grouped by rank, not by count." in page
         assert "rank correlation of the rank with" in page
         assert Diagnosis.from_json(d.to_json()) == d
 
@@ -264,7 +262,7 @@ def test_wide_intervals_are_no_answer() -> None:
         x, counts = random.standard_normal((60, 8)).astype(np.float32), random.integers(0, 50, 60)
         bins = uncone.diagnose(x, counts=counts).subjects[0].by_count
         within = all(abs(one.correlation.value or 0) < 0.1 for one in bins.correlations)
-        told = bins.verdict.startswith("How often a token occurs says little of its row")
+        told = bins.verdict.startswith("A token's frequency shows little about its row")
         assert told is within or bins.verdict.startswith("The rarer")
         seen.add(bins.verdict.split()[0])
     assert "Too" in seen

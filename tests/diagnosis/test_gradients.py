@@ -246,7 +246,7 @@ def test_a_planted_common_direction_of_states_is_the_direction_of_all_pushes() -
     assert min(rows.push_cosine, rows.toward, rows.along) > 0.99
     assert rows.adam < 0  # away from the mean state
     assert ledger.mean_state_share > 0.95
-    assert "The pushes go in one direction" in ledger.verdict
+    assert "The pushes share a direction" in ledger.verdict
     assert plain.group("never").toward < rows.toward
 
 
@@ -272,7 +272,7 @@ def test_a_text_of_frequent_tokens_alone_pushes_the_rare_ones() -> None:
     one = replace(_states(300), labels=torch.zeros(300, dtype=torch.int64))
     ledger = gradient_ledger(one, counts=torch.arange(23).flip(0))
     assert "push of frequent targets (Yu et al.'s part b) is the largest" in ledger.verdict
-    assert "This text only pushes them, as none of its targets is one of them." in ledger.verdict
+    assert "This text only pushes these rows, because none of its targets is among them." in ledger.verdict
     rare = ledger.group("rare")
     assert rare.pulled == rare.pushed_by_rare == rare.pull_norm == 0
 
@@ -281,7 +281,9 @@ def test_a_cap_breaks_the_identity_and_says_so() -> None:
     capped, plain = gradient_ledger(_states(cap=2.0)), gradient_ledger(_states(scale=0.5))
     assert (plain.is_zero_sum, capped.is_zero_sum) == (True, False)
     assert plain.zero_sum < 1e-12 < 1e-3 < capped.zero_sum
-    assert "as the logits are capped" in " ".join(block.text for block in capped.blocks() if hasattr(block, "text"))
+    assert "because the logits are capped" in " ".join(
+        block.text for block in capped.blocks() if hasattr(block, "text")
+    )
 
 
 def test_the_record_goes_to_json_and_back_and_shows_its_verdict_first() -> None:

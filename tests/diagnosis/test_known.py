@@ -113,14 +113,17 @@ class TestCounts:
         named = (
             f"all-MiniLM-L6-v2, SciFact queries: {below:.3f} and multilingual-e5-small, SciFact abstracts: {above:.3f}"
         )
-        assert found.sentence == f"higher than 3 of 5 known row collections (nearest are {named})"
+        assert found.sentence == f"higher than 3 of 5 known row collections (the nearest are {named})"
 
     def test_the_share_of_untrained_tokens_stands_among_language_models(self) -> None:
         """Whatever matrix it was read from; not of an encoder's table."""
         of = [float(line["value"]) for line in _table() if line["kind"] == "language model"]
         found = place_value("under_trained_share", 0.002, "language model", shape=SHAPE)
         assert (found.below, found.total) == (sum(value < 0.002 for value in of), len(of)) == (found.below, 86)
-        assert "known language models whose tokens were verified by prompts (they are lower bounds" in found.sentence
+        assert (
+            "known language models whose tokens were verified by prompts (known shares are lower bounds"
+            in found.sentence
+        )
         assert place_value("under_trained_share", 0.5, "tied table", shape=SHAPE).total == 0
 
     def test_a_matrix_of_a_language_model_has_its_share_placed(self, tmp_path: Path) -> None:
@@ -197,7 +200,7 @@ class TestRefusals:
     def test_both_signs_are_sent_to_the_published_readings(self) -> None:
         kinds = ("untied head", "tied table")
         found, tied = (place_value("partition_isotropy", 0.5, kind, shape=SHAPE) for kind in kinds)
-        assert found.sentence.endswith(f" heads (published readings take one sign: place {ONE_SIGN})")
+        assert found.sentence.endswith(f" heads (published readings use one sign: place {ONE_SIGN})")
         assert tied.note == ""
 
 
@@ -261,7 +264,7 @@ class TestMeasurements:
         assert place(raw, "tied table").sentence == "higher than all 42 known tied tables (3 diverged runs left out)"
         without = place(removed, "tied table")
         assert (without.above, without.total, without.equal, without.how) == (5, 10, 1, "with the mean row removed")
-        none = f"no reading of {ONE_SIGN} is known for untied heads with the mean row removed"
+        none = f"no reference values of {ONE_SIGN} for untied heads with the mean row removed"
         assert place(removed, "untied head").sentence == none
 
     def test_an_undefined_measurement_is_refused(self) -> None:
@@ -290,7 +293,7 @@ class TestKinds:
                 if measurement.name in ("isoscore", "mean_shift") and measurement.value is not None:
                     assert place(measurement, kind_of(subject, subjects)).equal >= 1  # its own line
             assert subject.placed
-            assert all(one.itself and "(itself " in one.sentence for one in subject.placed if one.total)
+            assert all(one.itself and "(this matrix " in one.sentence for one in subject.placed if one.total)
 
 
 class TestWords:
@@ -298,14 +301,14 @@ class TestWords:
         ("counts", "sentence"),
         [
             ((3, 0, 27), f"lower than 27 of 30 known untied heads {UNTIED}"),
-            ((27, 1, 2), f"higher than 27 of 30 known untied heads {UNTIED}, as high as 1"),
+            ((27, 1, 2), f"higher than 27 of 30 known untied heads {UNTIED}, tied with 1"),
             ((0, 0, 30), f"lower than all 30 known untied heads {UNTIED}"),
-            ((15, 15, 0), f"higher than 15 of 30 known untied heads {UNTIED}, as high as 15"),
+            ((15, 15, 0), f"higher than 15 of 30 known untied heads {UNTIED}, tied with 15"),
             ((15, 0, 15), f"lower than 15 of 30 known untied heads {UNTIED}"),
-            ((0, 30, 0), f"indistinguishable from all 30 known untied heads {UNTIED} at the digits published"),
-            ((0, 1, 0), f"indistinguishable from the one known untied head {UNTIED} at the digits published"),
+            ((0, 30, 0), f"the same as all 30 known untied heads {UNTIED} at the digits published"),
+            ((0, 1, 0), f"the same as the one known untied head {UNTIED} at the digits published"),
             ((1, 0, 0), f"higher than the one known untied head {UNTIED}"),
-            ((0, 0, 0), "no reading of mean_shift is known for untied heads"),
+            ((0, 0, 0), "no reference values of mean_shift for untied heads"),
         ],
     )
     def test_of_counts(self, counts: tuple[int, int, int], sentence: str) -> None:
@@ -321,7 +324,7 @@ class TestWords:
 
     def test_of_what_is_left_out(self) -> None:
         found = Placed("m", "untied head", below=2, itself=True, left_out=3)
-        assert found.sentence.endswith(" heads (itself and 3 diverged runs left out)")
+        assert found.sentence.endswith(" heads (this matrix and 3 diverged runs left out)")
 
     def test_what_one_sign_is_stands_once_where_it_is_placed(self) -> None:
         assert "one sign of each eigenvector" in Placed(ONE_SIGN, "tied table").about

@@ -185,7 +185,7 @@ def test_a_planted_rogue_dimension_is_named_and_a_healthy_twin_is_not() -> None:
     quiet = replace(_planted(), layers=("embeddings",), moments=_planted().moments[:1])
     for interval, said in {
         (0.0, 0.05): "No layer has a common direction to speak of",
-        (0.0, 0.3): "It is not sure that states share a common direction",
+        (0.0, 0.3): "It is not certain that states share a common direction",
         None: "Too little text to judge whether states share a common direction",  # what was not found may be there
     }.items():
         assert describe(replace(quiet, intervals=(interval,))).verdict.startswith(said)
@@ -195,7 +195,7 @@ def test_a_common_direction_is_said_where_its_interval_is_beyond_the_threshold()
     states = _planted()
     for interval, said in {
         None: "Too little text to judge whether states share a common direction: two of these 2,000",
-        (0.05, 0.8): "It is not sure that states share a common direction: two of them have a mean cosine of 0.7",
+        (0.05, 0.8): "It is not certain that states share a common direction: two of them have a mean cosine of 0.7",
         (0.6, 0.8): "States share a common direction in layer 1: two of them have a mean cosine of 0.7",
     }.items():
         verdict = describe(replace(states, intervals=(interval,) * len(states.layers))).verdict

@@ -62,13 +62,13 @@ def test_few_points_prove_little() -> None:
     assert "held-out" in few.verdict
     likely = uniformly_negative_direction(_cloud(60, 40, 0.8), held_out=_cloud(5, 40, 3))
     assert (likely.exists, likely.chance > 0.01) == (True, True)
-    assert "it says little of the model" in likely.verdict
+    assert "so this shows little about the model" in likely.verdict
 
 
 def test_held_out_states_that_leave_no_direction_make_it_false() -> None:
     found = uniformly_negative_direction(_cloud(400, 8, 3), held_out=_cloud(400, 8, -3))
     assert (found.exists, found.violations) == (False, 400)
-    assert "with these none is left" in found.verdict
+    assert "none is left with these included" in found.verdict
 
 
 def test_windows_are_held_out_as_a_whole() -> None:

@@ -53,7 +53,7 @@ def test_counts_belong_to_their_rows_in_a_sample() -> None:
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        (torch.zeros(19, dtype=torch.int64), r"as integers of shape \(20,\), one a row, got int64 of shape \(19,\)"),
+        (torch.zeros(19, dtype=torch.int64), r"as integers of shape \(20,\), one per row, got int64 of shape \(19,\)"),
         (torch.zeros(20), r"got float32 of shape \(20,\): count the tokens by id"),
         (torch.tensor([1] * 19 + [-2]), "expected counts of at least 0, got -2"),
     ],

@@ -57,7 +57,7 @@ def test_tops_of_states_are_asked_too_and_work_may_run_out() -> None:
     rows, states = random.standard_normal((100, 8)), random.standard_normal((40, 8))
     found = settable_tokens(rows, states=states, sets=10)
     assert found.top >= found.random
-    assert "Of the most likely tokens" in found.verdict
+    assert "Of a state's most likely tokens" in found.verdict
     assert len(found.blocks()) > 2
     late = settable_tokens(rows, most_work=0)
     assert late.random == 0

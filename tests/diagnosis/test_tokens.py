@@ -109,9 +109,9 @@ class TestFinding:
     def test_few_are_a_note_and_many_a_warning(self) -> None:
         (many,), (few,) = (find_under_trained(replace(self.found, found=k), tail_is_named=False) for k in (50, 1))
         assert (many.level, few.level) == ("warning", "note")
-        assert many.summary.startswith("50 tokens look as if no text had trained them")
-        assert few.summary.startswith("1 token looks as if no text had trained it")
-        assert "of the 9 rows known to be unused, 8 look it" in many.evidence[1]
+        assert many.summary.startswith("50 tokens look untrained")
+        assert few.summary.startswith("1 token looks untrained")
+        assert "of the 9 rows known to be unused, 8 look untrained" in many.evidence[1]
 
     def test_none(self) -> None:
         for nothing in (None, UnderTrained(None, "why"), replace(self.found, found=0)):
@@ -206,7 +206,7 @@ class TestText:
         opened = open_subjects(folder)
         for of_training in (False, True):
             head = Examination("head", opened.rows[-1][1], None, "head", counts, of_training=of_training).run()
-            said = any("need not be what the model was trained on" in note for note in head.notes)
+            said = any("need not be the training text" in note for note in head.notes)
             assert said is not of_training
             assert "rows of count 0" not in head.under_trained.reference
             if not of_training:

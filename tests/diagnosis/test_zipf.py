@@ -164,7 +164,7 @@ def test_the_value_of_greatest_likelihood_stands_beside_the_corrected_one() -> N
 def test_too_little_text() -> None:
     few = fit_zipf(np.array([1000] * 9 + [3] * 500))
     assert (few.exponent.value, few.gap) == (None, None)
-    assert few.reason == "9 ranks of tokens that occur at least 100 times, where 10 are needed: count more text"
+    assert few.reason == "9 ranks of tokens that occur at least 100 times, but 10 are needed: count more text"
     assert fit_zipf(np.array([1000] * 10 + [3] * 500)).exponent.value is not None
     for n in (FEWEST_BLOCKS - 1, FEWEST_BLOCKS):
         blocks = _planted(1.0, 100_000, 0, blocks=n)

@@ -58,7 +58,7 @@ def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
     text = printed(make_comparison())
     lines = text.splitlines()
     assert lines[0].startswith("MIXED")
-    mixed = "drifted is mixed against example-model: common direction drift of the input token table new"
+    mixed = "drifted is mixed compared with example-model: common direction drift of the input token table new"
     assert mixed in " ".join(text.split())
     assert max(map(len, lines)) <= 80
     assert "cosine to reserved  A  ▁▁▂ ▄▆  -0.0500 to 0.450" in text
@@ -73,7 +73,7 @@ def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
     assert re.search(r"Common direction drift +- +severe *\n +new", wide)
     assert "- A, B: undefined: more than half of the rows have a duplicate [TwoNN dimension]" in wide
     assert re.search(r"B +drifted +1 defect worse, 1 better; 1 of 4 measures changed noticeably", wide)
-    assert "Note: only in A; B has none" in wide
+    assert "Note: only in A, missing in B" in wide
     assert wide.count("measure  ") == 1, "what one side alone has is said, and not shown as a table"
     assert "made with different versions of uncone: 0.1.0 (A), 0.1.1 (B)" in wide
     assert "MOVER; Zou & Donner 2008" in wide
@@ -83,7 +83,7 @@ def test_more_than_two_have_marks() -> None:
     text = printed(make_comparison(6), width=120)
     row = next(line for line in text.splitlines() if line.startswith("Mean cosine"))
     assert re.split(r"\s{2,}", row.strip()) == ["Mean cosine", "0", "0.0181", "0.610 ↑", *["0.0181"] * 4]
-    assert "Arrows: against A; none where little, unclear, or under a caution. Worse and better are" in text
+    assert "Arrows: compared with A. No arrow: small, unclear, or under a caution. Worse and better are" in text
 
 
 def test_the_page_is_complete_and_policed() -> None:
@@ -96,7 +96,15 @@ def test_the_page_is_complete_and_policed() -> None:
     assert "default-src &#x27;none&#x27;" in page
     assert STILL.startswith("default-src 'none'")
     _assert_labelled(reader)
-    words = ("+0.592", "+0.582 to +0.602", "0.9996", "Degenerate tail", "only in A; B has none", "It drifts.", "0.1.1")
+    words = (
+        "+0.592",
+        "+0.582 to +0.602",
+        "0.9996",
+        "Degenerate tail",
+        "only in A, missing in B",
+        "It drifts.",
+        "0.1.1",
+    )
     for shown in (comparison.verdict, *words, "undefined: more than half", "MOVER"):
         assert shown in reader.text
     verdict = page.index(comparison.verdict.replace("&", "&amp;"))

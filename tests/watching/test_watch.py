@@ -46,9 +46,9 @@ def test_a_warning_leads_and_the_loss_is_dated_by_it(tmp_path: Path) -> None:
     assert (
         watch(write(tmp_path / "a.jsonl", lines)).verdict
         == (
-            "A rule warned of a at step 190. The effective rank of the head fell from 60.0 to 20.0 between steps 80 and 100."
+            "A rule warned about a at step 190. The effective rank of the head fell from 60.0 to 20.0 between steps 80 and 100."
         )
-        + " No rule has warned of the loss."
+        + " No rule has warned about the loss."
     )
     lines.append(warning(260, "loss", "loss.cross_entropy"))
     assert watch(write(tmp_path / "a.jsonl", lines)).verdict.endswith(" The loss rose 70 steps later.")
@@ -85,7 +85,7 @@ def test_a_torn_line_within_is_counted(tmp_path: Path) -> None:
     path.write_text("\n".join(content) + "\n")
     (run,) = watch(path).runs
     assert run.records == 20
-    assert run.notes == ("1 line could not be read (line 6): a stop or a full disk cut them",)
+    assert run.notes == ("1 line could not be read (line 6): a stop or a full disk cut them short",)
 
 
 def test_hostile_numbers_are_left_out(tmp_path: Path) -> None:
@@ -240,12 +240,10 @@ def test_compare_takes_runs(tmp_path: Path) -> None:
 
 def test_the_verdict_of_two_runs_fits_what_they_are(tmp_path: Path) -> None:
     a, same = write(tmp_path / "a.jsonl", GOOD), write(tmp_path / "same.jsonl", GOOD)
-    assert watch([a, same]).verdict == "No rule warned in 2 runs. Their readings are the same up to step 200."
+    assert watch([a, same]).verdict == "No rule warned in 2 runs. The readings of the runs are the same up to step 200."
     geometry = [one | {"head.mean_cosine": 0.5} for one in GOOD]
     other = write(tmp_path / "other.jsonl", geometry, HEADER | {"model": "Bert"})
-    said = (
-        "No rule warned in 2 runs. They are of different models (GPT2LMHeadModel and Bert). At step 200 the loss is 3"
-    )
+    said = "No rule warned in 2 runs. The runs train different models (GPT2LMHeadModel and Bert). At step 200 the loss is 3"
     assert watch([a, other]).verdict == f"{said} in both."
     long = write(tmp_path / "long.jsonl", lines_of(range(0, 400, 10), loss__cross_entropy=2.0))
     found = watch([long, a])
@@ -255,7 +253,7 @@ def test_the_verdict_of_two_runs_fits_what_they_are(tmp_path: Path) -> None:
     assert watch([a, later]).verdict == "No rule warned in 2 runs."
     short = [write(tmp_path / f"short{i}.jsonl", lines_of(range(0, 199, 3 + i), head__mean_cosine=0.1)) for i in (0, 1)]
     found = watch(short)
-    assert found.verdict == "No run has what rules judge: geometry in 12 records over 200 steps."
+    assert found.verdict == "No run has what the rules need: geometry in 12 records over 200 steps."
     assert found.blocks()[0].label == "NOT JUDGED"  # type: ignore[union-attr]
 
 
@@ -295,7 +293,7 @@ def test_the_time_since_the_last_record(tmp_path: Path, seconds: int, said: str)
 def test_report_opens_a_runs_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.jsonl", [*GOOD, warning(190)])
     assert main_of("report", str(path)) == 0
-    assert "A rule warned of a at step 190." in " ".join(capsys.readouterr().out.split())
+    assert "A rule warned about a at step 190." in " ".join(capsys.readouterr().out.split())
     page, text = tmp_path / "a.html", tmp_path / "a.md"
     assert main_of("report", str(path), "--html", str(page), "--markdown", str(text)) == 0
     assert page.read_text() == uncone.report.to_html(watch(path))
@@ -345,7 +343,7 @@ def test_a_run_is_followed_through_whatever_becomes_of_its_file(tmp_path: Path, 
     write(path, GOOD)
     terminal.wait_for("21 records of a")
     write(path, [*GOOD, warning(190)])
-    terminal.wait_for("A rule warned of a at step 190.")
+    terminal.wait_for("A rule warned about a at step 190.")
     write(path, GOOD[:12])
     terminal.wait_for("a has 12 records")
     path.write_text("")

@@ -1,4 +1,4 @@
-"""What changed from the baseline in findings and measures, and what else may make it."""
+"""What changed from the baseline in findings and measures, and what else may have caused it."""
 
 import math
 import sys
@@ -16,11 +16,11 @@ REFERENCE_SHARE = 0.1  # by which the isotropic value moved, of the change: then
 SCATTERS = 4.0  # so many standard errors are chance
 SCALE_APART = 0.05  # mean norms this far apart (of the larger) are another scale: I(W) falls about as exp(-2 |mean|)
 INTERVALS = (
-    "Intervals of differences: readings are taken as independent and their intervals as of one level. With a "
-    "and b in [a1, a2] and [b1, b2], b - a lies in [b - a - sqrt((b - b1)^2 + (a2 - a)^2), b - a + "
-    "sqrt((b2 - b)^2 + (a - a1)^2)], the root of the summed squares of the half widths, each on its own side "
-    "(MOVER; Zou & Donner 2008). Readings of shared rows or random choices vary together: the interval is "
-    "then wider than need be. A difference has none unless both readings have one."
+    "Intervals of differences assume independent readings and intervals of one level. With a in [a1, a2] and "
+    "b in [b1, b2], the interval of b - a is [b - a - sqrt((b - b1)^2 + (a2 - a)^2), b - a + "
+    "sqrt((b2 - b)^2 + (a - a1)^2)], the root of the summed squares of the half widths on each side "
+    "(MOVER; Zou & Donner 2008). Readings that share rows or random choices vary together, so the interval is "
+    "wider than it needs to be. A difference has an interval only if both readings have one."
 )
 _RANKS = ("isoscore", "isoscore_star", "participation_ratio", "effective_rank", "rankme", "stable_rank")
 _SHAPES = ("stable_rank_centered", "anisotropy_1", "anisotropy_1_raw", "singular_entropy", "singular_entropy_raw")
@@ -28,7 +28,7 @@ _SPECTRAL = (*_RANKS, *_SHAPES, "condition_number")
 _WHY_SIZE = dict.fromkeys(_SPECTRAL, "its finite-sample bias depends on the number of rows and columns")
 _BY_COLUMN = ("rogue_dimensions", "dominant_dimension", "outlier_dimensions")
 _WHY_SIZE |= dict.fromkeys(_BY_COLUMN, "an even share depends on the number of columns")
-_ROWS = {True: "the mean row subtracted", False: "rows as stored", None: "neither said"}
+_ROWS = {True: "the mean row subtracted", False: "rows as stored", None: "not recorded"}
 
 Direction = Literal["better", "worse", "changed", "equal", "unclear"]
 Ways = Mapping[str, Literal["better", "worse"]]  # by measure, what became of the defect whose evidence it is
@@ -46,7 +46,7 @@ Found = Mapping[str, Finding]  # the findings of one side by their cause; empty 
 
 
 def compare_findings(sides: Sequence[Found], unlike: Collection[tuple[str, int]] = ()) -> tuple[ComparedFinding, ...]:
-    """The findings of all sides by cause, each against the first side's; nothing is concluded of `unlike` causes and
+    """The findings of all sides by cause, each against the first side's; nothing is concluded about `unlike` causes and
     places, which one of the two did not look for."""
     judged = [bool(side) and "not_measured" not in side for side in sides]
     compared = []
@@ -65,8 +65,8 @@ def compare_findings(sides: Sequence[Found], unlike: Collection[tuple[str, int]]
 
 
 def _became(before: Finding | None, after: Finding | None) -> FindingChange:
-    """It is empty of a finding that is no defect, or whose extent is not known; and where a note is a defect of the same
-    extent on the other side, as another finding names these rows on one side alone."""
+    """What became of a finding. Empty if it is no defect or its extent is not known, or if a note is a defect of the
+    same extent on the other side because another finding lists these rows on one side alone."""
     was, is_ = (one is not None and one.is_defect for one in (before, after))
     moved = None
     if before is not None and after is not None and before.extent is not None and after.extent is not None:
@@ -81,7 +81,7 @@ def _became(before: Finding | None, after: Finding | None) -> FindingChange:
 
 
 def ways_of(findings: Sequence[ComparedFinding], sides: Sequence[Found], place: int) -> Ways:
-    """By measure, which way the defects went that it is the evidence of; a worse defect decides."""
+    """By measure, whether the defects it is evidence of got better or worse; a worse defect decides."""
     ways = dict[str, Literal["better", "worse"]]()
     for finding in sorted(findings, key=lambda one: one.changes[place] in WORSE):
         change, found = finding.changes[place], [side.get(finding.cause) for side in (sides[0], sides[place])]
@@ -111,7 +111,7 @@ def compare_measure(
 
 
 def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, list[str]]:
-    """The change, and remarks; None where nothing can be subtracted."""
+    """The change, and remarks; None if nothing can be subtracted."""
     before, after = (None if one is None else _finite(one.reading.value) for one in (base, side))
     if base is None or side is None or before is None or after is None:
         return None, []
@@ -119,7 +119,7 @@ def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, lis
     if old.better != new.better:
         return None, [f"{a} and {b} disagree on which end is better"]
     if old.centered is not new.centered:
-        return None, [f"read from other rows: {_ROWS[old.centered]} in {a}, {_ROWS[new.centered]} in {b}"]
+        return None, [f"read from different rows: {_ROWS[old.centered]} in {a}, {_ROWS[new.centered]} in {b}"]
     difference = after - before
     if not math.isfinite(difference):
         return None, [f"the difference of {a} and {b} is too large for a number"]
@@ -147,7 +147,7 @@ def _direction(before: float, side: _Side, interval: tuple[float, float] | None)
 
 
 def range_width(limits: Limits) -> float:
-    """It is 0 where an end is open."""
+    """The width of a range; 0 if an end is open."""
     low, high = limits
     width = high - low if low is not None and high is not None else 0.0
     return width if 0 < width < math.inf else 0.0
@@ -174,10 +174,10 @@ def _interval(
 def _cautions(base: _Side, side: _Side, difference: float) -> list[str]:
     (before, norm, a, _), (after, other, b, _) = base, side
     if _definition(before) != _definition(after):
-        return [f"defined otherwise in {a} and {b}: compare the definitions"]
+        return [f"defined differently in {a} and {b}: compare the definitions"]
     if before.name in ("partition_isotropy", "gaussian_isotropy"):
         if norm is None or other is None:
-            return [f"it depends on the scale of the rows, not known for {a} and {b}"]
+            return [f"it depends on the scale of the rows, which is not known for {a} and {b}"]
         ends = f"{number(norm)} in {a}, {number(other)} in {b}"
         is_apart = _apart(norm, other) > SCALE_APART
         return [f"it depends on the scale of the rows (mean norm {ends})"] if is_apart else []
@@ -185,7 +185,7 @@ def _cautions(base: _Side, side: _Side, difference: float) -> list[str]:
         return []
     sizes = f"{before.n:,} x {before.d:,} in {a}, {after.n:,} x {after.d:,} in {b}"
     if before.reference is None or after.reference is None:
-        words = f"how it depends on the number of rows and columns is not known ({sizes})"
+        words = f"its dependence on the number of rows and columns is not known ({sizes})"
         # of these the expectation over isotropic rows is 0 for every size
         return [] if before.name in ("norm_id_correlation", "mean_cosine") else [words]
     shift = abs(after.reference - before.reference)
@@ -202,7 +202,7 @@ def _apart(a: float, b: float) -> float:
 
 
 def _definition(reading: Measurement) -> str:
-    return reading.definition.partition("; not scale-free")[0]  # what follows tells the data, not the measure
+    return reading.definition.partition("; not scale-free")[0]  # what follows describes the data, not the measure
 
 
 def _finite(value: float | None) -> float | None:

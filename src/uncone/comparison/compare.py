@@ -24,7 +24,7 @@ from uncone.comparison.verdict import give_verdict
 from uncone.diagnosis.record import Diagnosis, Subject
 from uncone.errors import InputError, expect
 from uncone.records.parts import Measurement
-from uncone.records.text import listing, plural
+from uncone.records.text import listing
 from uncone.regular import starts_with
 from uncone.roles import EngineName, Progress, Role
 from uncone.watching.record import Watch
@@ -37,7 +37,7 @@ _HIDDEN_BY = {
     "dominant_direction": {"rogue_dimensions", "degenerate_tail", "near_copies", "low_effective_rank"},
     "near_copies": {"degenerate_tail", "equal_rows"},
 }
-"""Findings of the same rows or directions, after which nobody looks for these."""
+"""Findings about the same rows or directions; when they are present, the key is not looked for."""
 
 
 def compare(
@@ -49,18 +49,18 @@ def compare(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Comparison | Watch:
-    """Say what changed between diagnoses, and which defects came, grew, shrank or went; the first is the baseline.
+    """Show what changed between diagnoses, and which defects appeared, grew, shrank or went away.
 
-    Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; those without a match are named. If
-    no name is shared and each diagnosis has one subject, none a head, these are compared. A reading became worse or
-    better only where it is the evidence of a defect that came or grew, shrank or went; all else changed. Where both
-    readings have an interval, their difference has the MOVER interval of independent readings (Zou & Donner 2008).
-    Where another number of rows or columns, or another scale, moves a measure by itself, a caution says so.
+    The first diagnosis is the baseline. Subjects (`input`, `head`, `rows`) and measures are matched by name; notes list
+    those without a match. If no name is shared and each diagnosis has one subject, none a head, these subjects are
+    compared. A reading is worse or better only if it is the evidence of a defect that appeared or grew, shrank or went
+    away; any other reading changed. If both readings have an interval, their difference has the MOVER interval of
+    independent readings (Zou & Donner 2008). A caution warns if a different size or scale alone moves a measure.
 
     Args:
         diagnoses: two to six, the baseline first. Each is a `Diagnosis`, a file that one was saved to, or anything that
-            `diagnose` takes as its spec: `diagnose(spec)` is then compared. Files of runs, of `uncone.Monitor` or a
-            `trainer_state.json`, are compared with runs alone.
+            `diagnose` takes as its spec: `diagnose(spec)` is then compared. Files of runs, from `uncone.Monitor`
+            or a `trainer_state.json`, are compared only with runs.
         names: of the diagnoses; by default their own, numbered where equal.
         workers: as of `diagnose`, for specs of shards.
         engine: as of `diagnose`.
@@ -68,11 +68,11 @@ def compare(
         progress: called with (the step, rows done, rows in all) while a spec is diagnosed.
 
     Returns:
-        A `Comparison`; of runs the `Watch` that lays them over each other.
+        A `Comparison`; for runs a `Watch` that overlays them.
 
     Raises:
-        InputError: fewer than two diagnoses or more than six, runs mixed with diagnoses, names that do not match them, or a file or model that
-            cannot be read.
+        InputError: fewer than two diagnoses or more than six, runs mixed with diagnoses, names that do not
+            match them, or a file or model that cannot be read.
         UnsupportedModel: the table or the head of a model cannot be found.
 
     Example:
@@ -109,7 +109,7 @@ def compare(
 
 
 def _run(source: Any) -> Path | None:
-    """The path, where it is a file of a run."""
+    """The path, if it is a file of a run."""
     if not isinstance(source, str | os.PathLike):
         return None
     path = Path(source)
@@ -123,7 +123,7 @@ def _once(named: Sequence[Subject | Measurement], what: str) -> None:
 
 
 def _diagnosis(source: Any, how: dict[str, Any], progress: Progress | None) -> Diagnosis:
-    """Of shards by what `how` says; a saved one as it is."""
+    """The diagnosis of a source, with the options `how` for shards; a saved diagnosis as it is."""
     if isinstance(source, Diagnosis):
         return source
     is_path = isinstance(source, str | os.PathLike)
@@ -185,7 +185,7 @@ def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
 
 
 def _looks(side: Subject, cause: str, other: Subject) -> bool:
-    """Whether `side` looked for a defect as `other` did, and no other finding of its own stands in its place."""
+    """Whether `side` looked for a defect as `other` did, and no other finding of its own takes its place."""
     mine, theirs = ({f.cause: f for f in one.findings} for one in (side, other))
     defects = {f.cause for f in side.findings if f.is_defect}
     if cause == "under_trained_tokens":
@@ -226,19 +226,18 @@ def _subject_notes(sides: Sequence[Subject | None]) -> list[str]:
     absent = [letter for letter, side in zip(LETTERS, sides, strict=False) if side is None]
     notes, logits = [], [letter for letter, side in there if LOGIT_RANK in _taken(side)]
     if 0 < len(logits) < len(there):
-        notes.append(f"logits were read in {listing(logits)} alone (a text was given): the head's rank is not compared")
+        notes.append(f"logits were read only in {listing(logits)} (with a text), so the head's rank is not compared")
     if absent:
-        have = plural(len(absent), "has", "have")
-        notes.append(f"only in {listing([letter for letter, _ in there])}; {listing(absent)} {have} none")
+        notes.append(f"only in {listing([letter for letter, _ in there])}, missing in {listing(absent)}")
     if len({side.name for _, side in there}) > 1:
         called = ", ".join(f"{side.name!r} in {letter}" for letter, side in there)
-        notes.append(f"named {called}: compared, since each diagnosis has one subject")
+        notes.append(f"named {called}: compared because each diagnosis has one subject")
     if len({(side.n, side.d) for _, side in there}) > 1:
         sizes = ", ".join(f"{letter} {side.n:,} x {side.d:,}" for letter, side in there)
         notes.append(f"different sizes ({sizes}): measures that depend on the size carry a caution")
     for what, words in (("reserved", "the reserved rows"), ("bin_size", "the bins of ids")):
         if len({getattr(side.groups, what) for _, side in there if side.groups is not None}) > 1:
-            notes.append(f"{words} are not the same, so readings by row id are not of the same rows")
+            notes.append(f"{words} differ, so readings by row id are not of the same rows")
     return notes
 
 

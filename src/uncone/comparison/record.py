@@ -14,7 +14,7 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import Limits, counted, number, optional, shortened, signed, title
 
-MOST_COMPARED = 6  # that one drawing can tell apart
+MOST_COMPARED = 6  # more cannot be distinguished in one drawing
 Part = Literal["measures", "without_effect", "tokens"]
 PARTS: tuple[Part, ...] = ("measures", "tokens", "without_effect")
 LETTERS = "ABCDEF"
@@ -23,38 +23,38 @@ _TONES: dict[str, Tone] = {"better": "better", "worse": "worse"}
 _MOVED = ("better", "worse", "changed", "neither")
 _HEADINGS = {"measures": ("Measurements", ""), "tokens": ("Tokens by frequency", "")}
 _HEADINGS["without_effect"] = WITHOUT_EFFECT, WITHOUT_EFFECT_REASON
-LITTLE = "In brackets: little, or under a caution."
+LITTLE = "In brackets: small, or under a caution."
 WORSE, BETTER = ("new", "grew"), ("gone", "shrank")
-_WAYS = "Worse and better are said of defects that came, grew, shrank or went; all else changed, up or down."
-_OFF = f"Off: the value less what an isotropic cloud of the same size has. {LITTLE} {_WAYS}"
-_AGAINST_A = f"Arrows: against A; none where little, unclear, or under a caution. {_WAYS}"
+_WAYS = "Worse and better are for defects that appeared, grew, shrank or went away. Other readings changed, up or down."
+_OFF = f"Off: the value minus the value of an isotropic cloud of the same size. {LITTLE} {_WAYS}"
+_AGAINST_A = f"Arrows: compared with A. No arrow: small, unclear, or under a caution. {_WAYS}"
 
 
 @part
 class Change:
     """How one reading differs from the baseline's.
 
-    `direction` is `worse` or `better` where the reading is the evidence of a defect that came or grew, shrank or went;
-    `equal` where the difference is rounding, `unclear` where its interval holds 0, and else `changed`.
+    `direction` is `worse` or `better` if the reading is the evidence of a defect that appeared or grew, shrank or went
+    away; `equal` if the difference is rounding, `unclear` if its interval includes 0, and otherwise `changed`.
     """
 
     difference: float  # reading less baseline
     # `better`, `worse`, `changed`, `equal` or `unclear`; `neither` in older files
     direction: Literal["better", "worse", "changed", "equal", "unclear", "neither"]
     size: float  # share of the range, or of the larger reading where the range has no end
-    meaningful: bool  # better, worse or changed, not little, and under no caution
+    meaningful: bool  # better, worse or changed, not small, and under no caution
     interval: tuple[float, float] | None = None  # of the difference
 
 
 @part
 class ComparedMeasure:
-    """`cautions` hold what else than the rows may have moved a number, or why it was not subtracted."""
+    """`cautions` list what other than the rows may have moved a number, or why it was not subtracted."""
 
     name: str  # see [measures](measures.md)
     better: Literal["higher", "lower", "neither"]  # `higher`, `lower` or `neither`
-    values: tuple[float | None, ...]  # `null` where undefined or not taken
+    values: tuple[float | None, ...]  # `null` if undefined or not measured
     distances: tuple[float | None, ...]  # value less isotropic reference
-    # against the baseline; `null` for the baseline itself and where there is nothing to subtract
+    # compared with the baseline; `null` for the baseline itself and if there is nothing to subtract
     changes: tuple[Change | None, ...]
     cautions: tuple[tuple[str, ...], ...]  # for each diagnosis
 
@@ -70,15 +70,15 @@ FindingChange = Literal["", "new", "grew", "gone", "shrank", "not_measured"]
 class ComparedFinding:
     cause: str  # as in the table of findings
     levels: tuple[Level | None, ...]  # its level in each diagnosis, `null` where it was not found
-    # what became of a defect: `new`, `gone`, `grew` or `shrank`; `not_measured` where this diagnosis or the baseline did
-    # not look for it; empty where nothing became of it, or it is none
+    # what became of a defect: `new`, `gone`, `grew` or `shrank`; `not_measured` if this diagnosis or the baseline did
+    # not look for it; empty if it did not change, or is no defect
     changes: tuple[FindingChange, ...] = ()
 
 
 @part
 class ComparedSubject:
     name: str  # as in the diagnoses
-    # what each diagnosis read, without the picture; `null` where it has no such subject
+    # what each diagnosis read, without the picture; `null` if it has no such subject
     sides: tuple[Subject | None, ...]
     measures: tuple[ComparedMeasure, ...]  # every measure that any side has
     findings: tuple[ComparedFinding, ...] = ()  # every cause that any side has
@@ -115,7 +115,7 @@ class ComparedSubject:
         return shown(
             Heading(self.title, 2, about=sizes[0] if len(set(sizes)) == 1 else "; ".join(lettered)),
             (Text(f"Note: {note}") for note in self.notes),
-            content if len(sides) > 1 else Folded("The readings of the one diagnosis that has it", content),
+            content if len(sides) > 1 else Folded("The readings of the only diagnosis that has this subject", content),
         )
 
     def readings(self, name: str, *, part: Part = "measures") -> _Readings:
@@ -126,9 +126,9 @@ class ComparedSubject:
 
 @part
 class ComparedDiagnosis:
-    name: str  # what it is called here
-    verdict: str  # its own
-    versions: Mapping[str, str] = field(default_factory=dict)  # what made it
+    name: str  # its name in this comparison
+    verdict: str  # its own verdict
+    versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
 
 
 @dataclass(frozen=True)
@@ -136,15 +136,15 @@ class Comparison(Record):
     """The result of `compare`."""
 
     READING: ClassVar[str] = (
-        "Distances are values less what an isotropic cloud of the same number of rows and columns gives. "
+        "A distance is a value minus the value of an isotropic cloud with the same number of rows and columns. "
         f"{LITTLE} Numbers are never rounded onto a limit they did not reach."
     )
 
-    verdict: str  # one sentence
+    verdict: str  # a sentence for each diagnosis after the first
     diagnoses: tuple[ComparedDiagnosis, ...]  # two to six, the first is the baseline
     subjects: tuple[ComparedSubject, ...]  # the matrices
     notes: tuple[str, ...] = ()  # versions that differ, and whether nothing is shared
-    intervals: str = ""  # how intervals of differences are made
+    intervals: str = ""  # how intervals of differences are computed
 
     def __post_init__(self) -> None:
         n = len(self.diagnoses)
@@ -154,16 +154,16 @@ class Comparison(Record):
 
     @property
     def worse(self) -> bool:
-        """Whether a defect came or grew after the baseline (`--fail-on worse`), whatever else went."""
+        """Whether a defect appeared or grew after the baseline (`--fail-on worse`), whatever else improved."""
         return any("worse" in ways for ways in self._ways())
 
     @property
     def mixed(self) -> bool:
-        """Whether defects came or grew, and in each such diagnosis others went or shrank."""
+        """Whether defects appeared or grew, and in each such diagnosis others shrank or went away."""
         return self.worse and all("better" in ways for ways in self._ways() if "worse" in ways)
 
     def _ways(self) -> list[set[str]]:
-        """Of each diagnosis, which ways its defects went from the baseline's."""
+        """For each diagnosis, whether its defects are better or worse than the baseline's."""
         changes = [f.changes for subject in self.subjects for f in subject.findings if f.changes]
         words = dict.fromkeys(WORSE, "worse") | dict.fromkeys(BETTER, "better")
         return [{words.get(of[place], "") for of in changes} for place in range(len(self.diagnoses))]
@@ -199,7 +199,7 @@ class Comparison(Record):
                 self.verdict, 1, *(("MIXED", "warning") if self.mixed else ("WORSE", "severe") if self.worse else ())
             ),
             Table(("", "diagnosis", "measures"), rows),
-            Folded("Their own verdicts, and what made them", (Table(("", "verdict"), verdicts), versions)),
+            Folded("The verdict and versions of each diagnosis", (Table(("", "verdict"), verdicts), versions)),
             *(named(one.blocks(names), one.name if place else "") for place, one in enumerate(self.subjects)),
             section("Notes", Bullets(self.notes), level=2),
             Text(self.intervals if has_interval else "", "quiet"),
@@ -299,7 +299,7 @@ def _wide_table(subject: ComparedSubject, lines: _Lines) -> Table:
 
 
 def _values(measure: ComparedMeasure, readings: _Readings) -> list[Cell]:
-    """None is rounded onto an end of the measure's range."""
+    """The values; no value is rounded onto an end of the measure's range."""
     limits: Limits = next((r.range for r in readings if r is not None and r.value is not None), (None, None))
     cells = []
     for value, reading in zip(measure.values, readings, strict=True):
@@ -310,7 +310,7 @@ def _values(measure: ComparedMeasure, readings: _Readings) -> list[Cell]:
 
 
 def _difference(change: Change | None) -> Cell:
-    """A difference no larger than rounding is `0`, with a tilde where it is not 0 to the bit."""
+    """A difference no larger than rounding is `0`, with a tilde if it is not 0 to the bit."""
     if change is None:
         return Cell("-")
     interval = "" if change.interval is None else " to ".join(map(signed, change.interval))
@@ -320,7 +320,7 @@ def _difference(change: Change | None) -> Cell:
 
 
 def _direction(change: Change | None) -> Cell:
-    """The words are in brackets where the change is little or under a caution."""
+    """The words are in brackets if the change is small or under a caution."""
     if change is None:
         return Cell("")
     if change.direction not in _MOVED:
@@ -336,18 +336,18 @@ def _arrow(change: Change) -> str:
 
 
 def _remarks(subject: ComparedSubject, lines: _Lines) -> tuple[str, ...]:
-    """Why a side has no number, its warnings and the cautions, each said once."""
+    """Why a side has no number, its warnings and the cautions, each once."""
     by_words = dict[tuple[str, str], list[str]]()
     for name, measure, readings in lines:
         said = dict[str, str]()
         for place, (side, reading, change) in enumerate(zip(subject.sides, readings, measure.changes, strict=True)):
             unclear = change is not None and change.direction == "unclear"
             every = [*(reading.warnings if reading else ()), *measure.cautions[place]]
-            every += ["the interval of the difference holds 0"] * unclear
+            every += ["the interval of the difference includes 0"] * unclear
             if reading is not None and reading.value is None:
                 every.insert(0, f"undefined: {reading.reason}")
-            elif side is not None and reading is None:  # no side: said once, of the subject
-                every.insert(0, "not taken")
+            elif side is not None and reading is None:  # no side: noted once, for the subject
+                every.insert(0, "not measured")
             for words in every:
                 said[words] = said.get(words, "") + LETTERS[place]
         for words, letters in said.items():
@@ -356,6 +356,6 @@ def _remarks(subject: ComparedSubject, lines: _Lines) -> tuple[str, ...]:
 
 
 def _title(name: str, part: Part) -> str:
-    """A reading of a group of tokens says which group."""
+    """The title of a reading; for a group of tokens it names the group."""
     group, dot, last = name.partition(".")
     return f"{title(group)}: {title(last).lower()}" if dot and part == "tokens" else title(name)

@@ -10,8 +10,8 @@ from uncone.records.text import counted, listing, number, shortened, title
 
 _MOST_NAMED = 3
 
-# Measures of one question change alike: of each family only the first that was taken speaks. Raw readings of the
-# spectrum come last in theirs: the mean alone moves them, and mean_cosine shows it.
+# Measures of one question change alike: only the first available measure of each family is reported. Raw
+# readings of the spectrum come last in their family: the mean alone moves them, and mean_cosine shows it.
 FAMILIES = (
     ("mean_cosine", "mean_shift", "uniformity", "uniformity_exact"),
     ("isoscore", "isoscore_debiased", "isoscore_star", "participation_ratio", "participation_ratio_debiased"),
@@ -30,7 +30,7 @@ _Step = tuple[bool, float, str, str]  # whether the range is open, minus the siz
 
 
 def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> str:
-    """One sentence: each diagnosis after the first against it, defects first."""
+    """A sentence for each diagnosis after the first, compared with it, defects first."""
     base, *others = map(shortened, names)
     shared = [[s for s in subjects if s.sides[0] and s.sides[order]] for order in range(1, len(names))]
     if not any(shared):
@@ -39,7 +39,7 @@ def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> s
     sides = enumerate(zip(others, shared, strict=True), start=1)
     told = [_clause(f" than {base}" if alone else "", name, order, of, of_many) for order, (name, of) in sides]
     start = "".join(_untrained(name, place, subjects) for place, name in enumerate(map(shortened, names)))
-    return f"{start}{'' if alone else f'Against {base}: '}{'; '.join(told)}."
+    return f"{start}{'' if alone else f'Compared with {base}, '}{'. '.join(told)}."
 
 
 def _untrained(name: str, place: int, subjects: Sequence[ComparedSubject]) -> str:
@@ -50,12 +50,12 @@ def _untrained(name: str, place: int, subjects: Sequence[ComparedSubject]) -> st
     of = f"{listing([_called(s) for s in random])} of ".capitalize() if len(random) < len(there) else ""
     is_model = any(subject.name in ("input", "head") for subject in random)
     looks = "looks untrained" if is_model else "looks like noise"
-    training = ": what changed is what training did" if place == 0 and is_model else ""
+    training = ", so the changes are what training did" if place == 0 and is_model else ""
     return f"{of}{name} {looks}{training}. "
 
 
 def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject], of_many: bool) -> str:
-    """`than` is empty where the baseline stands before all clauses."""
+    """`than` is empty if the baseline is named before all clauses."""
     if not shared:
         return f"{name} has no subject in common" + than.replace(" than ", " with ")
     steps = sorted((step for subject in shared for step in _steps(subject, order)), key=lambda step: step[:2])
@@ -65,15 +65,15 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
     alone = [w for subject, of in named for w in _shown_by_one(subject, order, of)]
     if not worse and not better and not changed and not alone:
         raw = sum(c.meaningful for s in shared for m in s.without_effect if (c := m.changes[order]))
-        only = f"; {counted(raw, 'reading')} changed that no probability depends on" if raw else ""
+        only = f"; {counted(raw, 'reading')} changed, but no probability depends on that" if raw else ""
         return f"{name} differs little" + than.replace(" than ", " from ") + only
     judged = f"neither worse nor better{than}"
     if worse or better:
         judged = f"{'worse' if worse else 'better'}{than}: {listing(worse or better)}"
     if worse and better:
-        judged = f"mixed{than.replace(' than ', ' against ')}: {listing(worse)}, but {listing(better)}"
+        judged = f"mixed{than.replace(' than ', ' compared with ')}: {listing(worse)}, but {listing(better)}"
     apart = f"; not comparable: the {listing(alone)}, which only one of the two can show" if alone else ""
-    return f"{name} is {judged}{apart}" + (f"; changed: {changed}" if changed else "")
+    return f"{name} is {judged}{apart}" + (f". Changed: {changed}" if changed else "")
 
 
 def _grouped(steps: Sequence[_Step], of_many: bool) -> str:
@@ -85,8 +85,8 @@ def _grouped(steps: Sequence[_Step], of_many: bool) -> str:
 
 
 def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
-    """The changes that mean something, of each family that of the first measure that was taken, but for readings that a
-    named defect rests on."""
+    """The noticeable changes: in each family the first measure available, without readings that are the evidence of a
+    listed defect."""
     tables: tuple[Part, ...] = ("measures", "tokens")
     taken = {m.name: (m, part) for part in tables for m in getattr(subject, part) if m.changes[order] is not None}
     silent = {name for family in FAMILIES for name in [n for n in family if n in taken][1:]}
@@ -112,7 +112,7 @@ def _called(subject: ComparedSubject) -> str:
 
 
 def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], of: str) -> list[str]:
-    """Each comes with the first reading that it rests on."""
+    """Words for each defect, with the first reading that is its evidence."""
     words = []
     for finding in subject.findings:
         change = finding.changes[order]
@@ -134,7 +134,7 @@ def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:
     """The first reading of a defect, for instance "mean cosine 0.63 instead of 0.02"."""
     sides = [side for place in (order, 0) if (side := subject.sides[place]) is not None]
     names = [name for side in sides for f in side.findings if f.cause == cause for name in f.measures]
-    taken, defined_otherwise = (*subject.measures, *subject.tokens), "defined otherwise"
+    taken, defined_otherwise = (*subject.measures, *subject.tokens), "defined differently"
     values = {m.name: m.values for m in taken if not any(c.startswith(defined_otherwise) for c in m.cautions[order])}
     name = next((name for name in names if name in values), "")
     before, after = (values[name][place] if name else None for place in (0, order))

@@ -14,26 +14,27 @@ from uncone.records.text import visible
 
 Kind = Literal["vectors", "table", "head", "tensor"]
 """What rows are; a "tensor" is any other matrix of a model: no advice is known."""
-_TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
+_TRAIN_ON = "In training, a gate can hold back the gradient that causes this (docs/prevention.md)."
 _PREVENT = (
-    "train on, or again from the start, with a second moment shared over rows (`uncone.TableAdam`), or with a penalty on the mean cosine "
-    "(`uncone.CosinePenalty`; docs/prevention.md)"
+    "train further or from scratch with a second moment shared across rows (`uncone.TableAdam`), or with a penalty on "
+    "the mean cosine (`uncone.CosinePenalty`; docs/prevention.md)"
 )
 """In `experiments/gradients` the mean row of heads came from Adam's division by each row's second moment, not from the
-gradient, which a gate changes. It says nothing of an input table of its own."""
-_COMPARED = "Where you compare its tokens yourself, {} there (`uncone.transforms.{}`)."
-_LOST = "No edit of the rows brings lost directions back: train on, or with another width."
-_SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
-_NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: until then they may look untrained."
-_GIANT = "Leave these rows out or make them again: each moves every mean."
+gradient, which a gate changes. The experiment does not cover an untied input table."""
+_COMPARED = "If you compare its token vectors yourself, {} first (`uncone.transforms.{}`)."
+_LOST = "Editing the rows cannot bring lost directions back. Train further, or use another width."
+_SEEN = "Test on your own queries whether this helps your search: `uncone evaluate --queries`."
+_NEW_ROWS = "Give these rows new values from their sub-tokens, then train further. Until then they may look untrained."
+_GIANT = "Leave these rows out or recompute them. Each of them shifts every mean."
 _ADVICE: dict[str, dict[Kind | Literal["tokens", "tied"], str]] = {
     "common_direction_drift": {
-        "vectors": "Read scores as percentiles. Judged queries show whether the ranking suffers: "
+        "vectors": "Read scores as percentiles. Test on judged queries whether the ranking suffers: "
         "`uncone evaluate --queries`.",
-        "table": f"The model's layers work with it: leave the trained table. {_COMPARED.format('subtract the mean row', 'Center')}",
-        "tied": f"The model's layers work with it: leave the trained table. Against it, {_PREVENT}. "
+        "table": "The model's layers were trained with it, so keep the trained table. "
         + _COMPARED.format("subtract the mean row", "Center"),
-        "head": f"Against it, {_PREVENT}. `uncone.CenterRows` keeps the mean of an untied head at 0 in training.",
+        "tied": f"The model's layers were trained with it, so keep the trained table. To reduce it, {_PREVENT}. "
+        + _COMPARED.format("subtract the mean row", "Center"),
+        "head": f"To reduce it, {_PREVENT}. `uncone.CenterRows` keeps the mean of an untied head at 0 in training.",
     },
     "rogue_dimensions": {
         "vectors": f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
@@ -47,76 +48,76 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens", "tied"], str]] = {
         + _COMPARED.format("remove the leading directions", "AllButTheTop"),
     },
     "low_effective_rank": {
-        "vectors": f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
+        "vectors": f"Whiten softly, or store only the leading components. The others hold little. {_SEEN}",
         "table": _LOST,
         "head": f"A head of few directions cannot rank tokens freely. {_LOST}",
     },
     "low_logit_rank": {
-        "head": "No edit of the head's rows brings back directions that head and states together do not use: train on, "
-        "or with another width. `uncone saturation head` shows what a smaller head would cost."
+        "head": "Editing the head's rows cannot bring back directions that head and states together do not use. Train "
+        "further, or use another width. `uncone saturation head` shows what a smaller head would cost."
     },
     "degenerate_tail": {
-        "vectors": "Do not trust similarities of these rows: make them again or leave them out.",
+        "vectors": "Do not trust similarities with these rows. Recompute them or leave them out.",
         "table": f"{_NEW_ROWS} {_TRAIN_ON}",
         "head": f"{_NEW_ROWS} {_TRAIN_ON}",
     },
     "near_copies": {
-        "vectors": "Look at some of these rows: one topic, or one text many times?",
-        "tokens": "Try some of these tokens in a prompt before use; do not trust their similarities.",
+        "vectors": "Look at some of these rows. Do they share one topic, or repeat one text?",
+        "tokens": "Try some of these tokens in a prompt before you use them. Do not trust their similarities.",
     },
     "alike_rows": {
-        "vectors": "Nothing to do where these rows are of one topic.",
-        "tokens": "Do not trust similarities of these rows to one another.",
+        "vectors": "Nothing to do if these rows share one topic.",
+        "tokens": "Do not trust similarities between these rows.",
     },
     "under_trained_tokens": {
         "vectors": "Leave these rows out, or make them from more texts.",
-        "tokens": f"Try them in a prompt before use. {_NEW_ROWS}",
+        "tokens": f"Try these tokens in a prompt before you use them. {_NEW_ROWS}",
     },
     "new_rows": {
-        "tokens": "Start these rows from those of their sub-tokens, or from the mean row, and train on: small random rows "
-        "are far from all others, and large ones take every probability."
+        "tokens": "Start these rows from the rows of their sub-tokens or from the mean row, then train further. Small "
+        "random rows are far from all others, and large ones take all the probability."
     },
     "zero_rows": {
-        "vectors": "Look at the texts: an empty one can give a zero row. Make these vectors again, or leave them out.",
-        "table": "Give rows of added tokens values before training on; a zero row of padding may stay.",
-        "head": "Give rows of added tokens values before training on.",
+        "vectors": "Look at the texts: an empty text can give a zero row. Recompute these vectors, or leave them out.",
+        "table": "Give the rows of added tokens values before you train further. A padding row may stay zero.",
+        "head": "Give the rows of added tokens values before you train further.",
     },
     "equal_rows": {
-        "vectors": "Look at the texts: the same text twice, empty texts, or a default vector for texts that failed?",
+        "vectors": "Check whether the texts are duplicates or empty, or the encoder failed and returned a default.",
         "tokens": "Nothing separated these rows: added tokens were set to one value, or no text trained them. Give "
         "these tokens rows of their own before you use them (`uncone repair-tokens --tokens IDS`).",
     },
-    "near_duplicates": {"vectors": "Look at the texts of these pairs, and keep one row where they are the same."},
+    "near_duplicates": {"vectors": "Look at the texts of these pairs. Keep one row where the texts are the same."},
     "hubs": {
         "vectors": "Look at the texts of these rows: are they very short, or broken? Your queries may find other rows."
     },
     "giant_rows": {"vectors": _GIANT, "tokens": _GIANT},
     "nonfinite_rows": {
-        "vectors": "Make these vectors again: an overflow or a division by zero made them.",
-        "tokens": "Go back to a checkpoint before these rows: training diverged, or the file is damaged.",
+        "vectors": "Recompute these vectors: an overflow or a division by zero produced them.",
+        "tokens": "Go back to a checkpoint without these rows. Training diverged, or the file is damaged.",
     },
 }
-"""By cause and kind of rows; "tokens" stands for a table and a head, whose advice is about the model, "tied" for a table
-that is a head too."""
+"""By cause and kind of rows; "tokens" means a table or a head, where the advice is about the model; "tied" means
+a table that is also the head."""
 _CENTER_HEAD = (
-    "Nothing to repair for predictions. To store, quantise or compare the head's rows without it, centre the head: "
+    "Predictions need no repair. To store, quantise or compare the head's rows without it, centre the head: "
     "`uncone center-head` proves that no probability changes."
 )
 _OF_A_NOTE = {
-    "degenerate_tail": "Nothing to do unless these rows come into use: then give them new rows first.",
-    "zero_rows": "Nothing to do where these rows are padding or stay out of use.",
-    "leaning_rows": "Nothing to do where these rows are of one topic. Do not trust similarities of words that hardly occur.",
+    "degenerate_tail": "Nothing to do unless these tokens come into use. Then give them new rows first.",
+    "zero_rows": "Nothing to do if these rows are padding or stay unused.",
+    "leaning_rows": "Nothing to do if these rows share one topic. Do not trust similarities of very rare words.",
 }
 _REPAIRS = {
     "rogue_dimensions": ("standardized", "standardize", "standardize", "Standardize()"),
     "dominant_direction": ("repaired", "all_but_the_top_d100", "repair", "AllButTheTop()"),
     "low_effective_rank": ("whitened", "whiten", "whiten", "Whiten()"),
 }
-"""The file to write, the method, the file to save it in, and the method in Python."""
-_GIANTS = "Leave the giant rows out first, and diagnose again: every mean and every spectrum follows them."
-_EQUAL = "Keep one of the equal rows first, and diagnose again: they may make this."
+"""The file to write, the method, the file that the method is saved in, and the method in Python."""
+_GIANTS = "Leave the giant rows out first, then diagnose again. They decide every mean and every spectrum."
+_EQUAL = "Keep only one of the equal rows first, then diagnose again. The equal rows may cause this."
 FIRST = {("giant_rows", "warning"): _GIANTS, ("giant_rows", "severe"): _GIANTS, ("equal_rows", "severe"): _EQUAL}
-"""What comes before any repair of the cloud, by cause and level."""
+"""What to do before any repair of the cloud, by cause and level."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class Advice:
 
 
 def advice_for(spec: Any, name: str, editable: bool) -> Advice:
-    """`editable`: `repair_tokens` and `center_head` take the model of `spec`."""
+    """`editable`: whether `repair_tokens` and `center_head` accept the model of `spec`."""
     opened = open_spec(spec) if isinstance(spec, str | os.PathLike) else None
     other: Kind = "tensor" if opened and opened.is_model else "vectors"
     kind: Kind = "head" if name == "head" else "table" if name == "input" else other
@@ -194,7 +195,7 @@ def advice_for(spec: Any, name: str, editable: bool) -> Advice:
 
 
 def path_in_commands(spec: str) -> str:
-    """From the working directory on, or the last two names: a report is passed on, and tells no whole path."""
+    """The path from the working directory on, or its last two names: shared reports should not show whole paths."""
     here = os.path.join(os.getcwd(), "")
     text = spec.removeprefix(here) if os.path.isabs(spec) else spec
     if os.path.isabs(text):
@@ -203,7 +204,7 @@ def path_in_commands(spec: str) -> str:
 
 
 def with_whole_paths(diagnosis: Diagnosis, arguments: Mapping[str, Any]) -> Diagnosis:
-    """With commands that can be pasted here, as a record holds only the ends of paths."""
+    """The diagnosis with commands that can be pasted here, because a record holds only the ends of paths."""
     spec = str(arguments["spec"])
     cut = path_in_commands(spec)
     if cut in (spec, f"./{spec}") or not os.path.isabs(spec):

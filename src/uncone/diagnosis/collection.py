@@ -19,8 +19,8 @@ _EMPTY = "empty texts, and default vectors for texts that failed, look like this
 
 
 def named_rows(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
-    """The rows with their own ids as labels where they have no labels, or those of NAME.ids beside NAME.npy; and
-    notes."""
+    """The rows with their own ids as labels where they have no labels, or the lines of NAME.ids next to
+    NAME.npy; and notes."""
     path = Path(rows.name).with_suffix(".ids")
     if rows.labels is not None:
         return rows, ()
@@ -35,23 +35,23 @@ def named_rows(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
 
 
 def _lines_of(path: Path, rows: Rows) -> tuple[list[str | None] | None, tuple[str, ...]]:
-    """One line for each row of the source; other files are no names, and a note says so."""
+    """One line for each row of the source. Any other file is not used, and a note gives the reason."""
     try:
         lines = [line.strip() for line in table_lines(path, how="give a text file of ids, one per line")]
     except InputError as error:
-        why = str(error).replace(str(path), path.name)  # a report is passed on, and tells no whole path
+        why = str(error).replace(str(path), path.name)  # a report is shared, and should not show a whole path
         return None, (f"{path.name} does not name the rows: {why}.",)
     total = rows.shape[0] + len(rows.left_out)
     if len(lines) != total:
-        have = f"it has {counted(len(lines), 'line')}, and the file {counted(total, 'row')}"
+        have = f"it has {counted(len(lines), 'line')}, but the file has {counted(total, 'row')}"
         return None, (f"{path.name} does not name the rows: {have}.",)
     kept = range(total) if rows.ids is None else rows.ids.tolist()
     return [lines[i] for i in kept], ()
 
 
 def as_scores(finding: Finding, scores: RandomScores | None) -> Finding:
-    """A common direction in a user's words. It compresses the scale of scores, and whether it harms the ranking vectors
-    alone cannot show: it is a warning at any size."""
+    """The finding of a common direction in a user's words. The direction compresses the scale of scores, and vectors
+    alone cannot show whether it harms the ranking, so it is a warning at any size."""
     if scores is None:
         return replace(finding, level="warning")
     said = two_random_rows(scores)
@@ -75,21 +75,21 @@ def _score(value: float, digits: int = 2) -> str:
 
 
 def as_leaning(tail: Iterator[Finding], groups: Groups | None) -> Iterator[Finding]:
-    """Ids of a collection do not say how often a text trained a row: its last rows may well be of one topic. They are a
-    note, unless reserved rows have names, as in a table that was saved with its tokens."""
+    """The ids of a collection do not show how often a text trained a row, and its last rows may well share one topic.
+    So this is a note, unless reserved rows have names, as in a table that was saved with its tokens."""
     for finding in tail:
         if not groups or groups.reserved_by_name:
             yield finding
         elif finding.is_defect:  # else the last ids are alike, as any bin may be
             who = finding.summary.partition(": ")[2].removesuffix(".")
-            summary = f"{who[0].upper()}{who[1:]}, as where the last rows are of one topic, or are rare words."
+            summary = f"{who[0].upper()}{who[1:]}, as happens when the last rows share one topic or are rare words."
             last, *others = finding.evidence
             last = last.replace(groups.reserved, groups.reserved.partition(",")[0])
             yield replace(finding, cause="leaning_rows", level="note", summary=summary, evidence=(last, *others))
 
 
 def find_hubs(values: Mapping[str, Measurement]) -> Iterator[Finding]:
-    """A note, as a search by queries may find other rows; a warning where one search in ten by a row finds it."""
+    """A note, because a search by queries may find other rows; a warning if one search in ten by a row finds it."""
     hubness = values.get("hubness")
     if not hubness:
         return
@@ -101,7 +101,7 @@ def find_hubs(values: Mapping[str, Measurement]) -> Iterator[Finding]:
         return
     n, share = details["searched"], hubs[0][2] / details["searched"]
     which = f"{'At least ' * (len(hubs) == len(ids))}{counted(len(hubs), 'row is a hub', 'rows are hubs')}"
-    summary = f"{which}: among the {k} nearest rows of at least {HUB * k:g} other rows, where {k} is the average."
+    summary = f"{which}, among the {k} nearest rows of at least {HUB * k:g} other rows. The average is {k}."
     found = [f"{named(i, label)} by {number(often, digits=4)}" for i, label, often in hubs]
     found[0] += f" of {n:,} rows ({percent(share)})"
     evidence = [f"found most often: {', '.join(found)}"]
@@ -112,7 +112,7 @@ def find_hubs(values: Mapping[str, Measurement]) -> Iterator[Finding]:
 
 
 def find_near_duplicates(copies: NearDuplicates | None) -> Iterator[Finding]:
-    """A note, as only their texts can say whether two rows mean the same; a warning where there are very many."""
+    """A note, because only the texts can show whether two rows mean the same; a warning if there are very many."""
     if not copies or not copies.n:
         return
     bar = _score(copies.bar, 4)
@@ -125,14 +125,14 @@ def find_near_duplicates(copies: NearDuplicates | None) -> Iterator[Finding]:
         )
     )
     evidence = [
-        f"the bar is at {percent(copies.share)} of the usual distance of a row to its tenth nearest row, whose cosine "
-        f"is {_score(copies.usual, 3)} (median)",
+        f"the bar is at {percent(copies.share)} of the usual distance from a row to its tenth nearest row, "
+        f"whose cosine is {_score(copies.usual, 3)} (median)",
         f"closest pairs: {pairs}",
     ]
     if copies.largest and copies.largest[1] >= REPEATED:
         first, size = copies.largest
         one = named(first, copies.largest_label)
-        evidence.append(f"such pairs link groups of rows: the largest has {size:,} rows, such as {one}")
+        evidence.append(f"these pairs link rows into groups: the largest has {size:,} rows, such as {one}")
     share = copies.n / copies.asked
     level: Level = "warning" if share > COPIED_SHARE else "note"
     yield Finding("near_duplicates", level, summary, tuple(evidence), extent=share)

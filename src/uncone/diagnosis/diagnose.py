@@ -35,38 +35,39 @@ def diagnose(
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     progress: Progress | None = None,
 ) -> Diagnosis:
-    """Say how degenerate the rows of `spec` are, why, and what to do next.
+    """Show how degenerate the rows of `spec` are, why, and what to do next.
 
     Args:
         spec: a model directory (its token table and output head), or anything `open_rows` takes.
-        text: files of text that say why: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also packed
-            (.gz, .xz, .zst). Their tokens are counted and the model is run over them (extra [hf]): see `Explanation`.
+        text: files of text that show why: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also
+            packed (.gz, .xz, .zst). uncone counts their tokens and runs the model over them (extra [hf]): see
+            `Explanation`.
         counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`),
             or a tensor or array (N,); or the word "ranks" where rows are in order of frequency, the most frequent first
-            (a file of this name is ./ranks). Counts are taken for those of the text that trained the model: a token
-            that never occurs there is untrained. By default those of `text`, which need not be that text and show no
-            token to be untrained; else tokens are ranked by their ids.
-        neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
-            `uniformity_exact`), and of vectors name hubs and near-duplicates: about 1.5 N^2 D multiply-adds.
+            (a file of this name is ./ranks). Give the counts of the text that trained the model: a token that never
+            occurs there counts as untrained. By default the tokens of `text` are counted; it need not be the training
+            text, so its counts show no token to be untrained. Without a text, tokens are ranked by their ids.
+        neighbours: also run the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
+            `uniformity_exact`), and find hubs and near-duplicates among vectors: about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         skip_damaged: leave out shards that cannot be read, after one pass over all; the notes count them.
-        allow_full: of a server that serves no parts of a file take the whole, into memory.
-        workers: of shards (a glob, a folder, a Lance dataset) or of the run over a text, processes of this machine, or
-            units of Ray under way; by default this process alone. With shards the answer is the same to the last byte, and
-            with a text the same with any number of workers, of which each loads the model.
-        engine: what works on shards or runs the model: "processes", or "ray" (extra [ray]).
-        address: of a cluster of Ray, such as "ray://head:10001"; by default one is begun on this machine.
-        tokens: of the text, at most, that the model is run over; all are counted.
-        reach: also search which tokens the head can never predict, and which sets of tokens can be set freely: minutes
-            on two cores.
-        resume: a file to keep the sums over layers in; the same call goes on from it after a stop.
+        allow_full: if a server cannot send parts of a file, load the whole file into memory.
+        workers: for shards (a glob, a folder, a Lance dataset) or the run over a text: how many processes on this
+            machine, or units of Ray at a time; by default this process alone. Shards give the same answer to the last
+            byte. A text gives the same answer with any number of workers, and each of them loads the model.
+        engine: what reads shards or runs the model: "processes", or "ray" (extra [ray]).
+        address: of a Ray cluster, such as "ray://head:10001"; by default a cluster is started on this machine.
+        tokens: the most tokens of the text that the model is run over; all of the text is counted.
+        reach: also search for tokens that the head can never predict, and for sets of tokens that can be set freely:
+            minutes on two cores.
+        resume: a file that keeps the sums over layers; after a stop, the same call continues from it.
         device: to run the model on, such as "cuda"; the CPU by default.
         dtype: to run it in, such as "bfloat16"; float32 by default.
         progress: called with (the step, rows done, rows in all); the last is 0 for a step without rows.
 
     Returns:
-        A `Diagnosis`: the verdict in one sentence, each matrix's measurements, findings and picture, and with a text
-        its `explanation`.
+        A `Diagnosis`: the verdict, each matrix's measurements, findings and picture, and with a text its
+        `explanation`.
 
     Raises:
         InputError: the source cannot be opened or holds rows that are not finite, counts do not fit it, or the text is
@@ -110,7 +111,7 @@ def _diagnosed(
         counts = reading.counts
         reading.read_layers(**run)
     examined, of_head = list[Subject](), None
-    for name, rows in reversed(opened.rows):  # the head first: a table tied to it does not name its rows again
+    for name, rows in reversed(opened.rows):  # the head first: a table tied to it does not list the same rows again
         examination = Examination(
             name,
             rows,

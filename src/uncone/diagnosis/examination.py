@@ -1,4 +1,4 @@
-"""One matrix, from its rows to all that a diagnosis says of it."""
+"""One matrix, from its rows to everything that a diagnosis reports about it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,18 +34,18 @@ from uncone.threads import on_one_thread
 MOST_BINS, FEWEST_BINS = 200, 10
 _OF_A_MEAN = {"mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions"}
 OF_A_HEAD = tuple(one for one in MEASURES if one[0] not in _OF_A_MEAN)
-"""Without its mean row raw and centred are the same."""
+"""Without the mean row, raw and centred readings are the same."""
 _GAUGE = {"mean_cosine", "mean_shift", "stable_rank", "anisotropy_1_raw", "outlier_dimensions", "gaussian_isotropy"}
 OF_THE_GAUGE = tuple(one for one in MEASURES if one[0] in _GAUGE)
-"""A vector subtracted from all rows of a head changes these, and no probability."""
+"""Subtracting one vector from all rows of a head changes these measures, but no probability."""
 OF_A_TEXT = (
-    "Counts are of the text given, which need not be what the model was trained on: a token that it leaves out is not "
-    "called untrained for that. Counts of the training text (--counts, counts=) can show it."
+    "The counts come from your text, which need not be the training text. A token missing from it is not called "
+    "untrained for that reason. Counts of the training text (--counts, counts=) can show untrained tokens."
 )
 
 
 class Shared(NamedTuple):
-    """What was read of a head, for the table that has the same numbers."""
+    """Readings of a head, for the table that has the same numbers."""
 
     untrained: Array | None  # bool (N,)
     spectrum: Spectrum | None
@@ -76,7 +76,7 @@ class Examination:
             self._notes += (OF_A_TEXT,)
         kinds: dict[str, bool] = {"of_training": self.of_training, "ranked": ranked}
         self._tokens = TokenReader(rows, self.role, self.counts, **kinds, named=self.of_head and self.of_head.untrained)
-        if self.advice.kind == "vectors":  # names of rows are no tokens: only what follows uses them
+        if self.advice.kind == "vectors":  # names of rows are not tokens: only what follows uses them
             self.rows, notes = named_rows(rows)
             self._notes += notes
         self._tell: Progress = self.progress or (lambda *_: None)
@@ -192,8 +192,8 @@ class Examination:
     def _sum(
         self, rows: Rows, zero: Array | None, raw: Moments | None, odd_rows: measure.OddRowFinder | None
     ) -> tuple[FirstPass, Groups]:
-        """`zero`: a zero row of the source where that is none here; `raw`: moments with the mean, and `odd_rows` found
-        with them."""
+        """`zero`: where a zero row of the source went, if it is no longer zero here; `raw`: moments with the mean, and
+        `odd_rows` found with them."""
         (n, d), reserved = rows.shape, self._reserved
         size, doing = products_bytes(d), "summing"
         if size >= 10**9:
@@ -225,7 +225,7 @@ class Examination:
         if not (bins := self._tokens.bins):
             return None
         whose = "the head's mean row before it was subtracted" if self._head else "the mean row"
-        common = f"The common direction is that of {whose}; distances along it are in mean norms."
+        common = f"The common direction is the direction of {whose}. Distances along it are in mean norms."
         return bins.read(rows, m, common, self._tick("partition function by count"))
 
     def _read_all(
@@ -249,7 +249,7 @@ def _bin_size_for(n: int) -> int:
 def _group(
     name: str, start: int, stop: int, m: Moments, of: Moments | None, reserved_rows: int, directed: int = 0
 ) -> Group:
-    """`directed` of its rows are nonzero rows of the reserved ones, `of`."""
+    """`of`: moments of the reserved rows; `directed` of the group's rows are reserved and not zero."""
     mean = m.mean_norm()
     spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
     cosine, to_reserved = read("mean_cosine", measure.mean_cosine, m).value, None

@@ -28,13 +28,13 @@ PADDING_ROWS = 1  # no gradient reaches the row of padding, which may be zero
 NORM_COUPLING = 0.5  # a rank correlation by which length shows how often a token occurs, where ids are by frequency
 UNTRAINED_SIGMAS = 6.0  # random tables scatter by three; MiniLM's table is 1,800 away
 LOGIT_RANK = "logit_effective_rank"
-TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
+TOO_LITTLE = "Too little to judge: there are too few rows, or they are so alike that measures are undefined."
 _OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}
 _RANK, _ISOSCORE = "effective rank {:.1f} of {d}", "IsoScore {:.3g}"
 _ODD = {
-    "zero": "zero: at no angle to any row",
+    "zero": "zero: a zero row has no direction",
     "equal": "equal to an earlier row: nothing distinguishes them",
-    "giant": "at least ten times as long as the median row, which decides inner products and means",
+    "giant": "at least ten times as long as the median row, enough to decide inner products and means",
 }
 
 
@@ -55,15 +55,15 @@ def find(
     copies: NearDuplicates | None = None,
     advice: Advice = Advice(),  # noqa: B008  # frozen
 ) -> tuple[Finding, ...]:
-    """What the numbers of one matrix say, defects first.
+    """What the numbers of one matrix show, defects first.
 
-    Of a `head` whose mean changes no probability, `measurements` are of the centred rows, `without_effect` of the rows
-    as stored. With `logits` they judge the spectrum: a map between head and states changes the spectrum of the rows,
-    and no logit.
+    For a `head` whose mean changes no probability, `measurements` are of the centred rows and `without_effect` of the
+    rows as stored. If there are `logits`, they judge the spectrum: a map between head and states changes the spectrum
+    of the rows, but no logit.
     """
     rows = max((m.n for m in measurements), default=0)
     if rows < FEWEST_ROWS:
-        evidence = f"{counted(rows, 'row')}, where at least {FEWEST_ROWS} are needed to judge"
+        evidence = f"{counted(rows, 'row')}, but at least {FEWEST_ROWS} are needed to judge"
         return (Finding("not_measured", "note", TOO_LITTLE, (evidence,), "Pass more rows."),)
     values = {m.name: m for m in measurements if m.value is not None}
     is_collection = advice.kind == "vectors"
@@ -95,7 +95,7 @@ def find(
 
 
 def _told(values: Values, **words: str) -> tuple[str, ...]:
-    """The measures that were taken, each with its isotropic value."""
+    """The measures that have a value, each with its isotropic value."""
     return tuple(
         f"{text.format(float(m), percent=percent(float(m)), d=m.d)} (isotropic: {_number(m.reference)})"
         for name, text in words.items()
@@ -108,13 +108,13 @@ def _drift(values: Values) -> Iterator[Finding]:
     if not cosine or float(cosine) < DRIFT + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / cosine.n:
         return
     partition = values.get("partition_isotropy")
-    if partition and partition.warnings:  # rows too short to say anything
+    if partition and partition.warnings:  # rows too short to show anything
         values = {name: m for name, m in values.items() if m is not partition}
     evidence = _told(
         values,
         mean_cosine="two random rows have a mean cosine of {:.3f}",
         mean_shift="the mean row is {percent} as long as an average row",
-        partition_isotropy="I(W) over both signs is {:.3g}",
+        partition_isotropy="partition isotropy, I(W), over both signs is {:.3g}",
     )
     yield Finding(
         "common_direction_drift",
@@ -137,7 +137,7 @@ def _rogue(values: Values) -> Iterator[Finding]:
             even = f"(even spread: {_number(share.reference)})"
             evidence.append(f"dimension {dimension} carries {percent(float(share))} of the {total} {even}")
     if evidence:
-        summary = "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say."
+        summary = "A few dimensions dominate: they decide similarities, whatever the other dimensions hold."
         extent = max(shares.values())
         yield Finding("rogue_dimensions", "warning", summary, tuple(evidence), measures=tuple(shares), extent=extent)
 
@@ -146,8 +146,8 @@ def _direction(values: Values) -> Iterator[Finding]:
     """One direction of the centred rows, where no feature, tail or lost rank explains it."""
     share = values.get("anisotropy_1")
     if share and _carries(share):
-        summary = "One direction dominates: similarities are decided by it, also when the mean row is subtracted."
-        evidence = _told(values, anisotropy_1="it carries {percent} of the variance")
+        summary = "One direction dominates: it decides similarities, even after the mean row is subtracted."
+        evidence = _told(values, anisotropy_1="this direction carries {percent} of the variance")
         of = ("anisotropy_1",)
         yield Finding("dominant_direction", "warning", summary, evidence, measures=of, extent=float(share))
 
@@ -180,23 +180,23 @@ def _of_logits(logits: LogitSpectrum) -> Iterator[Finding]:
 
 def _logits_told(logits: LogitSpectrum) -> str:
     rank = f"effective rank of {logits.effective_rank:.1f} of {logits.most}"
-    return f"logits between contexts have an {rank} (isotropic: {_number(logits.reference)})"
+    return f"between contexts, the logits have an {rank} (isotropic: {_number(logits.reference)})"
 
 
 def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> Iterator[Finding]:
     if left_out:
         were = counted(left_out, "row that is not finite was", "rows that are not finite were")
-        share, summary = left_out / (rows + left_out), f"{were} left out, as asked: nothing here is said of them."
+        share, summary = left_out / (rows + left_out), f"{were} left out, as requested. No number here covers them."
         yield Finding("nonfinite_rows", "severe" if share > TAIL_SHARE else "warning", summary, extent=share)
     for one in odd:
         evidence, share = twins_of(one, of_tokens=advice.is_of_tokens) or _listed(one), one.n / rows
         if one.reserved and one.n:
-            more = f"{counted(one.reserved, 'more row')} of that kind"
+            more = f"{counted(one.reserved, 'more row')} of this kind"
             evidence += (f"{more} {plural(one.reserved, 'is', 'are')} reserved",)
         usual = {"zero": PADDING_ROWS * advice.is_of_tokens, "equal": MANY * rows}.get(one.kind, 0)
         bad: Level = "severe" if share > TAIL_SHARE else "warning" if one.n > usual else "note"
         which = "About " * (one.sampled > 1) + counted(one.n, "row is", "rows are")
-        in_a_head = ", and always of logit 0 in a head" * (one.kind == "zero" and advice.is_of_tokens)
+        in_a_head = ", and its logit in a head is always 0" * (one.kind == "zero" and advice.is_of_tokens)
         summary = f"{which if one.n else 'Reserved rows are'} {_ODD[one.kind]}{in_a_head}."
         yield Finding(f"{one.kind}_rows", bad, summary, evidence, extent=share)
 
@@ -204,17 +204,17 @@ def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> It
 def _listed(odd: OddRows) -> tuple[str, ...]:
     listed = ", ".join(map(named, odd.ids, odd.labels))
     first = (f"{'the longest first' if odd.kind == 'giant' else 'first'}: {listed}",) if listed else ()
-    return first if odd.length is None else (f"the longest has {odd.length:.3g} times the median", *first)
+    return first if odd.length is None else (f"the longest row has {odd.length:.3g} times the median length", *first)
 
 
 def find_under_trained(
     under_trained: UnderTrained | None, elsewhere: frozenset[int] = frozenset(), *, tail_is_named: bool
 ) -> list[Finding]:
-    """A warning where they are many and no finding has named them yet. Rows with ids named `elsewhere` are left out."""
+    """A warning if there are many and no finding has listed them yet. Rows with ids in `elsewhere` are left out."""
     if not under_trained or not (n := (under_trained.found or 0) - len(elsewhere)):
         return []
     share = n / under_trained.tested
-    look = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
+    look = f"{counted(n, 'token looks', 'tokens look')} untrained"
     level: Level = "warning" if n > MANY * under_trained.tested and not tail_is_named else "note"
     special = under_trained.special_found
     which = f"{special:,} of them special tokens" if special else "though not reserved"
@@ -224,9 +224,9 @@ def find_under_trained(
 
 
 def _one_length(decayed: DecayedRows | None, rows: int) -> Iterator[Finding]:
-    """A note where many are not known to be unused; all tables have some."""
+    """A note if many of them are not known to be unused; all tables have some."""
     if decayed:
-        of = "one short length, as weight decay leaves rows that hardly a gradient reached."
+        of = "the same short length, as weight decay leaves rows that hardly any gradient reached."
         summary = f"{counted(decayed.n, 'row has', 'rows have')} {of}"
         level: Level = "note" if decayed.news > MANY * rows else "structure"
         yield Finding("decayed_rows", level, summary, decayed.evidence, extent=decayed.n / rows)
@@ -234,10 +234,11 @@ def _one_length(decayed: DecayedRows | None, rows: int) -> Iterator[Finding]:
 
 def _started_at_random(new: NewRows, rows: int) -> Iterator[Finding]:
     n, ids = new.stop - new.start, f"{new.start}-{new.stop - 1}"
-    are = "have lengths unlike all others and random directions"
+    are = "differ in length from all others and point in random directions"
+    are = "are nearly one vector" if new.near_one_vector else are
     summary = (
-        f"The last {counted(n, 'row')} (ids {new.start:,} to {new.stop - 1:,}) "
-        f"{'are nearly one vector' if new.near_one_vector else are}, like rows added to a trained table and never trained."
+        f"The last {counted(n, 'row')} (ids {new.start:,} to {new.stop - 1:,}) {are}, like rows that were added to a "
+        "trained table and never trained."
     )
     yield Finding("new_rows", "warning", summary, new.evidence, command=ids, extent=n / rows)
 
@@ -253,13 +254,13 @@ def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> 
     is_ordered = order and abs(float(order)) >= NOISE_SIGMAS / math.sqrt(n)
     if abs(spread) > UNTRAINED_SIGMAS or not is_centred or is_ordered:
         return []
-    of = "those of a new model, before training" if advice.is_of_tokens else "noise"
+    of = "the rows of a new model before training" if advice.is_of_tokens else "noise"
     evidence = (
-        f"their spectrum is that of random rows (Marchenko & Pastur) to {abs(spread):.1f} standard deviations, where "
+        f"the spectrum matches random rows (Marchenko & Pastur) to {abs(spread):.1f} standard deviations; "
         f"{UNTRAINED_SIGMAS:g} are allowed",
         f"mean cosine {largest:.2g}; lengths do not follow the ids",
     )
-    summary = f"The rows look random, as {of}: nothing has left a trace in them."
+    summary = f"The rows look random, like {of}. Nothing has left a trace in them."
     return [Finding("untrained", "structure", summary, evidence)]
 
 
@@ -284,19 +285,19 @@ def _coupling(values: Values) -> Iterator[Finding]:
     yield Finding(
         "norm_id_coupling",
         "structure",
-        f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token is, and "
-        "inner products follow it.",
+        f"Rows with higher ids are {way}. If ids are sorted by frequency, length shows how rare a token is, and "
+        "inner products depend on it.",
         (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
         measures=("norm_id_correlation",),
     )
 
 
 def _gauge(without_effect: tuple[Measurement, ...]) -> Iterator[Finding]:
-    """What would be drift in a table."""
+    """The common direction that would be drift in a table."""
     values = {m.name: m for m in without_effect if m.value is not None}
     if any(_drift(values)):
-        shared = "The rows of the head as stored share a common direction. Softmax ignores it: "
-        shared += "no probability depends on it."
+        shared = "The rows of the head as stored share a common direction. Softmax ignores it, "
+        shared += "so no probability depends on it."
         evidence = _told(values, mean_cosine="mean cosine of the rows as stored {:.3f}")
         yield Finding("common_direction_of_the_head", "no_effect", shared, evidence)
 
@@ -305,7 +306,7 @@ def _no_defect(values: Values, *, head: bool, logits: LogitSpectrum | None = Non
     names = ("effective_rank", "isoscore") if head else ("mean_cosine", "isoscore", "effective_rank")
     evidence = _told(values, **{name: f"{name.replace('_', ' ')} {{:.3g}}" for name in names})
     if len(evidence) < len(names):
-        advice = "Pass more rows, or rows that differ; each measure says what it lacked."
+        advice = "Pass more rows, or rows that differ. Each measure shows what it lacked."
         return Finding("not_measured", "note", TOO_LITTLE, evidence, advice)
     carrier = f"a {'' if head else 'direction or '}feature that carries the variance"
     drift = "" if head else "drift, "
@@ -314,7 +315,7 @@ def _no_defect(values: Values, *, head: bool, logits: LogitSpectrum | None = Non
     seen = [] if head else [f"mean cosine {float(values['mean_cosine']):.3g} (isotropic: 0)"]
     seen += [f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})"]
     seen += [_logits_told(logits)] if logits else []
-    return Finding("no_defect", "healthy", f"No defect was found: looked for {none}.", tuple(seen))
+    return Finding("no_defect", "healthy", f"No defect was found. We looked for {none}.", tuple(seen))
 
 
 def _number(value: float | None) -> str:

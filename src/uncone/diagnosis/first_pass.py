@@ -1,4 +1,4 @@
-"""What the first pass over a matrix gathers: sums, norms, bins of ids, and rows that are none of a cloud."""
+"""What the first pass over a matrix gathers: sums, norms, bins of ids, and odd rows."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +21,11 @@ class FirstPass:
     bins: measure.GroupMoments
     special: measure.GroupMoments  # of the reserved rows
     in_bin: Array  # reserved rows of each bin, int64
-    directed: Array  # and those of them that are not zero
+    directed: Array  # those of them that are not zero
     odd_rows: measure.OddRowFinder
 
     def absorb(self, later: "FirstPass") -> "FirstPass":
-        """That of both, in the memory of this one."""
+        """Both passes merged, in the memory of this one."""
         self.moments, self.norms = self.moments.absorb(later.moments), self.norms.absorb(later.norms)
         self.bins, self.special = self.bins.absorb(later.bins), self.special.absorb(later.special)
         self.in_bin, self.directed = self.in_bin + later.in_bin, self.directed + later.directed
@@ -36,8 +36,8 @@ class FirstPass:
 def first_pass(
     rows: Rows, reserved: Reserved, bin_size: int, tokens: Any, progress: Ticks, *, zero: Array | None = None, **of: Any
 ) -> FirstPass:
-    """Of all rows, or of each part of them, merged; `tokens` get each block, in order. `zero`: a zero row of the source
-    where that is none here. `of`: see `_pass`."""
+    """One pass over all rows, or over each part of them, merged; `tokens` get each block, in order. `zero`: where a
+    zero row of the source went, if it is no longer zero here. `of`: see `_pass`."""
     stop = rows.shape[0] if rows.ids is None else int(rows.ids[-1]) + 1
     work: Any = partial(_pass, reserved, bin_size, stop, rows.shape[0], zero=zero, **of)
     if not rows.parts or tokens.is_asked:
@@ -61,7 +61,8 @@ def _pass(
     tokens: Any = None,
     progress: Ticks = None,
 ) -> FirstPass:
-    """Of the rows from number `first` on, of `n`, whose ids end at `stop`. Without `odd_rows` such are looked for here."""
+    """One pass over the rows from number `first` on, of `n`, whose ids end at `stop`. It looks for odd rows itself if
+    no `odd_rows` are given."""
     d, count, all_ids = rows.shape[1], (stop - 1) // bin_size + 1, rows.ids
     moments, norms = Moments(d, second=second, unit_second=True, drawn=True), measure.NormProfile()
     moments.drawn = DrawnRows(d, seed=first)
@@ -79,7 +80,7 @@ def _pass(
         norms.update(lengths, ids)
         if odd_rows is None:
             finder.add_rows(begin, block, zeros, named)
-        else:  # they were looked for among the rows as they are stored
+        else:  # odd rows were sought among the rows as stored
             zeros = np.zeros_like(zeros) if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
         if tokens is not None:
             tokens.update(block, lengths, zeros)
@@ -94,7 +95,7 @@ def _pass(
 
 
 def marked(indices: Array, first: int, count: int) -> Array:
-    """Of `count` rows from `first` on, those at `indices` (ascending)."""
+    """Which of `count` rows from `first` on are at `indices` (ascending)."""
     start, stop = np.searchsorted(indices, [first, first + count])
     found = np.zeros(count, np.bool_)
     found[indices[start:stop] - first] = True

@@ -1,4 +1,4 @@
-"""`measures`: what each measure says."""
+"""`measures`: what each measure means."""
 
 from uncone.arguments import shown
 from uncone.errors import InputError, nearest
@@ -10,7 +10,7 @@ def measures(name: str = "") -> Measures:
     """The descriptions of all measures, or of the one called `name`.
 
     Args:
-        name: a measure, or a reading of one such as "effective_rank_raw"; all by default.
+        name: a measure, or a variant of a measure such as "effective_rank_raw"; all by default.
 
     Raises:
         InputError: no measure has this name.

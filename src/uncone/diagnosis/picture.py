@@ -17,7 +17,7 @@ from uncone.roles import Ticks
 from uncone.rows import Array, Rows, as_array
 from uncone.threads import on_one_thread, share_rows
 
-MOST_POINTS = 32768  # an eye sees no more, and 40,000 take a megabyte
+MOST_POINTS = 32768  # more points make no visible difference, and 40,000 take a megabyte
 _AXES, _LEVELS, _NORM_LEVELS = 3, 32767, 65535
 _EDGE = 10  # the first and last tenth of the ids, frequent and rare, are groups
 
@@ -26,15 +26,15 @@ _EDGE = 10  # the first and last tenth of the ids, frequent and rare, are groups
 def draw_picture(
     rows: Rows, moments: Moments, reserved: Reserved | None, progress: Ticks = None, *, counts: Any = None
 ) -> Picture:
-    """At most 32,768 raw rows along three singular directions, raw and centred. They are evenly spaced, with all
-    `reserved` rows where these are at most half. `counts` (N,) are of the tokens of rows."""
+    """At most 32,768 raw rows along three singular directions, raw and centred. Rows are evenly spaced, with all
+    `reserved` rows if these are at most half. `counts` (N,) are how often the tokens of rows occur."""
     n = rows.shape[0]
     if counts is not None:
         counts = as_array(counts)
         if counts.shape != (n,) or counts.dtype.kind not in "biu":
             came = f"{counts.dtype} of shape {tuple(counts.shape)}"
             raise InputError(
-                f"expected counts as integers of shape ({n},), one a row, got {came}: count the tokens by id"
+                f"expected counts as integers of shape ({n},), one per row, got {came}: count the tokens by id"
             )
         if n and int(counts.min()) < 0:
             raise InputError(f"expected counts of at least 0, got {int(counts.min())}: count tokens by id")
@@ -64,7 +64,7 @@ def _joined(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array
 def _coordinates_of(
     indices: Array, axes: Array, rows: Rows, first: int, *, progress: Ticks = None
 ) -> tuple[Array, Array]:
-    """Of those of the rows from number `first` on."""
+    """The coordinates and norms of the wanted rows among those from number `first` on."""
     indices = indices[slice(*np.searchsorted(indices, [first, first + rows.shape[0]]))] - first
     coordinates, norms = np.empty((len(indices), axes.shape[1])), np.empty(len(indices))
     axes = axes.astype(rows.widened)

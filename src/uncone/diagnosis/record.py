@@ -50,27 +50,27 @@ from uncone.records.token_text import shown_token
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 
 LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy", "structure", "no_effect")
-"""Worst first; then what is neither good nor bad."""
+"""Worst first, then levels that are neither good nor bad."""
 LABELS = {level: "NO DEFECT" if level == "healthy" else level.replace("_", " ").upper() for level in LEVELS}
 WITHOUT_EFFECT = "No effect on probabilities"
 WITHOUT_EFFECT_REASON = (
-    "Adding one vector to every row of the head adds the same to every logit of a position, and softmax "
-    "ignores it: no probability depends on these raw readings, so no finding is drawn from them."
+    "Adding one vector to every row of the head adds the same to every logit of a position, which softmax "
+    "ignores. No probability depends on these raw readings, so we draw no finding from them."
 )
-_GAUGE_FIXED = "All are read after the head's mean row was subtracted, which changes no probability."
+_GAUGE_FIXED = "All measurements are of the head without its mean row. Subtracting it changes no probability."
 _NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
 CALLED = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
 """Inside a sentence."""
 _USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
 _KEYS, _TILES = ("mean_cosine", "effective_rank", "isoscore"), 3
 _OF_SINGLE_ROWS = {"hubs", "near_duplicates", "equal_rows", "zero_rows", "giant_rows", "nonfinite_rows"}
-_FEWEST_KNOWN, _OUTERMOST = 5, 8  # fewer models say little about what is usual
+_FEWEST_KNOWN, _OUTERMOST = 5, 8  # fewer models show little about what is usual
 _FIRST_KNOWN = 2  # on a page, before the others unfold
 
 
 @part
 class Subject:
-    """One matrix of a model (`input`, `head`) or a collection (`rows`), and all that was read from it."""
+    """One matrix of a model (`input`, `head`) or a collection (`rows`), and every reading of it."""
 
     name: str  # `input`, `head` or `rows`
     source: str  # file and tensor
@@ -85,19 +85,19 @@ class Subject:
     picture: Picture | None  # coordinates for the cone picture
     without_effect: tuple[Measurement, ...] = ()  # of a head: raw readings that no probability depends on
     left_out: int = 0  # rows that are not finite and were left out on request
-    notes: tuple[str, ...] = ()  # what is to be said about this matrix
-    # frequent, medium, rare, never seen and reserved rows compared; of a collection only with counts or ranks
+    notes: tuple[str, ...] = ()  # remarks on this matrix
+    # frequent, medium, rare, never seen and reserved rows compared; for a collection only with counts or ranks
     frequency_groups: FrequencyGroups | None = None
     under_trained: UnderTrained | None = None  # rows that look untrained; `null` for a collection
     odd_rows: tuple[OddRows, ...] = ()  # zero, equal and giant rows
     placed: tuple[Placed, ...] = ()  # readings among those of known models
     # rows by measured frequency or by rank, where counts or ranks were given: see [its records](explain_records.md)
     by_count: FrequencyBins | None = None
-    scores: RandomScores | None = None  # what random pairs score; of a collection with a common direction
-    near_duplicates: NearDuplicates | None = None  # of a collection whose nearest neighbours were searched
+    scores: RandomScores | None = None  # what random pairs score, for a collection with a common direction
+    near_duplicates: NearDuplicates | None = None  # for a collection whose nearest neighbours were searched
 
     def measurement(self, name: str) -> Measurement:
-        """The measurement called `name`; KeyError where it was not taken."""
+        """The measurement called `name`; KeyError if there is none."""
         return {m.name: m for m in reversed(self.measurements)}[name]
 
     def token_measurements(self) -> tuple[Measurement, ...]:
@@ -112,7 +112,7 @@ class Subject:
         fixed, notes = bool(self.without_effect), self.notes
         if self.left_out:
             rows = counted(self.left_out, "row that is not finite was", "rows that are not finite were")
-            notes = (f"{rows} left out, as asked.", *notes)
+            notes = (f"{rows} left out, as requested.", *notes)
         is_random = "untrained" in {f.cause for f in self.findings}
         return shown(
             Heading(self.title, 2, about=f"{size}, {self.dtype}, {self.source}"),
@@ -132,11 +132,11 @@ class Subject:
         return sorted(self.findings, key=lambda f: LEVELS.index(f.level))
 
     def _in_order(self) -> list[Finding]:
-        """Of a collection what concerns single rows comes first: a user can look at these rows."""
+        """For a collection, findings on single rows come first, because a user can look at these rows."""
         return sorted(self._by_level(), key=lambda f: self.name != "rows" or f.cause not in _OF_SINGLE_ROWS)
 
     def gauges(self, *, of_many: bool = False) -> Gauges:
-        """Three numbers: those of defects, the worst first, then the usual; `of_many` matrices say whose."""
+        """Three numbers: those of defects, the worst first, then the usual ones; `of_many` adds the matrix's name."""
         taken, chosen, findings = {m.name: m for m in self.measurements}, dict[str, Gauge](), self._by_level()
         resting = {name: finding for finding in reversed(findings) for name in finding.measures}
         whose = self.title if of_many else ""
@@ -165,7 +165,7 @@ class Subject:
 
     def _among_known(self) -> Blocks:
         known = [one for one in self.placed if one.total >= _FEWEST_KNOWN or one.nearby]
-        last = f"No reading of {self.placed[0].whom}s is known to compare with." if self.placed else ""
+        last = f"We have no reference values for {self.placed[0].whom}s yet." if self.placed else ""
         if known:
             last = f"Sources: {'; '.join(dict.fromkeys(source for one in known for source in one.sources))}."
         texts = (Text(words, "quiet") for words in (*dict.fromkeys(one.about for one in known), last))
@@ -204,19 +204,19 @@ class Subject:
 
 @dataclass(frozen=True)
 class Diagnosis(Record):
-    """The result of `diagnose`: a verdict in one sentence, and the subjects with the evidence."""
+    """The result of `diagnose`: the verdict, and the subjects with the evidence."""
 
     READING: ClassVar[str] = (
-        "“Isotropic” is what a cloud with no preferred direction gives at the same number of rows and "
+        "“Isotropic” is the value for a cloud with no preferred direction and the same number of rows and "
         "columns. Numbers are never rounded onto a limit they did not reach."
     )
 
-    name: str  # what was diagnosed, as it was named; of a path, its last two parts
-    verdict: str  # one sentence
+    name: str  # what was diagnosed, as you named it; for a path, its last two parts
+    verdict: str  # one sentence for each matrix
     subjects: tuple[Subject, ...]  # the matrices
-    notes: tuple[str, ...] = ()  # what is to be said about the whole, such as a tied or missing head
-    versions: Mapping[str, str] = field(default_factory=dict)  # what made it
-    # what texts say, where they were given: see [its records](explain_records.md)
+    notes: tuple[str, ...] = ()  # remarks on the whole, such as a tied or missing head
+    versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
+    # what the texts show, if you gave any: see [its records](explain_records.md)
     explanation: Explanation | None = None
 
     def blocks(self) -> Blocks:
@@ -241,10 +241,10 @@ class Diagnosis(Record):
     def __getitem__(self, name: Any) -> Any:
         """The reading called `name`: a `Measurement`, or the plain value of one of its details.
 
-        A name is SUBJECT.MEASURE, such as `d["input.mean_cosine"]`; SUBJECT.MEASURE.DETAIL for its details, with items
-        of a list by their place, from 0; SUBJECT.GROUP.READING for a group of tokens, such as
+        A name is SUBJECT.MEASURE, such as `d["input.mean_cosine"]`; SUBJECT.MEASURE.DETAIL for its details, with list
+        items by their place, from 0; SUBJECT.GROUP.READING for a group of tokens, such as
         `input.rare.cosine_to_reserved`; head.without_effect.MEASURE for a head's reading that changes no probability.
-        SUBJECT may be left out where there is one. `uncone.check` takes the same.
+        SUBJECT may be left out if there is only one. `uncone.check` takes the same names.
 
         Raises:
             UnknownName: (a KeyError and an InputError) no reading has this name; the message gives the nearest.
@@ -281,7 +281,7 @@ class Diagnosis(Record):
         return named
 
     def _ipython_key_completions_(self) -> list[str]:
-        """Names, and those of their details, for the tab key."""
+        """Names of readings and of their details, for the tab key."""
         named = self._named()
         names = [*named, *(f"{name}.{key}" for name, m in named.items() for key in m.details)]
         only = f"{self.subjects[0].name}." if len(self.subjects) == 1 else ""
@@ -317,7 +317,7 @@ def nearest_bin(groups: Groups | None) -> Group | None:
 
 
 def unreserved_bins(groups: Groups) -> Iterator[Group]:
-    """Not mostly of rows reserved by name."""
+    """Bins that do not consist mostly of rows reserved by name."""
     return (g for g in groups.bins if 2 * g.reserved_rows < g.n or not groups.reserved_by_name)
 
 
@@ -333,7 +333,7 @@ def _farthest(name: str, labels: Sequence[str]) -> Row:
 def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
     size, reserved = count(groups.bin_size), groups.reserved_group
     shaded = groups.called
-    caption = f"Dashed: what an isotropic cloud gives. Shaded: bins that hold {shaded}."
+    caption = f"Dashed: the value for an isotropic cloud. Shaded: bins that hold {shaded}."
     if reserved:
         cosine = reserved.mean_cosine
         among = "" if cosine is None else f"; their mean cosine among themselves: {number(cosine, limits=(-1, 1))}"
@@ -362,7 +362,7 @@ def _bin_row(group: Group, name: str) -> Row:
 
 
 def _shares(values: Sequence[float]) -> tuple[float, ...]:
-    """Of the squared length, in the first two and three directions."""
+    """The share of the squared length in the first two and three directions."""
     largest = max(values, default=0.0)
     parts = [value / largest for value in values] if largest > 0 else []  # their sum is in range
     total = math.fsum(parts)

@@ -1,4 +1,4 @@
-"""What rows say about their tokens: groups by frequency, and tokens that were hardly trained."""
+"""What rows show about their tokens: groups by frequency, and tokens that were hardly trained."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,11 +24,11 @@ from uncone.roles import RANKS, are_ranks
 from uncone.rows import Array, Rows
 
 _TOKENS_SHOWN, _MOST_COMPARED = 8, 2048
-_SHORT, _GAP = 0.5, 1.5  # of the median; and so many times apart from all but a hundredth of the other rows
+_SHORT, _GAP = 0.5, 1.5  # of the median; and the ratio to all but a hundredth of the other rows
 _FEWEST_NEW, _RANDOM = 3, 0.2  # rows, and the mean cosine of so many that start at random directions
 _ONE_VECTOR = 1e-3  # of its length: a resize with transformers leaves new rows within a ten-thousandth of each other
 Role = Literal["head", "table", "table of its own", "tied table", "collection"]
-"""`table` where no head was read, `table of its own` next to a head."""
+"""`table` if no head was read, `table of its own` next to a head that is not tied to it."""
 TIED = "see the output head, which has the same rows"
 
 
@@ -42,7 +42,7 @@ def role_of(name: str, rows: Rows, subjects: tuple[tuple[str, Rows], ...]) -> Ro
 
 
 def counts_of(counts: Any, rows: Rows) -> tuple[Array | None, tuple[str, ...]]:
-    """Counts (a file, or numbers of all rows of the source) of the rows that are read, and notes; none of ranks."""
+    """The counts of the rows that are read, from a file or numbers of all rows, and notes; None for ranks."""
     if counts is None or are_ranks(counts):
         return None, ()
     labels, total = rows.labels, rows.shape[0] + len(rows.left_out)
@@ -57,7 +57,7 @@ def counts_of(counts: Any, rows: Rows) -> tuple[Array | None, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class NewRows:
-    """The last rows of a table, started at random directions with a length of their own, or near one vector."""
+    """The last rows of a table: at random directions with a length of their own, or near one vector."""
 
     start: int
     stop: int
@@ -73,10 +73,10 @@ class DecayedRows:
 
 
 class TokenReader:
-    """Where a matrix's role gives tokens a meaning: `update` in a first pass, then `read`.
+    """Reads tokens where a matrix's role gives them a meaning: `update` in a first pass, then `read`.
 
-    With `ranked` and no counts rows are in order of frequency. Counts not `of_training` show no token to be untrained.
-    `named` (bool, (N,)) marks the rows found untrained: once they are read, or by the head that a table is tied to.
+    With `ranked` and no counts, rows are in order of frequency. Counts not `of_training` show no token to be untrained.
+    `named` (bool, (N,)) marks the rows found untrained, here after `read` or in the head that a table is tied to.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class TokenReader:
 
     @property
     def is_asked(self) -> bool:
-        """Whether tokens mean anything here, so that every block is wanted, in order."""
+        """Whether tokens have a meaning here, so that every block is needed, in order."""
         return self._unit is not None
 
     def update(self, block: Array, norms: Array, zeros: Array) -> None:
@@ -120,7 +120,7 @@ class TokenReader:
     def read(
         self, rows: Rows, moments: Moments, pairs: PairSums, progress: Callable[[int], None], *, common: Array | None
     ) -> tuple[FrequencyGroups | None, UnderTrained | None]:
-        """One more pass over the rows, which `bins` share; the `common` direction (D,) defaults to the mean row's."""
+        """One more pass over the rows, shared with `bins`; the `common` direction (D,) defaults to the mean row."""
         unit = self._unit
         if not unit or moments.n < 2:
             return None, None
@@ -142,7 +142,7 @@ class TokenReader:
             return groups, UnderTrained(None, str(error))
 
     def decayed(self, rows: Rows) -> DecayedRows | None:
-        """Rows of one short length, as weight decay leaves rows that get no gradient."""
+        """Rows of the same short length, as weight decay leaves rows that get no gradient."""
         if not self._unit or self._role in ("collection", "head"):
             return None
         floor = length_floor(self._unit.norms, rows.shape[1])
@@ -150,14 +150,15 @@ class TokenReader:
         return _decayed(floor, rows, self._known[0], self._counts) if floor and len(floor.rows) >= FEWEST else None
 
     def new_rows(self, rows: Rows) -> NewRows | None:
-        """The last rows, all far shorter or all far longer than the others at random directions, or all near one vector."""
+        """The last rows, if all are far shorter or far longer than the others and point in random directions, or if
+        all are near one vector."""
         if not self._unit or self._role in ("collection", "head") or rows.ids is not None:
             return None
         norms, unused = self._unit.norms, self._known[0]
         return _new_rows(norms, rows, unused) or _near_one_vector(norms, rows, unused)
 
     def with_findings_of_their_own(self, rows: Rows, new: NewRows | None) -> frozenset[int]:
-        """Of the rows found untrained the ids of zero and new ones, which are no longer `named`."""
+        """The ids of zero and new rows among the rows found untrained; these are no longer `named`."""
         if not self._unit or not self.named.any():
             return frozenset()
         own = np.concatenate(self._zeros)
@@ -167,7 +168,7 @@ class TokenReader:
         return frozenset(np.flatnonzero(own).tolist() if rows.ids is None else rows.ids[own].tolist())
 
     def _compared(self, unit: UnitSums, products: Array, axes: Array, pairs: PairSums) -> FrequencyGroups:
-        """The last two axes are those of the bins."""
+        """The groups by frequency. The last two axes are those of the bins."""
         if self.bins:
             self.bins.take(products[:, -2:], axes[:, -2:])
             products = products[:, :-2]
@@ -186,7 +187,7 @@ def _new_rows(norms: Array, rows: Rows, unused: Array) -> NewRows | None:
         cosine = read("mean_cosine", mean_cosine, Moments.of(x, second=False)).value
         if gap < _GAP or cosine is None or abs(cosine) > _RANDOM:
             continue
-        lengths = f"length {of.mean():.3g} on average, where the median row has {median:.3g}"
+        lengths = f"length {of.mean():.3g} on average; the median row has length {median:.3g}"
         return NewRows(start, n, (lengths, f"mean cosine among them {cosine:.3g}", *_first_of(rows, start)))
     return None
 
@@ -228,9 +229,9 @@ def _decayed(floor: LengthFloor, rows: Rows, unused: Array, counts: Array | None
     ]
     if counts is not None:
         never = int((counts[floor.rows] == 0).sum())
-        evidence.append(f"of their tokens {counted(never, 'was', 'were')} never seen in the text")
+        evidence.append(f"{counted(never, 'of their tokens was', 'of their tokens were')} never seen in the text")
     if cosine is not None:
-        evidence.append(f"mean cosine among them {cosine:.3g} (only drawn and shrunk: 0)")
+        evidence.append(f"mean cosine among them {cosine:.3g} (random rows that only shrank: 0)")
     return DecayedRows(n, n - known, tuple(evidence))
 
 
@@ -238,17 +239,17 @@ def under_trained_evidence(u: UnderTrained, elsewhere: frozenset[int] = frozense
     found = f"{u.found or 0:,} of {u.tested:,} rows"
     evidence = [f"{found}, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
     if elsewhere:
-        evidence.append(f"{len(elsewhere):,} of them are zero or new rows, which have a finding of their own")
+        evidence.append(f"{len(elsewhere):,} of them are zero or new rows, which have their own finding")
     evidence += [u.by_kind] * (sum(bool(one.found) for one in u.kinds) > 1)
     if u.reference and not u.known:
         evidence.append(f"compared with {u.reference}")
     if u.leaning:
         evidence.append(
-            f"{counted(u.leaning, 'more row leans', 'more rows lean')} that way by direction alone: hardly trained"
+            f"{counted(u.leaning, 'more row leans', 'more rows lean')} that way by direction alone (hardly trained)"
         )
     if u.known:
         known, looks = counted(u.known, "row"), counted(u.known_found, "looks", "look")
-        evidence.append(f"of the {known} known to be unused, {looks} it by the same measure")
+        evidence.append(f"of the {known} known to be unused, {looks} untrained by the same measure")
     listed = (one for one in u.listed("found") if one.token is not None and one.id not in elsewhere)
     if tokens := [repr(one.token) for one in listed]:
         evidence.append(f"first: {', '.join(tokens[:_TOKENS_SHOWN])}")

@@ -1,4 +1,4 @@
-"""The verdict of a diagnosis in one sentence."""
+"""The verdict of a diagnosis: a sentence for each matrix."""
 
 from uncone.diagnosis.bins.bins import nearest_leaning
 from uncone.diagnosis.collection import two_random_rows
@@ -7,7 +7,7 @@ from uncone.records.parts import Finding
 from uncone.records.text import counted, listing, percent, plural, title
 
 _PROBLEMS = {
-    "common_direction_drift": "its rows drift in a common direction (mean cosine {mean_cosine})",
+    "common_direction_drift": "its rows share a common direction (mean cosine {mean_cosine})",
     "rogue_dimensions": "a few rogue dimensions decide its similarities",
     "dominant_direction": "one direction carries {extent} of its variance",
     "degenerate_tail": "its tail is degenerate ({tail})",
@@ -26,13 +26,12 @@ _PROBLEMS = {
 _OF_ROWS = {"zero_rows", "equal_rows", "giant_rows", "nonfinite_rows", "under_trained_tokens", "near_copies"}
 _OF_ROWS |= {"near_duplicates", "hubs", "new_rows"}
 _SCORES = "common_direction_drift"
-"""Of a collection it is put in the scores that users see."""
+"""For a collection we describe it by the scores that users see."""
 _READ_AS = "read scores as percentiles (`uncone calibrate`)"
 
 
 def give_verdict(subjects: tuple[Subject, ...]) -> str:
-    sentence = "; ".join(map(_clause, subjects))
-    return sentence[:1].upper() + sentence[1:] + "."
+    return " ".join(f"{clause[:1].upper()}{clause[1:]}." for clause in map(_clause, subjects))
 
 
 def _clause(subject: Subject) -> str:
@@ -59,11 +58,11 @@ def _clause(subject: Subject) -> str:
         what = f"has {plural(len(defects), f'a {how}defect', f'{how}defects')}"
     what = f"{name} {what}: {listing(problems)}"
     what = f"{what}; otherwise it {random}" if "untrained" in causes else what
-    return f"{what}; {scored}" if scored else what
+    return f"{what}. {scored[:1].upper()}{scored[1:]}" if scored else what
 
 
 def _shown(subject: Subject) -> str:
-    """Of a head read with its mean removed the mean cosine is 0."""
+    """A head read without its mean row has a mean cosine of 0, which is left out."""
     values = {m.name: m.value for m in subject.measurements if m.value is not None}
     has_mean = "mean_cosine" in values and not subject.without_effect
     parts = [f"mean cosine {_short(values['mean_cosine'])}"] if has_mean else []

@@ -35,28 +35,28 @@ class ZipfLaw:
     reason: str = ""  # why there is no exponent, or no interval
     # the exponent of greatest likelihood, before the jackknife takes out the bias of ranking
     likely: float | None = None
-    # what was shown: the law is followed `closely` or `roughly`, or `no`; `undecided` where neither was
+    # what was shown: tokens follow the law `closely` or `roughly`, or `no`; `undecided` if neither was shown
     follows: Literal["closely", "roughly", "no", "undecided"] = "undecided"
     rivals: tuple[Rival, ...] = ()  # laws that it was compared with, the better first
-    named: str = ""  # the rival that fits best, or both where they cannot be separated
-    # by which share the exponent differs between the ends of the ranks, to first order, with its 95% interval
+    named: str = ""  # the rival that fits best, or both if they cannot be separated
+    # the share by which the exponent differs between the ends of the ranks, to first order, with its 95% interval
     bend: Estimate = Estimate(None)
 
 
 @part
 class Coverage:
     share: float  # of the text
-    tokens: int  # so many of the most frequent make it up
+    tokens: int  # how many of the most frequent make up this share
 
 
 @part
 class RankFrequency:
     unit: Literal["tokens", "words"]  # `tokens` or `words`
     total: int  # how many were counted
-    different: int  # how many different ones
+    different: int  # how many different tokens or words
     law: ZipfLaw  # the fitted exponent
     coverage: tuple[Coverage, ...]  # how many make up 30, 50, 90 and 98% of the text
-    ranks: tuple[int, ...]  # to be drawn
+    ranks: tuple[int, ...]  # the ranks that are drawn
     counts: tuple[int, ...]  # at each rank
 
     def __post_init__(self) -> None:
@@ -73,14 +73,14 @@ class CountedToken:
 
 @dataclass(frozen=True)
 class TokenFrequencies(Record):
-    """The result of `count`: how often each token occurs, in what law, and which tokens never do."""
+    """The result of `count`: how often each token occurs, which law they follow, and which tokens never occur."""
 
     KIND: ClassVar[str] = "counts of tokens"
     READING: ClassVar[str] = (
         "Zipf's law: the token of rank r makes up a share of the text that falls as 1 / r^s, with the exponent s. It "
         "is fitted by maximum likelihood to tokens that occur often enough for their rank to mean something. The gap "
-        "is the most by which the law misses the share of the text up to some rank. The law is not followed where a "
-        "log-normal or a power law with a cut fits the counts better (likelihood ratio, 2%, Holm). It is followed where "
+        "is the most by which the law misses the share of the text up to some rank. Tokens do not follow the law if a "
+        "log-normal or a power law with a cut fits the counts better (likelihood ratio, 2%, Holm). They follow it if "
         "neither does, the gap is small and the exponent is shown to be nearly the same at both ends of the ranks."
     )
 
@@ -90,13 +90,13 @@ class TokenFrequencies(Record):
     characters: int  # of the texts; 0 of counts made before
     vocabulary: int  # rows of the model's table
     never_seen: int  # tokens that do not occur
-    reserved: int  # of those the ones that are reserved by name or special, or that have no token
+    reserved: int  # never-seen rows that are reserved by name or special, or that have no token
     tokens: RankFrequency  # tokens by rank
-    words: RankFrequency | None  # words by rank, where they were counted
-    frequent: tuple[CountedToken, ...]  # the most frequent ones
+    words: RankFrequency | None  # words by rank, if they were counted
+    frequent: tuple[CountedToken, ...]  # the most frequent tokens
     unseen: tuple[CountedToken, ...]  # the first by id that never occur and are not reserved
     word: str = ""  # what counts as a word
-    notes: tuple[str, ...] = ()  # what else is to be said
+    notes: tuple[str, ...] = ()  # other remarks
 
     def blocks(self) -> Blocks:
         kinds = self._kinds()
@@ -153,7 +153,7 @@ class TokenFrequencies(Record):
         others, different = self.never_seen - self.reserved, self.tokens.different
         never = f"{count(self.never_seen)} never {plural(self.never_seen, 'does', 'do')}"
         seen = f"{counted(different, 'token occurs', 'tokens occur')}, {never}"
-        seen += f"; of those {count(self.reserved)} {plural(self.reserved, 'is', 'are')} reserved or special."
+        seen += f". Of the latter, {count(self.reserved)} {plural(self.reserved, 'is', 'are')} reserved or special."
         if not others:
             return (seen,)
         first = ", ".join(f"{shown_token(one.token or '-', 24)!r} ({count(one.id)})" for one in self.unseen)

@@ -12,8 +12,8 @@ from uncone.tokens.record import Rival
 
 _PANELS, _POINTS, _ROUNDS, _GRID, _STEPS = 20, 12, 6, 12, 80
 _LARGEST, _LARGEST_LOG, _REACH = 1e3, 500.0, 1.96
-_SHARES = (1e-5, 1e3)  # of the term that a rival has and the power law lacks
-APART = 1.96  # of Vuong's z, from which one rival is named alone
+_SHARES = (1e-5, 1e3)  # shares of the term that a rival has and the power law lacks
+APART = 1.96  # from this value of Vuong's z on, one rival is named alone
 
 
 def rivals(falling: Array) -> tuple[tuple[Rival, ...], Estimate, str]:
@@ -22,7 +22,8 @@ def rivals(falling: Array) -> tuple[tuple[Rival, ...], Estimate, str]:
     Zipf's law of exponent s among ranks is the power law x^-(1 + 1/s) among counts x (Clauset, Shalizi and Newman 2009,
     whose likelihood ratios these are). With z the log of a count over the least one and y = z / mean z the densities
     are exp(-y), exp(-a y - b y^2) (log-normal) and exp(-a y - c e^z) (cut). Both rivals have the power law as a limit,
-    so that twice the gain is read as a chi-square; Vuong's z, made for laws that are no limits, compares the rivals.
+    so twice the gain is read as a chi-square. Vuong's z, for laws that are not limits of each other, compares the
+    rivals.
 
     Returns:
         The rivals, the better first; the bend, by how much the exponent differs between the ends of the ranks, from
@@ -30,7 +31,7 @@ def rivals(falling: Array) -> tuple[tuple[Rival, ...], Estimate, str]:
         Sornette 2011): (2 - mean y^2) / 2 ln R, of deviation ln R / sqrt R under the power law; and the rivals to name.
     """
     n, least = len(falling), float(falling[-1])
-    logs = np.log(falling / max(least - 0.5, least / 2))  # a count stands for all numbers that round to it
+    logs = np.log(falling / max(least - 0.5, least / 2))  # a count represents all numbers that round to it
     mean = float(logs.mean())
     y, top = logs / mean, float(logs.max())
     nodes, weights = _nodes(max(50.0, 1.5 * top / mean))
@@ -77,7 +78,7 @@ def _gains(y: Array, term: Array, nodes: Array, weights: Array, at: Array) -> Ar
 
 
 def _best(grid: Array, nodes: Array, weights: Array, at: Array) -> tuple[Array, Array]:
-    """Of each b the a with a mean of 1, by Newton's method between two bounds, and the log of the integral."""
+    """For each b the a with a mean of 1, by Newton's method between two bounds, and the log of the integral."""
     a, low, high = np.ones(len(grid)), np.full(len(grid), -_LARGEST), np.full(len(grid), _LARGEST)
     base, rows = -grid[:, None] * at, np.arange(len(grid))
     logs = np.zeros(len(grid))

@@ -1,4 +1,4 @@
-"""What the counts of a text say: the law of tokens, how many cover it, and which never occur."""
+"""What the counts of a text show: the law of tokens, how many tokens cover the text, and which never occur."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ from uncone.tokens.record import CountedToken, RankFrequency, TokenFrequencies, 
 from uncone.tokens.zipf import FEWEST_COMPARED, LEVEL, coverage, drawn_ranks, fit_zipf
 
 _FREQUENT, _UNSEEN, _DIGITS = 20, 20, 4
-_WORD = "A word is a run of letters, digits and underscores, in lower case. Its exponent has no interval."
+_WORD = "A word is a run of letters, digits and underscores, in lower case. The exponent of words has no interval."
 
 
 def token_frequencies(of: Counted) -> TokenFrequencies:
@@ -56,7 +56,7 @@ def _verdict(tokens: RankFrequency, never: int, size: int) -> str:
     few, half = (one.tokens for one in tokens.coverage[:2])
     covers = f"{count(few)} {plural(few, 'token makes', 'tokens make')} up 30% of the text and {count(half)} half of it"
     unseen = f"{count(never)} of {counted(size, 'token')} never {plural(never, 'occurs', 'occur')}"
-    return f"{law_sentence(tokens.law)} {covers[0].upper()}{covers[1:]}; {unseen}."
+    return f"{law_sentence(tokens.law)} {covers[0].upper()}{covers[1:]}. {unseen}."
 
 
 def law_sentence(law: ZipfLaw) -> str:
@@ -67,7 +67,7 @@ def law_sentence(law: ZipfLaw) -> str:
     exponent = number(value, digits=_DIGITS)
     if high > low:
         exponent += f" ({number(low, digits=_DIGITS)} to {number(high, digits=_DIGITS)})"
-    exponent, misses = f"exponent {exponent}", f"misses the share of the text by {percent(gap, precise=True)} at most"
+    exponent, misses = f"exponent {exponent}", f"misses the share of the text by at most {percent(gap, precise=True)}"
     ranks = f"the {count(law.ranks)} most frequent"
     if law.ranks < FEWEST_COMPARED:
         few = f"{counted(law.ranks, 'rank')} cannot separate it from other laws: {FEWEST_COMPARED} or more may"
@@ -78,9 +78,9 @@ def law_sentence(law: ZipfLaw) -> str:
         why = f"its exponent is larger at the top of {ranks} than at their end"
         if p <= LEVEL:
             why = f"{law.named} fits the counts of {ranks} better (P {number(p, digits=2, most=2)})"
-        return f"Tokens do not follow Zipf's law: {why}. Its nearest {exponent} {misses}."
+        return f"Tokens do not follow Zipf's law: {why}. The law with the nearest {exponent} {misses}."
     if law.follows == "undecided":
         open_ = f"No other law fits {ranks} better, but the exponent may change by {percent(bend)} along them"
         return f"Undecided whether tokens follow Zipf's law, with {exponent}. {open_}, and the law {misses}."
-    alike = f"Along {ranks} it changes by {percent(bend)} at most, and the law {misses}"
+    alike = f"Along {ranks} the exponent changes by at most {percent(bend)}, and the law {misses}"
     return f"Tokens follow Zipf's law {law.follows}, with {exponent}. {alike}."

@@ -36,22 +36,22 @@ def fit_zipf(counts: Array, blocks: Array | None = None, *, least: int = LEAST) 
         sum_r n_r ln r / N = sum_r r^-s ln r / sum_r r^-s
 
     R is the number of tokens that occur at least `least` times, but at most half of those that occur: ranks come from
-    the same counts as the fit, so that noise looks like order, most so among small counts. The law says nothing of the
-    rest.
+    the same counts as the fit, so that noise looks like order, mostly among small counts. The law says nothing about
+    the rest.
 
     With `blocks` the value and its interval are those of the delete-one jackknife over them (Efron & Stein 1981), with
     new ranks each time. It takes out the bias of ranking, which falls with the length of the text, and knows that words
     come in bursts; `likely` is the value without it. `gap` is the largest distance of the text's cumulative share from
     the law's (Kolmogorov-Smirnov).
 
-    `follows` is "no" where a rival fits the counts better (`rivals`, at 0.02 after Holm), or where the exponent is
-    larger among the most frequent by more than half. It is "closely" or "roughly" where neither holds, the gap is small
-    and the whole 95% interval of the bend too (0.02 and 0.25, or 0.1 and 0.5). All else is "undecided", and so are fewer
-    than 50 ranks: from these no law can be told from another.
+    `follows` is "no" if a rival fits the counts better (`rivals`, at 0.02 after Holm), or if the exponent is
+    larger among the most frequent by more than half. It is "closely" or "roughly" if neither holds, the gap is small
+    and the whole 95% interval of the bend too (0.02 and 0.25, or 0.1 and 0.5). All else is "undecided", and so are
+    fewer than 50 ranks: these cannot separate one law from another.
 
     Args:
         counts: (V,), how often each token occurs.
-        blocks: (B, V), the counts of B stretches of the text; without at least 10 there is no interval.
+        blocks: (B, V), the counts of B stretches of the text; with fewer than 10 there is no interval.
         least: the smallest count that is fitted.
 
     >>> law = fit_zipf(12_000 // np.arange(1, 81))
@@ -62,7 +62,7 @@ def fit_zipf(counts: Array, blocks: Array | None = None, *, least: int = LEAST) 
     ranks = min(int((counts >= least).sum()), int((counts > 0).sum()) // 2)
     if ranks < FEWEST_RANKS:
         few = f"{counted(ranks, 'rank')} of tokens that occur at least {least} times"
-        needed = f"{few}, where {FEWEST_RANKS} are needed: count more text"
+        needed = f"{few}, but {FEWEST_RANKS} are needed: count more text"
         return ZipfLaw(Estimate(None), ranks, least, None, needed)
     logs = np.log(np.arange(1, ranks + 1))
     falling = _falling(counts)[:ranks]
@@ -137,7 +137,7 @@ def coverage(counts: Array, shares: Sequence[float] = SHARES) -> tuple[Coverage,
 
 
 def drawn_ranks(counts: Array, most: int = 120) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Even on a logarithmic axis, and the count at each."""
+    """Ranks that are even on a logarithmic axis, and the count at each rank."""
     falling = _falling(np.asarray(as_array(counts), np.float64))
     last = len(falling)
     ranks = sorted({round(last ** (step / most)) for step in range(most + 1)} | set(range(1, min(last, 20) + 1)))

@@ -1,4 +1,4 @@
-"""A run as its files have it: lines of a `Monitor`, and the history of a Trainer beside them."""
+"""A run as its files have it: lines of a `Monitor`, and the history of a Trainer next to them."""
 
 from bisect import bisect_left
 from collections import deque
@@ -32,7 +32,7 @@ class _Series:
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     stride: int = 1
-    until: int = 1  # points from here to the next that is kept, with it
+    until: int = 1  # points until the next that is kept, counting it
     last: tuple[int, float] | None = None
 
     def add(self, step: int, value: float) -> None:
@@ -136,10 +136,11 @@ class _Lines:
         yield from self.notes
         if self.resumed:
             shown = ", ".join(f"{step:,}" for step in self.resumed)
-            yield f"The run went back to step {shown}: later records before that are left out, as a resumed run repeats"
+            why = "as a resumed run repeats them"
+            yield f"The run went back to step {shown}: earlier records from there on are left out, {why}"
         if self.torn:
             where = ", ".join(map(str, self.torn_at[: self.torn])) + ("" if self.torn < 4 else ", …")
-            yield f"{counted(self.torn, 'line')} could not be read (line {where}): a stop or a full disk cut them"
+            yield f"{counted(self.torn, 'line')} could not be read (line {where}): a stop or a full disk cut them short"
         if self.odd:
             yield f"{counted(self.odd, 'number')} {plural(self.odd, 'was', 'were')} not finite and left out"
         if self.unnamed:
@@ -148,7 +149,7 @@ class _Lines:
 
 
 def read_run(path: Path) -> list[Run]:
-    """The runs of a file or of a folder. InputError: nothing there is a run's."""
+    """The runs of a file or of a folder. InputError: no run is there."""
     if not path.is_dir():
         return [_of_file(path)]
     files = sorted(one for one in path.iterdir() if one.name.endswith(_ENDS) and one.is_file() and is_run(one))
@@ -166,7 +167,7 @@ def read_run(path: Path) -> list[Run]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether the first line is that of a `Monitor`, or the name that of a Trainer's state."""
+    """Whether a `Monitor` wrote the first line, or the file has the name of a Trainer's state."""
     if path.name == STATE:
         return True
     with suppress(InputError, OSError), open_unpacked(path, how=HOW) as file:
@@ -204,12 +205,12 @@ def _of_lines(path: Path, name: str) -> Run:
         raise InputError(f"expected a run in {path}, got an empty file: wait for its first record, or {HOW}")
     if found.torn and found.torn_last == last:
         found.torn -= 1
-        found.notes.append("the last line is not whole: it is being written, or the run was stopped there")
+        found.notes.append("the last line is incomplete: it is still being written, or the run stopped there")
     return found.run(name, path.name)
 
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers; bytes that are not UTF-8 or a line that is too long make one that cannot be read."""
+    """Lines with their numbers. Bytes that are not UTF-8, or too long a line, give a line that cannot be read."""
     with open_unpacked(path, how=HOW) as file:
         place = 0
         while line := file.readline(_LONGEST):

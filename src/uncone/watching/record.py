@@ -26,7 +26,10 @@ from uncone.records.record import Record, made_with
 from uncone.records.text import count, counted, number, optional, shortened, signed
 
 MOST_WATCHED = 6
-JUDGED = 12, 200  # records and steps from which rules judge: ten increments, and what turns in every training's start
+JUDGED = (
+    12,
+    200,
+)  # records and steps from which rules judge: ten increments, and past the turns at every training's start
 LOSSES = ("loss.cross_entropy", "cross_entropy", "loss.loss", "loss", "eval_loss")
 """Names of the loss, the plain one first."""
 _FIRST = ("mean_cosine", "effective_rank", "sample_rank", "norm_largest", "dead", "participation_ratio")
@@ -63,7 +66,7 @@ class Reading:
 
     @property
     def group(self) -> str:
-        """The tokens that it is of; all rows have none."""
+        """The group of tokens; empty for all rows."""
         return ".".join(self.name.split(".")[1:-1])
 
     @property
@@ -106,7 +109,7 @@ class Run:
 
     @property
     def loss(self) -> Reading | None:
-        """The plain cross-entropy where it is there, else what was minimised."""
+        """The plain cross-entropy if the file has it, otherwise the loss that was minimised."""
         by_name = {one.name: one for one in self.readings}
         return next((by_name[name] for name in LOSSES if name in by_name), None)
 
@@ -116,12 +119,12 @@ class Run:
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is long enough for rules, and has what they follow."""
+        """Whether the run is long enough for rules, and has the readings they follow."""
         steps = (self.last_step or 0) - (self.first_step or 0)
         return self.has_geometry and self.records >= JUDGED[0] and steps >= JUDGED[1]
 
     def warned(self, *, loss: bool) -> RunWarning | None:
-        """The first warning of the loss, or of all else."""
+        """The first warning about the loss, or about anything else."""
         return next((one for one in self.warnings if (one.rule == "loss") is loss), None)
 
 
@@ -131,13 +134,13 @@ class Watch(Record):
 
     HOW: ClassVar[str] = "uncone watch RUN... --json F"
     READING: ClassVar[str] = (
-        "A rule compares a reading with its own past, from the twelfth record on, after 200 steps. No warning is no proof of health: a "
-        "rule cannot see a collapse that was there before, or one as slow as the reading's usual drift."
+        "A rule compares a reading with its own past, from the twelfth record on, after 200 steps. The absence of "
+        "warnings does not prove health: a rule cannot see an earlier collapse, or one as slow as its usual drift."
     )
 
     verdict: str  # one sentence
     runs: tuple[Run, ...]  # one to six
-    common_step: int | None = None  # the last step that all runs have reached, where there are several
+    common_step: int | None = None  # the last step that all runs have reached, if there are several
     versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
 
     def __post_init__(self) -> None:
@@ -155,7 +158,7 @@ class Watch(Record):
 
     @property
     def worse(self) -> bool:
-        """Whether rules warned of a run after the first, by a rule that did not warn of the first (`compare`)."""
+        """Whether a later run has a warning by a rule that did not warn about the first run (`compare`)."""
         first, *others = ({one.rule for one in run.warnings} for run in self.runs)
         return any(rules - first for rules in others)
 
@@ -183,7 +186,7 @@ class Watch(Record):
         )
 
     def live(self, now: float, trouble: str = "") -> Document:
-        """What fits a terminal while the runs go on. `now`: seconds since the epoch; `trouble`: why this is not new."""
+        """What fits a terminal during the runs. `now`: seconds since the epoch; `trouble`: why nothing is new."""
         every = [(one.step, run.name, one.event) for run in self.runs for one in run.warnings]
         latest = tuple(f"{shortened(name)}: {event}" for _, name, event in sorted(every)[-_LATEST:])
         facts = [
@@ -200,7 +203,7 @@ class Watch(Record):
         charts = tuple(self._charts())
         geometry, losses = (tuple(chart for chart, is_loss in charts if is_loss is loss) for loss in (False, True))
         legend = tuple((f"d{i}", self._lettered(i)) for i in range(len(self.runs))) if len(self.runs) > 1 else ()
-        dashed = ("Dashed: a rule warned.", "Dashed: a rule of the geometry warned first.")
+        dashed = ("Dashed: a rule warned.", "Dashed: the first warning about the geometry.")
         warned = any(run.warnings for run in self.runs)
         titles = ("Geometry over training", "Loss under the geometry")
         for title, some, said, spark in zip(
@@ -209,7 +212,7 @@ class Watch(Record):
             said = said if warned else ""
             yield Figure(title, some[:_OPEN], said, legend, spark)
             if rest := some[_OPEN:_MOST_CHARTS]:
-                yield Folded(f"{counted(len(rest), 'more course')}", (Figure("", rest, said, legend),))
+                yield Folded(f"{counted(len(rest), 'more chart')}", (Figure("", rest, said, legend),))
 
     def _names(self) -> tuple[str, ...]:
         return tuple(shortened(run.name) for run in self.runs)
@@ -222,13 +225,13 @@ class Watch(Record):
             name = self._lettered(place) if len(self.runs) > 1 else ""
             model = shortened(run.model)
             step = "" if run.last_step is None else f"step {count(run.last_step)}"
-            speed = "" if run.steps_per_second is None else f"{number(run.steps_per_second)} steps a second"
+            speed = "" if run.steps_per_second is None else f"{number(run.steps_per_second)} steps per second"
             every = "" if run.every is None else f"every {count(run.every)} steps"
             records = f"{counted(run.records, 'record')} {every}".strip()
             yield ": ".join(filter(None, [name, ", ".join(filter(None, [model, step, records, speed]))]))
 
     def _warnings(self) -> Iterator[Table | Bullets]:
-        """What happened, a row each, and below it what each rule makes of it, once."""
+        """What happened, one row per warning, then the advice of each rule once."""
         every = [(place, one) for place, run in enumerate(self.runs) for one in run.warnings]
         columns = ("step", "rule", "what happened")
         rows = list[Row]()
@@ -240,8 +243,8 @@ class Watch(Record):
             yield Bullets(tuple(dict.fromkeys(one.advice for _, one in every if one.advice)))
 
     def _keys(self) -> list[tuple[str, str]]:
-        """Parts and readings: those that were warned of, those that rules follow, the plain loss, and the others; not
-        those of a table that are the head's too, as where they are one matrix."""
+        """Parts and readings: first those with warnings, then those that rules follow, the plain loss, and the others;
+        without readings of a table that equal the head's, as happens when the two are one matrix."""
         twice = self._twice()
         keys = dict.fromkeys(one.key for run in self.runs for one in run.readings if one.name not in twice)
         readings = [one for run in self.runs for one in run.readings]
@@ -278,10 +281,10 @@ class Watch(Record):
         return Table(columns, rows, columns[1:]) if rows else None
 
     def _readings(self) -> Iterator[Text | Table]:
-        """The first ones, those that rules follow; of several runs at the step that all have reached."""
+        """The first readings, which rules follow; for several runs at the step that all have reached."""
         if len(self.runs) > 1 and self.common_step is not None:
             at = f"At step {count(self.common_step)}, the last that all runs have reached. "
-            yield Text(f"{at}Each is one run: another seed would differ too.", "quiet")
+            yield Text(f"{at}Each column is one run, and another seed would differ too.", "quiet")
         if self._twice():
             yield Text("Readings of the table that are the same as the head's are shown once.", "quiet")
         if table := self._table(self._ordered()[:_IN_TABLE]):
@@ -293,7 +296,7 @@ class Watch(Record):
             yield Folded(f"{counted(len(rest), 'more reading')}", (table,))
 
     def _charts(self) -> Iterator[tuple[Chart, bool]]:
-        """Of several runs one for each name. Of one run one for each part and reading, then one with its groups."""
+        """One chart per name for several runs; for one run a chart per part and reading, then one with its groups."""
         several, twice = len(self.runs) > 1, self._twice()
         every = [(i, one) for i, run in enumerate(self.runs) for one in run.readings if one.name not in twice]
         of = dict[Any, list[tuple[int, Reading]]]()
@@ -333,7 +336,7 @@ class Watch(Record):
         )
 
     def _spark(self, title: str, reading: Reading) -> str:
-        """Of one run with the last value."""
+        """The label of a sparkline; for one run with the last value."""
         return f"{shortened(title, 19):<20}" + (f"{number(reading.values[-1]):>8}  " if len(self.runs) == 1 else "")
 
     def _marked(self, found: Sequence[tuple[int, Reading]], *, is_loss: bool) -> list[int]:

@@ -13,21 +13,21 @@ from uncone.watching.record import JUDGED, MOST_WATCHED, Run, Watch
 
 
 def watch(runs: Annotated[Path_ | Sequence[Path_], Role.READ], *, names: Sequence[str] | None = None) -> Watch:
-    """Show what a training run's geometry and loss do, which rules warned, and how long before the loss.
+    """Show how a training run's geometry and loss develop, which rules warned, and how long before the loss rose.
 
     Nothing is measured here: `uncone.Monitor` wrote the readings and the warnings while the model trained.
 
     Args:
         runs: one to six runs. Each is a file that `uncone.Monitor` wrote, a `trainer_state.json`, or a folder with one
             or both.
-        names: of the runs; by default those of their files or folders.
+        names: of the runs; by default the names of their files or folders.
 
     Returns:
         A `Watch`.
 
     Raises:
-        InputError: a file that is no run's, a folder without one, or more than six runs. Lines that cannot be read are
-            counted in the run's notes.
+        InputError: a file that is not a run, a folder without runs, or more than six runs. Lines that cannot be read
+            are counted in the run's notes.
     """
     paths = [runs] if isinstance(runs, str) or not isinstance(runs, Sequence) else list(runs)
     found = [run for path in paths for run in read_run(Path(path))]
@@ -43,7 +43,7 @@ def watch(runs: Annotated[Path_ | Sequence[Path_], Role.READ], *, names: Sequenc
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Their own, numbered where they are equal."""
+    """The runs' own names, numbered if they are equal."""
     names = list[str]()
     for run in runs:
         numbered = (run.name if n == 1 else f"{run.name} ({n})" for n in range(1, len(runs) + 1))
@@ -62,11 +62,11 @@ def _verdict(runs: Sequence[Run], common: int | None) -> str:
     else:
         said = f"No rule warned in {counted(len(runs), 'run')}."
         if not any(run.is_judged for run in runs):
-            said = f"No run has what rules judge: geometry in {JUDGED[0]} records over {JUDGED[1]} steps."
+            said = f"No run has what the rules need: geometry in {JUDGED[0]} records over {JUDGED[1]} steps."
     if len(models := dict.fromkeys(shortened(run.model) for run in runs if run.model)) > 1:
-        said += f" They are of different models ({listing(list(models))})."
+        said += f" The runs train different models ({listing(list(models))})."
     if common is not None and len({run.readings for run in runs}) == 1:
-        return f"{said} Their readings are the same up to step {common:,}."
+        return f"{said} The readings of the runs are the same up to step {common:,}."
     losses = [(run.loss.at(common), run.name) for run in runs if run.loss and common is not None]
     known = sorted((value, name) for value, name in losses if value is not None)
     if common is None or len(known) < 2:
@@ -87,10 +87,10 @@ def _of_one(run: Run) -> str:
         if loss is not None and loss.step > geometry.step:
             later = f" The loss rose {counted(loss.step - geometry.step, 'step')} later."
         elif loss is None and run.loss is not None:
-            later = " No rule has warned of the loss."
-        return f"A rule warned of {name} at step {geometry.step:,}. {geometry.event}{later}"
+            later = " No rule has warned about the loss."
+        return f"A rule warned about {name} at step {geometry.step:,}. {geometry.event}{later}"
     if loss is not None:
-        return f"The loss of {name} rose at step {loss.step:,}. No rule of the geometry warned."
+        return f"The loss of {name} rose at step {loss.step:,}. No rule for the geometry warned."
     course = _course(run)
     if run.last_step is None:
         return f"{name} has no record yet."

@@ -24,12 +24,12 @@ def check(
     min: Mapping[str, SupportsFloat] | None = None,
     fail_on: Literal["severe", "warning"] | None = None,
 ) -> Check:
-    """Say whether numbers of a diagnosis or an evaluation are within bars, and whether a diagnosis found a defect.
+    """Check whether numbers of a diagnosis or an evaluation are within bars, and whether a diagnosis found a defect.
 
     In a diagnosis a number is named SUBJECT.MEASURE, such as `input.isoscore`; its details SUBJECT.MEASURE.DETAIL,
     items of a list by their place, from 0; a reading of a group of tokens SUBJECT.GROUP.READING, such as
     `input.rare.cosine_to_reserved`; a head's reading that changes no probability head.without_effect.MEASURE. SUBJECT
-    may be left out where there is one. In an evaluation it is named SET.REPAIR.MEASURE, such as
+    may be left out if there is only one. In an evaluation it is named SET.REPAIR.MEASURE, such as
     `scifact.center.ndcg10`, and its change SET.REPAIR.MEASURE.low (or .difference, .high); the only set may be left
     out, and so may the repair of vectors as they are: `ndcg10`. A number equal to its bar is within it.
 
@@ -37,7 +37,7 @@ def check(
         record: the result of `uncone.diagnose` or of `uncone.evaluate`, or the file that it was saved to.
         max: for each name the largest value that is within the bar, as in head.mean_cosine=0.3.
         min: for each name the smallest, as in ndcg10=0.3.
-        fail_on: of a diagnosis the mildest defect that fails, "warning" or "severe"; None asks for bars alone.
+        fail_on: for a diagnosis, the mildest defect that fails, "warning" or "severe"; None checks bars alone.
 
     Returns:
         A `Check`.
@@ -70,13 +70,13 @@ def check(
     unjudged = [one.name for one in record.subjects if any(f.cause == "not_measured" for f in one.findings)]
     if fail_on is not None and unjudged:
         got = f"{unjudged[0]} with too little to judge: diagnose more rows, or give bars alone"
-        raise InputError(f"expected a diagnosis that judges all it holds with fail_on, got {got}")
+        raise InputError(f"expected a diagnosis that could judge all its subjects with fail_on, got {got}")
     held = Check(record.name, all(bar.ok for bar in bars), tuple(bars), record.verdict, record.level, fail_on)
     return replace(held, ok=held.ok and not held.is_defective)
 
 
 def _loaded(path: Path_) -> Diagnosis | Evaluation:
-    """An evaluation where the file says that it is one, else what must be a diagnosis."""
+    """An evaluation if the file's schema says so, otherwise a diagnosis."""
     how = f"{Diagnosis.HOW}` or `{Evaluation.HOW}"
     try:
         schema = schema_of(parsed(read_text(path, how), what="diagnosis or evaluation", how=how))
@@ -97,7 +97,7 @@ def _bar(record: Diagnosis | Evaluation, name: str, limit: SupportsFloat, kind: 
         if path:
             full, value = f"{full}.{path}", detail(full, measurement, path)
     if value is None and not path:
-        raise InputError(f"{full} is undefined here: {reason or 'no reason is given'}: take its bar out")
+        raise InputError(f"{full} is undefined here: {reason or 'no reason is given'}: remove its bar")
     if not _is_finite(value):
         shown = shortened(value if isinstance(value, str) else repr(value), LONGEST)
         raise InputError(f"expected a finite number at {full}, got {shown}: name a number")

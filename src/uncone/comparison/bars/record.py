@@ -29,7 +29,7 @@ class Check(Record):
     bars: tuple[Bar, ...]  # maxima first, in the order in which they were given
     verdict: str = ""  # of the diagnosis or evaluation
     level: Level | None = None  # of the worst finding of a diagnosis
-    # `severe` or `warning`, the mildest defect that fails; `null` where only bars were asked
+    # `severe` or `warning`, the mildest defect that fails; `null` if only bars were checked
     fail_on: Literal["severe", "warning"] | None = None
 
     @property
@@ -56,7 +56,7 @@ class Check(Record):
 
     def blocks(self) -> Blocks:
         beyond = "beyond the bar, as a share of the larger of the two"
-        caption = "Dashed: the bar. Dot: the number; to the right of its bar it is beyond it."
+        caption = "Dashed: the bar. Dot: the number. A dot to the right of its bar is beyond the bar."
         return shown(
             Heading(self.summary, 1, "OK" if self.ok else "FAILED", "healthy" if self.ok else "severe"),
             Text(self.verdict, "quiet"),

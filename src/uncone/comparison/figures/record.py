@@ -17,8 +17,8 @@ def compared_figures(sides: Sequence[tuple[str, int, Subject]], names: Sequence[
     panels = tuple(bin_charts(binned, called=called[0].called)) if binned else ()
     if panels:
         first, last = min(bins[0].start for *_, bins in binned), max(bins[-1].stop for *_, bins in binned) - 1
-        spark = f"By row id, from {first:,} to {last:,}, one scale a reading:" if len(binned) > 1 else ""
-        yield Figure("By row id", panels, "Dashed in grey: what an isotropic cloud gives.", legend, spark)
+        spark = f"By row id, from {first:,} to {last:,}, one scale per reading:" if len(binned) > 1 else ""
+        yield Figure("By row id", panels, "Dashed in grey: the value for an isotropic cloud.", legend, spark)
         letters, every = tuple(letter for letter, _, _ in binned), [bins for _, _, bins in binned]
         numbers = ((tuple(bins_table(every, place)), reading) for place, reading in enumerate(READINGS))
         tables = (Table(("ids", *letters), rows, letters, reading[1]) for rows, reading in numbers)
@@ -28,7 +28,7 @@ def compared_figures(sides: Sequence[tuple[str, int, Subject]], names: Sequence[
     norms = [(letter, style, side.norms) for letter, style, side in lettered if side.norms is not None]
     shapes = (*(spectra_compared(shape, centered=one) for one in (False, True)), norms_compared(norms))
     caption = (
-        "The flatter a spectrum, the evener the cloud. Dotted: isotropic, of the first's size and trace. "
+        "The flatter a spectrum, the more even the cloud. Dotted: isotropic, with the size and trace of the first. "
         "Norms are shares of the rows of each diagnosis, whatever their number."
     )
     yield Figure("Spectra and norms", tuple(chart for chart in shapes if chart), caption, legend)

@@ -10,11 +10,11 @@ from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Odd
 from uncone.records.text import counted, listing, plural
 
 NOISE_SIGMAS = 4.0
-"""Standard errors of an isotropic cloud, by which a reading must pass its threshold."""
+"""A reading must pass its threshold by this many standard errors of an isotropic cloud."""
 TAIL_EXCESS = 0.2  # rows so much closer to the reserved rows than to each other share their direction
 TAIL_SHARE = 0.2  # a fifth of all rows is no longer a tail, and no longer odd
 COLLAPSED = 0.5  # rows with this mean cosine among themselves have more in common than apart
-NEAR_COPIES = 0.9  # and tokens with this one are near-copies: two of them lie some 26 degrees apart
+NEAR_COPIES = 0.9  # tokens with this one are near-copies: two of them are about 26 degrees apart
 SAME = 0.95  # of the way from the mean cosine of all rows to 1; rows of a collection are alike at `COLLAPSED` of it
 Values = Mapping[str, Measurement]
 _SHOWN = 4
@@ -29,12 +29,14 @@ def find_tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
     evidence = [f"{groups.reserved}: mean cosine {themselves}, {everywhere:.3f} among all rows"]
     if not leaning:
         is_alike = (within or 0) >= max(COLLAPSED, everywhere + TAIL_EXCESS)
-        if is_alike and groups.named != "special":  # of these the test of untrained rows says which lie there
+        if (
+            is_alike and groups.named != "special"
+        ):  # for special tokens the test of untrained rows shows which are there
             are = "are near-copies of one vector" if (within or 0) >= NEAR_COPIES else "share a direction of their own"
             whom = (
                 "The reserved rows" if groups.reserved_by_name else f"The rows of {groups.reserved.partition(',')[0]}"
             )
-            summary = f"{whom} {are}, but no other rows follow them."
+            summary = f"{whom} {are}, but no other rows lean toward them."
             yield Finding("degenerate_tail", "note", summary, tuple(evidence))
         return
     whom, other = "the reserved rows, which no text ever trained", "the reserved rows"
@@ -53,7 +55,7 @@ def find_tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
 
 
 def leaning_bins(groups: Groups, cosine: Measurement) -> list[Group]:
-    """Far closer to the reserved rows than rows are to each other (`cosine`)."""
+    """Bins far closer to the reserved rows than rows are to each other (`cosine`)."""
     reserved = groups.reserved_group
     if not reserved or (not groups.reserved_by_name and not _stands_out(reserved, groups)):
         return []
@@ -74,7 +76,7 @@ def _nearness(group: Group) -> float:
 
 
 def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> Iterator[Finding]:
-    """Bins of near-copies of a vector of their own, or of rows alike: no tail leans to it, no row equals another."""
+    """Bins of near-copies of one vector, or of rows that are alike, unless tail or equal rows explain them."""
     cosine = values.get("mean_cosine")
     if not groups or not cosine:
         return
@@ -92,9 +94,9 @@ def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], a
     of_tokens, total = advice.is_of_tokens, sum(g.n for g in groups.bins)
     same = NEAR_COPIES if of_tokens else 1 - (1 - SAME) * (1 - float(cosine))
     copies = [g for g in alike if (g.mean_cosine or 0) >= same]
-    as_ = "as rows that no text trained are" if of_tokens else "or sorted by what they are about"
-    more = "share a direction of their own, and are no near-copies"
-    more = more if of_tokens else "are more alike than others, as where rows are sorted by topic"
+    as_ = "like rows that no text trained" if of_tokens else "or sorted by topic"
+    more = "share a direction of their own, but are not near-copies"
+    more = more if of_tokens else "are more alike than others, as happens when rows are sorted by topic"
     kinds: tuple[tuple[str, list[Group], str, Level], ...] = (
         ("near_copies", copies, f"are near-copies of one vector, {as_}", "warning" if of_tokens else "note"),
         ("alike_rows", [g for g in alike if g not in copies], more, "note"),
@@ -102,7 +104,7 @@ def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], a
     for cause, bins, are, level in kinds:
         n = sum(g.n for g in bins)
         evidence = (
-            f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
+            f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f}; {float(cosine):.3f} among all rows"
             for g in bins[:_SHOWN]
         )
         if bins:
@@ -111,13 +113,13 @@ def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], a
 
 
 def _stands_out(last: Group, groups: Groups) -> bool:
-    """The last ids have more in common than a usual bin: sorted rows have much in every bin."""
+    """Whether the last ids have more in common than a usual bin; in sorted rows every bin has much in common."""
     usual = statistics.median([g.mean_cosine for g in groups.bins if g.mean_cosine is not None] or [0.0])
     return last.mean_cosine is not None and (len(groups.bins) < 2 or last.mean_cosine >= usual + TAIL_EXCESS)
 
 
 def _spans(bins: list[Group]) -> str:
-    """Neighbours are joined: "ids 1,000 to 1,999 and 29,000 to 30,521"."""
+    """The ids of bins, with neighbours joined: "ids 1,000 to 1,999 and 29,000 to 30,521"."""
     starts = [g.start for i, g in enumerate(bins) if not i or bins[i - 1].stop != g.start]
     stops = [g.stop for i, g in enumerate(bins) if i + 1 == len(bins) or bins[i + 1].start != g.stop]
     parts = [f"{start:,} to {stop - 1:,}" for start, stop in zip(starts, stops, strict=True)]

@@ -27,20 +27,20 @@ from uncone.records.token_text import token_texts
 from uncone.records.tokens import Estimate
 from uncone.rows import Array, Rows, SelectedRows
 
-FEWEST_ROWS = 10  # a smaller bin is joined to its neighbour: its means say little
+FEWEST_ROWS = 10  # a smaller bin is joined to its neighbour: its means show little
 APART = 0.2  # standard deviations of the tokens that occur, by which rows never seen differ noticeably (Cohen 1988)
 _PER_DECADE, _LISTED = 2, 20
 _WAYS = {
     NORM: ("shorter", "longer"),
     ALONG: ("less far along the common direction", "further along the common direction"),
-    NEAR: ("less near to reserved rows", "nearer to reserved rows"),
+    NEAR: ("further from reserved rows", "nearer to reserved rows"),
 }
-"""Rarer tokens have a lower, or a higher, reading."""
+"""Words for a lower and for a higher reading."""
 _NEAR_ZERO = 1e-5  # of the mean norm: a shorter mean row is rounding
 
 
 def bin_edges(counts: Array) -> list[int]:
-    """The least count of each bin: 0, then 1, 4, 10, 32, ..., two bins a decade.
+    """The least count of each bin: 0, then 1, 4, 10, 32, ..., two bins per decade.
 
     >>> bin_edges(np.repeat([0, 1, 2, 50, 700], 20))
     [0, 1, 32, 317]
@@ -76,13 +76,13 @@ class BinReader:
         self._bins, n = len(low) + 1, int(unused.sum())
         never = int((self._groups == 0).sum()) if low[0] == 0 else 0
         self._reference: int | None = None  # the bin that others are compared with
-        self._compared = "No rows are reserved, and too few were never seen to stand in."
+        self._compared = "No rows are reserved, and too few tokens were never seen to take their place."
         if n >= FEWEST_RESERVED:
             self._reference = len(low)
-            self._compared = f"Reserved: {counted(n, 'row')} whose token is reserved by name, or that have none."
+            self._compared = f"Reserved: {counted(n, 'row')} whose token is reserved by name, or that have no token."
         elif never >= FEWEST_RESERVED:
             self._reference = 0
-            self._compared = f"In place of reserved rows: the {counted(never, 'row')} never seen in the text."
+            self._compared = f"In place of reserved rows: {counted(never, 'row')} of tokens never seen in the text."
         self._unit = UnitSums(self._groups, self._bins, rows.shape[1])
         self._along: Array | None = None
         self._to_reserved: Array | None = None
@@ -111,10 +111,10 @@ class BinReader:
         return float(self._unit.norms.mean()) or 1.0
 
     def read(self, rows: Rows, m: Moments, common: str, progress: Callable[[int], None]) -> FrequencyBins | None:
-        """None where no row has a count. `common` says what the common direction is.
+        """None if no row has a count. `common` is a sentence that describes the common direction.
 
         I(W) of a bin is min Z(c) / max Z(c) over its rows (Mu & Viswanath 2018, eq. 6), with both signs of the
-        eigenvectors of all rows. It falls with the number of rows: as many drawn from all are read too.
+        eigenvectors of all rows. Fewer rows have a lower I(W), so a random sample of the same size is read too.
         """
         if not self._order.any() or m.n < 2:
             return None
@@ -169,8 +169,8 @@ class BinReader:
         return int(order.sum(dtype=np.float64)) if self._by == "count" else None
 
     def _correlations(self) -> tuple[tuple[CountCorrelation, ...], tuple[NeverSeen, ...]]:
-        """Over tokens that occur, and those never seen against these; without reserved rows. Cosines are of rows with a
-        direction that are not the reference."""
+        """Correlations over tokens that occur, and tokens never seen compared with them, both without reserved rows.
+        Cosines are of nonzero rows outside the reference."""
         others, seen = ~self._unused, self._order > 0
         of = [(NORM, self._unit.norms, others)]
         if self._along is not None:
@@ -188,7 +188,7 @@ class BinReader:
         return tuple(correlations), tuple(differences)
 
     def _named(self, rows: Rows, which: Array, by: Array | None) -> tuple[PlacedToken, ...]:
-        """Those greatest by `by` first."""
+        """Tokens with their readings, the greatest by `by` first."""
         order = which if by is None else which[np.argsort(-by[which], kind="stable")]
         listed, ids = order[:_LISTED].tolist(), rows.ids
 
@@ -207,7 +207,7 @@ def _isotropy(rows: Rows, members: Array, m: Moments) -> float | None:
 
 
 def _apart(name: str, never: Array, seen: Array) -> NeverSeen:
-    """With the normal interval of a difference of two means (Welch 1938)."""
+    """Rows never seen compared with rows seen, with the normal interval of a difference of means (Welch 1938)."""
     difference = float(never.mean() - seen.mean())
     error = math.sqrt(float(never.var(ddof=1)) / len(never) + float(seen.var(ddof=1)) / len(seen))
     reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * error
@@ -226,19 +226,19 @@ def _verdict(
         elif value is not None and abs(value) >= LITTLE:
             rarer = value if by == "rank" else -value
             if ends and ends[0] * ends[1] > 0:
-                sure.append(f"the {_WAYS[one.reading][rarer > 0]} (rank correlation {number(rarer, digits=2)})")
+                sure.append(f"{_WAYS[one.reading][rarer > 0]} (rank correlation {number(rarer, digits=2)})")
             else:
-                have = "the intervals of the larger rank correlations hold 0"
+                have = "the intervals of the larger rank correlations include 0"
                 unsure = have if ends else unsure or "the larger rank correlations have no interval"
     over = f", over the {count(correlations[0].n)} tokens that occur" if differences else ""
-    said = ([f"The rarer a token, {listing(sure)}{over}."] if sure else []) + turns
+    said = ([f"Rarer tokens have rows that are {listing(sure)}{over}."] if sure else []) + turns
     if unsure and not said:
         said = [f"Too few rows to say whether a token's frequency shapes its row: {unsure}."]
     if not said and all(one.correlation.value is None for one in correlations):
-        why = "all tokens that occur do so equally often, or all rows read the same"
+        why = "all tokens that occur are equally frequent, or all rows have the same readings"
         said = [f"Frequency cannot be compared with the rows: {why}."]
     if not said:
-        said = [f"How often a token occurs says little of its row: no rank correlation reaches {LITTLE:g}."]
+        said = [f"A token's frequency shows little about its row: no rank correlation reaches {LITTLE:g}."]
     return " ".join([*said, *_never_words(differences)])
 
 

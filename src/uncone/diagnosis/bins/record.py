@@ -25,15 +25,13 @@ _READINGS: tuple[tuple[str, str, str, Limits], ...] = (
 _NEVER = 0.3  # the place of tokens never seen on a logarithmic axis
 _FIRST = "The first point: tokens that were never seen."
 _DRAWN = 'After "of": I(W) of a random sample of the same size, because small groups score lower.'
-_BY_RANK = (
-    "The rows were said to be in order of frequency, the most frequent first. They are read by rank, not by count."
-)
-_TURNS = "Where a reading turns was chosen on one half of the rows. The two correlations are over the other half."
+_BY_RANK = "You gave the rows in order of frequency, the most frequent first. They are grouped by rank, not by count."
+_TURNS = "We chose each turning point on one half of the rows. The two correlations are over the other half."
 
 
 @part
 class FrequencyBin:
-    """Rows whose tokens occur `low` to `high` times, or have these ranks; undefined readings are None."""
+    """Rows whose tokens occur `low` to `high` times, or have these ranks. Undefined readings are None."""
 
     low: int  # the least count in the bin, or rank
     high: int  # the greatest
@@ -44,7 +42,7 @@ class FrequencyBin:
     cosine_to_reserved: float | None  # mean cosine of its rows and the reserved rows
     along_common: float | None  # mean of w . c over the mean norm of all rows
     partition_isotropy: float | None  # I(W) of the bin's rows, along the eigenvectors of all rows
-    # the same of as many rows drawn from all: fewer rows have a lower one
+    # the same for a random sample of this size: fewer rows have a lower I(W)
     partition_isotropy_drawn: float | None = None
 
     @property
@@ -56,12 +54,12 @@ class FrequencyBin:
 
 @part
 class Turn:
-    """A reading that rises and then falls with the count, or the other way round. Of the rows one half chose where."""
+    """A reading that rises and then falls with the count, or the other way round. One half of the rows chose where."""
 
     at: int  # the least count of the second side, or rank
-    below: Estimate  # rank correlation of the other half's rows below it
-    above: Estimate  # of those from it on
-    rows: tuple[int, int]  # rows of these correlations
+    below: Estimate  # rank correlation of the other half's rows below `at`
+    above: Estimate  # rank correlation of its rows from `at` on
+    rows: tuple[int, int]  # rows in these correlations
 
 
 @part
@@ -69,16 +67,16 @@ class CountCorrelation:
     reading: str  # what the count, or rank, is correlated with
     n: int  # rows, of tokens that occur
     correlation: Estimate  # Spearman's, with an interval that holds under ties and for any joint distribution
-    turn: Turn | None = None  # where a relation that rises and falls turns; `null` where none was found
+    turn: Turn | None = None  # where the relation turns from rising to falling, or back; `null` if no turn was found
 
 
 @part
 class NeverSeen:
-    """Tokens that never occur against those that do. Reserved rows and the common direction are taken as given."""
+    """Tokens that never occur compared with tokens that do, for fixed reserved rows and a fixed common direction."""
 
     reading: str  # as in the correlations
     n: int  # rows that were never seen
-    mean: float  # of these
+    mean: float  # of the rows never seen
     mean_of_seen: float  # of the tokens that occur
     difference: Estimate  # the first minus the second
     deviation: float  # standard deviation over the tokens that occur
@@ -96,22 +94,22 @@ class PlacedToken:
 
 @part
 class FrequencyBins:
-    """Reserved rows stand apart."""
+    """Rows by the frequency of their tokens. Reserved rows have their own bin."""
 
-    verdict: str  # how frequency goes with the rows of tokens that occur, and how those never seen differ
+    verdict: str  # how rows change with frequency, and how the rows of tokens never seen differ
     tokens: int | None  # the sum of the counts; `null` by rank
     confidence: float  # of the intervals
     bins: tuple[FrequencyBin, ...]  # from never seen to the most frequent; by rank from the most frequent on
     reserved: FrequencyBin | None  # the rows known to be unused
-    compared: str  # which rows cosines to the reserved rows are to
+    compared: str  # which rows count as reserved for the cosines
     common: str  # what the common direction is
     correlations: tuple[CountCorrelation, ...]  # of the count, or rank, with each reading
     never_seen: int  # tokens that do not occur and are not reserved
-    unseen: tuple[PlacedToken, ...]  # the first of them, the nearest to the reserved rows first
+    unseen: tuple[PlacedToken, ...]  # the first of these tokens, the nearest to the reserved rows first
     furthest: tuple[PlacedToken, ...]  # the rows furthest along the common direction
-    # what bins are of: `count`, or `rank` where rows were said to be in order of frequency
+    # what bins group by: `count`, or `rank` if you gave rows in order of frequency
     by: Literal["count", "rank"] = "count"
-    never: tuple[NeverSeen, ...] = ()  # how rows never seen differ from those of tokens that occur
+    never: tuple[NeverSeen, ...] = ()  # how rows of tokens never seen differ from rows of tokens that occur
 
 
 def by_count_blocks(by_count: FrequencyBins | None) -> Blocks:

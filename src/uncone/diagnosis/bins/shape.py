@@ -1,4 +1,4 @@
-"""How a reading goes with frequency: a rank correlation, and whether it rises and falls."""
+"""How a reading changes with frequency: a rank correlation, and whether the reading rises and then falls."""
 
 import math
 from statistics import NormalDist
@@ -11,9 +11,9 @@ from uncone.rows import Array
 from uncone.statistics.ranks import centred_ranks, rank_correlation
 
 CONFIDENCE = 0.95
-LITTLE = 0.1  # a rank correlation that explains a hundredth of the ranks, which no reader would see
-FEWEST_RANKED = 50  # 95% intervals of 100 rows hold the truth in 89% of the worst simulated samples, of 50 in fewer
-FEWEST_APART = 10  # as many rows have another value than the commonest: else a few rows decide
+LITTLE = 0.1  # such a rank correlation explains a hundredth of the ranks, which no reader would notice
+FEWEST_RANKED = 50  # 95% intervals of 100 rows cover the truth in 89% of the worst simulated samples, of 50 in fewer
+FEWEST_APART = 10  # rows with another value than the commonest: with fewer, a few rows decide
 _SEED = 0  # of the halves
 
 
@@ -21,8 +21,8 @@ def spearman(x: Array, y: Array, *, confidence: float = CONFIDENCE) -> Estimate:
     """Spearman's rank correlation of x and y (n,), ties by their mean rank; undefined where either is constant.
 
     The interval is tanh(atanh(r) +- z s / (1 - r^2)), with the standard error s by `rank_correlation`, which holds with
-    heavy ties and whatever the joint distribution. There is none below 50 rows, and none where fewer than 10 rows
-    have another value than the commonest one. Where |r| is 1 it has no width.
+    heavy ties and whatever the joint distribution. There is no interval below 50 rows, or if fewer than 10 rows have
+    another value than the commonest. If |r| is 1, the interval has no width.
 
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).value
     0.5
@@ -41,13 +41,12 @@ def spearman(x: Array, y: Array, *, confidence: float = CONFIDENCE) -> Estimate:
 
 
 def find_turn(order: Array, values: Array, edges: list[int], *, confidence: float = CONFIDENCE) -> Turn | None:
-    """Where `values` (n,) rise and then fall with `order` (n,), or fall and then rise; None where none is found.
+    """Where `values` (n,) rise and then fall with `order` (n,), or fall and then rise; None if no turn is found.
 
-    Two lines (Simonsohn 2018), with rank correlations in the place of slopes: each side of a cut must have one of at
-    least 0.1 whose interval does not hold 0, with opposite signs. One half of the rows, drawn with a fixed seed,
-    chooses the cut among `edges` and the signs; the other half is tested. So a relation that never turns is taken for
-    one that does in at most 2.5% of cases, as its weaker side must be on the wrong side of its 95% interval.
-    """
+    Two lines (Simonsohn 2018), with rank correlations in the place of slopes: each side of a cut must have a
+    correlation of at least 0.1 whose interval excludes 0, with opposite signs. One half of the rows, drawn with a fixed
+    seed, chooses the cut among `edges` and the signs; the other half is tested. A relation that never turns gives a
+    turn in at most 2.5% of cases: its weaker side must be on the wrong side of its interval."""
     first = np.random.default_rng(_SEED).random(len(order)) < 0.5
     at, sign = _steepest_cut(order[first], values[first], edges)
     sides = [~first & (order < at), ~first & (order >= at)]
@@ -82,6 +81,6 @@ def _steepness(sums: Array) -> float:
     if n < FEWEST_RANKED / 2:
         return 0.0
     spreads = xx - x * x / n, yy - y * y / n
-    if min(spreads) <= n / 4:  # one value, as two kinds of ranks are further apart
+    if min(spreads) <= n / 4:  # one value: two different values give ranks further apart
         return 0.0
     return (xy - x * y / n) / math.sqrt(spreads[0] * spreads[1]) * math.sqrt(n)

@@ -1,4 +1,4 @@
-"""A reading among those of real models that were trained without a remedy: published ones and ours, in
+"""Compares a reading with readings of real models trained without a remedy, published and our own, in
 `known_readings.csv`, which `experiments/known_runs/make_table.py` makes."""
 
 import csv
@@ -29,7 +29,7 @@ _WHOM: dict[Kind, str] = {"table without a head": "tied table or table without a
 _CENTER_THEMSELVES = {"isoscore", EFFECTIVE_RANK_SHARE}
 _OF_MODELS: tuple[Kind, ...] = ("untied input table", "untied head", "tied table")
 _VERIFIED = "whose tokens were verified by prompts"
-_FEW_TRIED = "they are lower bounds: prompts tried the most suspect tokens alone, and here rows only look untrained"
+_FEW_TRIED = "known shares are lower bounds: prompts tested only the most suspect tokens; here rows only look untrained"
 _PLACED = ("mean_cosine", "mean_shift", "partition_isotropy", "isoscore", "effective_rank")
 _SHARES: tuple[str, ...] = ("mean_shift", "partition_isotropy", ONE_SIGN, "isoscore", EFFECTIVE_RANK_SHARE)
 _SHARES += (SMALLEST_OVER_MEAN, SMALLEST_OVER_LARGEST, UNDER_TRAINED_SHARE)
@@ -41,12 +41,12 @@ _RANGES = (
 _PAST_AN_END = 1e-6  # of float32 rows
 _HALF_A_DIGIT = 0.5 + 1e-9  # 0.0005 may have been printed as 0.000 or as 0.001
 _SAME, _FEWEST_SAME = 2e-6, 4
-"""How near two readings of one matrix lie on two machines, and how many such make it the same."""
+"""How close two readings of one matrix are on two machines, and how many such readings identify a matrix."""
 
 
 @dataclass(frozen=True)
 class KnownReading:
-    """The number lies from `low` to `high`, as its source rounded it; nan where it gave none."""
+    """The number is from `low` to `high`, as its source rounded it; nan if the source gave no number."""
 
     model: str
     parameters: int | None
@@ -60,7 +60,7 @@ class KnownReading:
 
 
 def kind_of(subject: Subject, subjects: tuple[Subject, ...]) -> Kind:
-    """A tied head and its table have one source."""
+    """What the matrix is. A tied head and its table have the same source."""
     model = ("input", "head")
     if subject.name not in model:
         return "collection"
@@ -95,7 +95,7 @@ def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
         yield place_value(name, value, kind, shape=shape, centered=of_lengths, itself=itself)
     if kind not in ("untied input table", "collection") and (ratio := singular_ratio(subject)) is not None:
         yield place_value(SMALLEST_OVER_LARGEST, ratio, kind, shape=shape, itself=itself)
-    # Of a head the rows less their mean are read: their order along it is that of the rows as stored, as published
+    # The head is read without its mean row: the order along it is the same as for rows as stored, as published
     bins = subject.by_count if kind == "untied head" and subject.by_count and subject.by_count.by == "count" else None
     for one in bins.correlations if bins else ():
         if one.reading == ALONG and one.correlation.value is not None:
@@ -127,10 +127,10 @@ def _read(m: Measurement) -> tuple[str, float]:
 
 
 def place(measurement: Measurement, kind: Kind, *, parameters: int | None = None, itself: str = "") -> Placed:
-    """Where a measurement of a diagnosis stands among known readings; arguments and errors are those of `place_value`.
+    """Compare a measurement of a diagnosis with known readings. For arguments and errors see `place_value`.
 
     I(W) is compared as published, with one sign of each eigenvector: a known reading counts as lower or higher only
-    where it is so whatever the signs. UndefinedMeasure: the measurement has no value.
+    if it is so for all signs. UndefinedMeasure: the measurement has no value.
     """
     m, (name, value) = measurement, _read(measurement)
     ends, centered = (value, value), m.centered is True
@@ -149,14 +149,14 @@ def place_value(
     parameters: int | None = None,
     itself: str = "",
 ) -> Placed:
-    """Where a number stands among known readings of `measure`, as the table names it.
+    """Compare a number with known readings of `measure`, as the table names it.
 
     Args:
         measure: "mean_cosine", "mean_shift", "isoscore", `ONE_SIGN` (I(W) as published), "partition_isotropy" (both
             signs, of our own readings alone), `EFFECTIVE_RANK_SHARE`, `LARGEST_OVER_MEAN`, `SMALLEST_OVER_MEAN`, or of
             a "language model" "under_trained_share"; `SMALLEST_OVER_LARGEST` of singular values, and of an untied head
             `ALONG_MEAN`.
-        value: the number, or (lowest, highest) where it lies between two.
+        value: the number, or (lowest, highest) if it is between two.
         kind: what the matrix is.
         shape: its rows and columns (N, D).
         centered: whether the mean row was subtracted first.
@@ -182,7 +182,7 @@ def place_value(
     smallest, largest = (min(sizes), max(sizes)) if len(sizes) == len(compared) > 0 else (None, None)
     sources, note = tuple(dict.fromkeys(one.source for one in compared)), _doubt(smallest, largest, shape, parameters)
     if measure == "partition_isotropy" and not alike:
-        note = f"published readings take one sign: place {ONE_SIGN}"
+        note = f"published readings use one sign: place {ONE_SIGN}"
     whom, ends, itself_too = _WHOM.get(kind, kind), (low, high), len(alike) < len(like)
     how = "with the mean row removed" if centered and measure not in _CENTER_THEMSELVES else ""
     if measure == UNDER_TRAINED_SHARE:
@@ -192,7 +192,7 @@ def place_value(
 
 
 def _nearby(compared: Sequence[KnownReading], low: float, high: float) -> tuple[str, ...]:
-    """The nearest below and the nearest above, with their numbers: what collections hold differs, and its name says how."""
+    """The nearest below and above, with their numbers: collections differ, and their names show in what."""
     below = max((one for one in compared if one.high < low), key=lambda one: one.high, default=None)
     above = min((one for one in compared if one.low > high), key=lambda one: one.low, default=None)
     return tuple(f"{one.model}: {number((one.low + one.high) / 2)}" for one in (below, above) if one)

@@ -1,4 +1,4 @@
-"""Where a reading stands among known ones of the same measure and kind of matrix."""
+"""How a reading compares with known readings of the same measure and kind of matrix."""
 
 from uncone.records.brief import part
 from uncone.records.text import counted, listing, number, title, visible
@@ -9,23 +9,23 @@ _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 @part
 class Placed:
-    """The known readings below a reading, above it, and too near to tell apart at the digits published."""
+    """How many known readings are below a reading, above it, or equal at the digits published."""
 
     measure: str  # the measure, as the table of known readings names it
     whom: str  # one of the matrices compared with: `untied head`
     how: str = ""  # how they were read, where not as stored
     below: int = 0  # known readings below this one
-    equal: int = 0  # known readings that their digits do not tell apart from it
+    equal: int = 0  # known readings that are equal to it at their digits
     above: int = 0  # known readings above it
-    smallest: int | None = None  # parameters of the smallest model compared with; none where a source does not say
+    smallest: int | None = None  # parameters of the smallest model compared with; none if a source does not give them
     largest: int | None = None  # parameters of the largest
     left_out: int = 0  # known readings of diverged runs, not compared with
     note: str = ""  # what makes the comparison doubtful
-    sources: tuple[str, ...] = ()  # where the readings are from
+    sources: tuple[str, ...] = ()  # where the known readings are from
     # the reading itself, from its lowest to its highest; missing in older files
     ends: tuple[float, float] | None = None
-    itself: bool = False  # whether this very matrix is among the known ones, and was left out
-    # of a collection: the known ones nearest below and above, each with its number
+    itself: bool = False  # whether this very matrix is among the known readings, and was left out
+    # for a collection: the nearest known readings below and above, each with its number
     nearby: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -37,12 +37,12 @@ class Placed:
 
     @property
     def about(self) -> str:
-        """How it differs from the reading of the same name."""
+        """How this reading differs from the measure of the same name."""
         if self.measure != "partition_isotropy_one_sign":
             return ""
         return (
-            "I(W) is published with one sign of each eigenvector, whichever a solver gave: the numbers above are the "
-            "lowest and the highest over all choices. `partition_isotropy` below takes both signs, and is never higher."
+            "Papers compute I(W) with one sign of each eigenvector, whichever a solver gave. The numbers above are "
+            "the lowest and highest over all choices. `partition_isotropy` below uses both signs and is never higher."
         )
 
     @property
@@ -54,20 +54,20 @@ class Placed:
         """Without a full stop.
 
         >>> Placed("mean_shift", "untied head", below=2, equal=1, above=27).sentence
-        'lower than 27 of 30 known untied heads, as low as 1'
+        'lower than 27 of 30 known untied heads, tied with 1'
         """
         if self.total == 0:
-            said = f"no reading of {visible(self.measure)} is known for {self._many} {self.how}".strip()
+            said = f"no reference values of {visible(self.measure)} for {self._many} {self.how}".strip()
             return f"{said} ({self.note})" if self.note else said
         word, beaten = ("low", self.above) if self.above >= self.below else ("high", self.below)
         known = " ".join(filter(None, ("known", self.whom if self.total == 1 else self._many, self.how, self._sizes())))
         every = f"the one {known}" if self.total == 1 else f"all {self.total} {known}"
-        said = f"indistinguishable from {every} at the digits published"
+        said = f"the same as {every} at the digits published"
         if beaten:
             said = f"{word}er than {every if beaten == self.total else f'{beaten} of {self.total} {known}'}"
-            said += f", as {word} as {self.equal}" if self.equal else ""
-        gone = ["itself"] * self.itself + [counted(self.left_out, "diverged run")] * bool(self.left_out)
-        nearest = f"nearest are {listing(self.nearby)}" if self.nearby else ""
+            said += f", tied with {self.equal}" if self.equal else ""
+        gone = ["this matrix"] * self.itself + [counted(self.left_out, "diverged run")] * bool(self.left_out)
+        nearest = f"the nearest are {listing(self.nearby)}" if self.nearby else ""
         doubts = "; ".join(filter(None, (nearest, f"{listing(gone)} left out" if gone else "", self.note)))
         return f"{said} ({doubts})" if doubts else said
 

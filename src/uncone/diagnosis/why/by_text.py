@@ -1,4 +1,4 @@
-"""What texts say of a model: a part for each question."""
+"""What texts show about a model: one part for each question."""
 
 import os
 import re
@@ -24,18 +24,18 @@ from uncone.rows.parts import Engine
 from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
-MOST_TOKENS, MOST_TARGETS = 100_000, 8192  # of a run of the model, and of the gradients, which cost more a token
-_CHARACTERS = 16  # of a token, as a rule at most: so much of a text is kept for the run of the model
+MOST_TOKENS, MOST_TARGETS = 100_000, 8192  # for a run of the model, and for the gradients, which cost more per token
+_CHARACTERS = 16  # the usual most per token: this much of a text is kept for the run of the model
 NEEDS = "hidden states and gradients need torch and transformers (pip install 'uncone[hf]')"
 
 
 @dataclass
 class TextReading:
-    """`notes` say why a part could not be read."""
+    """`notes` give the reason if a part could not be read."""
 
     model: Opened
     texts: tuple[TextSource, ...]
-    counts: Array  # (V,), which come from `counted_in`
+    counts: Array  # (V,), from `counted_in`
     frequencies: TokenFrequencies
     counted_in: str
     tokens: int
@@ -67,13 +67,13 @@ class TextReading:
             )
             of = describe(self._layers, counts=self.counts, progress=self.progress)
             self.parts["layers"] = replace(of, text_tokens=self.frequencies.tokens.total)
-        except (UnsupportedModel, UndefinedMeasure) as error:  # other errors are of the whole
+        except (UnsupportedModel, UndefinedMeasure) as error:  # other errors concern the whole diagnosis
             self.notes.append(f"The layers could not be read: {error}.")
 
     def read_head(self) -> None:
         """The direction that states avoid, gradients, margins, and tokens out of reach."""
         layers = self._layers
-        if not layers:  # a note has said why
+        if not layers:  # a note gives the reason
             return
         states, sample = self._last_states(), layers.sample
         hidden, norm, windows = sample.layers[-1 if layers.read is None else layers.read], None, sample.segments
@@ -90,15 +90,15 @@ class TextReading:
 
             some, n = states.some(MOST_TARGETS), len(states.labels)
             if len(some.labels) < n:
-                self.notes.append(f"The gradients are of {MOST_TARGETS:,} of {n:,} targets, spaced evenly in the text.")
+                self.notes.append(f"The gradients cover {MOST_TARGETS:,} of {n:,} targets, evenly spaced in the text.")
             how = {"counts": self.counts, "counted_in": self.counted_in}
             self._read("gradients", "The gradients", gradient_ledger, some, **how)
             self._read("margins", "The margins", margin_claim, states)
         if head and not self.reach:
             (v, d), work = head[0].shape, unreachable.MOST_WORK + settable.MOST_WORK
             self.notes.append(
-                f"Which tokens of the head ({v:,} x {d:,}) can never be predicted, and which sets can be set freely, "
-                f"was not searched: --reach (reach=True) does, with up to {work / 1e12:.0f} trillion multiplications, "
+                f"We did not search the head ({v:,} x {d:,}) for tokens that can never be predicted or sets that can "
+                f"be set freely. --reach (reach=True) does so with up to {work / 1e12:.0f} trillion multiplications, "
                 "minutes on two cores."
             )
         elif head:
@@ -107,25 +107,25 @@ class TextReading:
             self._read("settable", "The tokens that can be set freely", settable.settable_tokens, head[0], states=last)
 
     def explanation(self, subjects: Sequence[Subject]) -> Explanation:
-        """Its first clauses say how frequency shapes the rows of `subjects`."""
+        """The record. Its first clauses describe how frequency shapes the rows of `subjects`."""
         verdicts = (part.verdict for part in self.parts.values())
         first = (re.split(r"(?<=\.) (?=[A-Z])", verdict, maxsplit=1)[0] for verdict in verdicts)
         shaped = (f"Rows of {s.name}: {s.by_count.verdict}" for s in subjects if s.by_count)
         return Explanation((*shaped, *first), self.frequencies, **self.parts, notes=tuple(self.notes))
 
     def _last_states(self) -> Any:
-        """What the head of a causal model reads on the beginning of the texts."""
+        """The states that the head of a causal model reads at the beginning of the texts."""
         layers = self._layers
         if not layers.causal or not layers.head:
             why = "the model does not predict the next token" if layers.head else layers.why_no_head
-            self.notes.append(f"Questions of an output head were left out: {why}.")
+            self.notes.append(f"Questions about the output head were left out: {why}.")
             return None
         if layers.why_no_last:
             self.notes.append(f"The gradients could not be read: {layers.why_no_last}.")
         return layers.last
 
     def _read(self, name: str, what: str, read: Callable[..., Any], *of: Any, **options: Any) -> None:
-        """Where a model has no answer that becomes a note."""
+        """Read one part. If a model has no answer, the reason becomes a note."""
         try:
             self.parts[name] = read(*of, **options, progress=self.progress)
         except UnconeError as error:
@@ -135,13 +135,13 @@ class TextReading:
 def begin(
     spec: Any, text: Path_ | Sequence[Path_], *, counts: Any, tokens: int, progress: Progress | None, reach: bool
 ) -> TextReading:
-    """Count the tokens of texts. InputError: no whole model with a tokenizer, no text, an empty one or none in
+    """Count the tokens of texts. InputError: no whole model with a tokenizer, no text, an empty text or a text not in
     UTF-8."""
     if not isinstance(spec, Opened) or spec.part is not None or not spec.is_model:
         raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
     for one in filter(is_counts, texts):
-        raise InputError(f"expected a text, got the counts {Path(one).name}: give them as counts, and a text as well")
+        raise InputError(f"expected a text, got the counts {Path(one).name}: pass them as counts, and a text as well")
     counted = count_tokens(spec, texts, words=False, keep=_CHARACTERS * tokens, progress=progress)
     used, notes, counted_in = counted.counts, list[str](), "in these texts"
     if counts is not None:

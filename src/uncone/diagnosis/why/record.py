@@ -1,4 +1,4 @@
-"""Why rows and states lie as they do, by texts."""
+"""Why rows and states are where they are, as texts show it."""
 
 from uncone.diagnosis.why.direction.record import NegativeDirection
 from uncone.diagnosis.why.gradients.record import GradientLedger
@@ -13,9 +13,9 @@ from uncone.tokens.record import TokenFrequencies
 
 @part
 class Explanation:
-    """What texts say of a model: a part for each question. A part that is None has its reason in `notes`."""
+    """What texts show about a model: one part for each question. If a part is None, `notes` give the reason."""
 
-    clauses: tuple[str, ...]  # what texts say, the answers in short
+    clauses: tuple[str, ...]  # the answers in short
     frequencies: TokenFrequencies | None = None  # how often tokens occur
     layers: LayerProfile | None = None  # the states of every layer
     direction: NegativeDirection | None = None  # the direction that all states avoid

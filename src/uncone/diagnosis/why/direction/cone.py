@@ -1,6 +1,6 @@
-"""Does 0 lie in the hull of points? With a proof of either answer.
+"""Is 0 in the hull of points? Either answer comes with a proof.
 
-A direction v with <v, h> < 0 for every state h exists if and only if 0 lies outside the hull of the states; the
+A direction v with <v, h> < 0 for every state h exists if and only if 0 is outside the hull of the states. The
 distance of the hull's nearest point is the largest margin (Gao et al. 2019, theorems 1 and 2).
 """
 
@@ -15,7 +15,7 @@ from uncone.diagnosis.why.reach.hull import EPS, Hull, holds_zero, scaled
 from uncone.errors import InputError
 from uncone.rows import Array
 
-EPSILON = 1e-4  # of the mean norm: a smaller margin that is not proven to be above 0 counts as none
+EPSILON = 1e-4  # of the mean norm: a smaller margin counts as none unless it is proven to be above 0
 _NOTHING = 1e-13  # of the largest norm: a nearer point is 0
 CLOSE = 0.01  # the margin found is at least 1 - CLOSE of the largest
 MOST_STEPS = 20_000
@@ -24,9 +24,8 @@ _ROUNDING = float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True, eq=False)
 class Separation:
-    """Whether a direction v has <v, h> <= -margin for all points h (n, d). True where `margin`, verified in float64
-    with its rounding, is above 0; False where `bound` is below epsilon times the mean norm; None where neither is
-    proven."""
+    """Whether a direction v has <v, h> <= -margin for all points h (n, d). True if `margin`, verified in float64
+    with its rounding, is above 0; False if `bound` is below epsilon times the mean norm; None if neither is proven."""
 
     exists: bool | None
     direction: Array  # (d,), a unit vector
@@ -46,10 +45,10 @@ def separate(
     most: int = MOST_STEPS,
     progress: Callable[[int, int], None] | None = None,
 ) -> Separation:
-    """The direction of the largest margin by the nearest point of the hull (Wolfe 1976).
+    """Find the direction of the largest margin from the nearest point of the hull (Wolfe 1976).
 
-    Each step adds the lowest point along the present direction, by one product with all points (n, d), and moves to the
-    nearest point of the hull of at most d + 1 kept ones. `epsilon` is a share of the mean norm, `most` limits the
+    Each step adds the lowest point along the current direction, by one product with all points (n, d), and moves to
+    the nearest point of the hull of at most d + 1 kept points. `epsilon` is a share of the mean norm; `most` limits the
     steps.
 
     Raises:
@@ -92,11 +91,11 @@ def separate(
 
 
 def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
-    """The unit direction that every output of a LayerNorm avoids, and its margin; 0 where there is none.
+    """The unit direction that every output of a LayerNorm avoids, and its margin, which is 0 if there is none.
 
     An output is h = gain * z + bias with a sum of z of 0, so <1 / gain, h> = sum(bias / gain) for any text (Gao et al.
-    2019, appendix C). Where gains (d,) are 0, entries of h are the bias, whose largest is the margin. A sum within the
-    rounding of float32 counts as 0.
+    2019, appendix C). Where gains (d,) are 0, entries of h equal the bias, and the largest of these is the margin. A
+    sum within the rounding of float32 counts as 0.
 
     >>> direction, margin = layer_norm_direction(np.ones(4), np.full(4, 0.5))
     >>> direction.tolist(), margin
@@ -123,7 +122,7 @@ def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
 
 
 def separation_chance(n: int, d: int) -> float:
-    """How likely a direction avoids n random points (d,): 2^(1-n) sum_(k<d) C(n-1, k) (Cover 1965).
+    """The probability that n random points (d,) avoid some direction: 2^(1-n) sum_(k<d) C(n-1, k) (Cover 1965).
 
     >>> separation_chance(10, 10), separation_chance(20, 10)
     (1.0, 0.5)

@@ -1,7 +1,7 @@
-"""Does a direction exist that all states avoid, and does it hold on new states?
+"""Is there a direction that all states avoid, and do new states avoid it too?
 
 The row of a word that never occurs grows without end along it (Gao et al. 2019, theorem 1). Few points, one long state
-or the bias of the last norm can make one too: other clouds tell these apart.
+or the bias of the last norm can cause such a direction too. Other clouds separate these causes.
 """
 
 from collections.abc import Callable
@@ -27,16 +27,16 @@ from uncone.rows.samples import as_floats, as_numbers
 from uncone.threads import on_one_thread
 
 MOST_SEARCHED = 20_000
-OUTLIER = 3.0  # median norms: longer states, as attention sinks and first positions are, count as outliers
+OUTLIER = 3.0  # median norms: longer states, such as attention sinks and first positions, count as outliers
 THIN = 0.01  # of the mean norm: a margin below it is called thin
-LIKELY = 0.01  # with a larger chance a direction says little
+LIKELY = 0.01  # with a larger chance a direction shows little
 _LARGEST = 1e150  # whose square is a float
 _FEWEST, _BLOCKS, _PER_DIMENSION, _SMALL, _MOST_KEPT = 20, 20, 8, 4_000_000, 4096
 _DEFINITION = (
-    "A direction v is avoided if <v, h> < 0 for every state h; its margin is the least -<v, h> over the mean norm of "
-    'states, and "at most" bounds that of any direction. The search sees half of the text\'s windows, and the rest is '
-    "held out. Random signs: each state times +1 or -1. Unit length: the margin is a cosine. Without their mean states "
-    "have no such direction."
+    "All states avoid a direction v if <v, h> < 0 for every state h. Its margin is the least -<v, h> over the mean "
+    'norm of states, and "at most" bounds the margin of any direction. The search uses half of the text\'s windows, '
+    "and the rest is held out. Random signs: each state times +1 or -1. Unit length: the margin is a cosine. Without "
+    "their mean, states have no such direction."
 )
 
 
@@ -52,14 +52,14 @@ def uniformly_negative_direction(
     most: int = MOST_SEARCHED,
     progress: Progress | None = None,
 ) -> NegativeDirection:
-    """Whether all states avoid one direction, proven, and verified on states that the search did not see.
+    """Prove whether all states avoid one direction, and verify it on states that the search did not see.
 
     Args:
         hidden: (N, D) states that the head reads, an array or tensor; or a norm (see `norm`) alone.
         norm: the last norm before the head: a module with `weight` and `bias`, or a pair (gain, bias) of (D,). A
             LayerNorm with bias has such a direction in closed form, for any text; RMSNorm or one without bias has none.
-        margin: epsilon, of the mean norm. False says that no direction has as much.
-        held_out: (M, D) other states. Without them half of the windows or more are held out.
+        margin: epsilon, of the mean norm. False means that no direction has as large a margin.
+        held_out: (M, D) other states. Without them, half of the windows or more are held out.
         windows: (N,) whole numbers: the text window of each state; by default 20 stretches of states.
         seed: of the split and of the random signs.
         most: states to search.
@@ -91,10 +91,10 @@ def uniformly_negative_direction(
         violations, least = int((heights >= 0).sum()), -float(heights.max())
         both = _again(searched, rest, heights, margin) if violations else None
     proof = both[1] if both else found
-    if violations or not len(rest):  # nothing is known to hold on states that the search did not see
+    if violations or not len(rest):  # nothing is proven about states that the search did not see
         exists = False if proof.exists is False else None
     own = None if norm is None else _norm_direction(_gain_and_bias(norm), states, found.mean_norm)
-    if own and not own.violations and not exists:  # true of any text, if it is of these states
+    if own and not own.violations and not exists:  # the closed form holds for any text if it holds for these states
         direction = layer_norm_direction(*_gain_and_bias(norm))[0]
         heights = _heights(rest, direction) if len(rest) else np.array([-own.margin])
         if heights.max() < 0:
@@ -102,8 +102,8 @@ def uniformly_negative_direction(
             found = replace(found, exists=True, direction=direction, margin=own.margin, is_inside=False)
             proof, both = found, None
     clouds = (
-        _cloud("all that were searched", len(searched), found),
-        *((_cloud("and held-out ones that do not avoid it", *both),) if both else ()),
+        _cloud("all searched states", len(searched), found),
+        *((_cloud("with held-out states that do not avoid it", *both),) if both else ()),
         *_nulls(searched, margin, seed, progress),
     )
     cosine, crossing = _mean_state(states, found.direction)
@@ -151,7 +151,7 @@ def _gain_and_bias(norm: Any) -> tuple[Array, Array]:
 
 
 def _split(states: Array, held_out: Any, windows: Any, seed: int, most: int) -> tuple[Array, Array]:
-    """By windows, since the states of one are alike."""
+    """Searched and held-out states, split by windows because the states of a window are alike."""
     n, random = len(states), np.random.default_rng(seed)
     if held_out is not None:
         rest = as_numbers(held_out)
@@ -174,7 +174,7 @@ def _split(states: Array, held_out: Any, windows: Any, seed: int, most: int) -> 
 
 
 def _decided(points: Array, epsilon: float, tick: Callable[[int, int], None] | None = None) -> Separation:
-    """`separate`, first for some points: where these leave no direction, all leave none."""
+    """`separate`, first for some points: if these leave no direction, all points leave none."""
     n, few = len(points), _PER_DIMENSION * points.shape[1]
     if n > 2 * few:
         found = separate(points[np.linspace(0, n - 1, few).astype(int)], epsilon=epsilon, progress=tick)
@@ -185,7 +185,7 @@ def _decided(points: Array, epsilon: float, tick: Callable[[int, int], None] | N
 
 
 def _programmed(points: Array, found: Separation, epsilon: float) -> Separation:
-    """What a linear programme proves where the search left it undecided, with scipy."""
+    """What a linear programme (scipy) proves if the search left the answer open."""
     try:
         from scipy.optimize import linprog
     except ImportError:
@@ -211,7 +211,7 @@ def _programmed(points: Array, found: Separation, epsilon: float) -> Separation:
 
 
 def _again(searched: Array, rest: Array, heights: Array, epsilon: float) -> tuple[int, Separation]:
-    """With the held-out states that violate the direction, which may leave none."""
+    """Search again with the held-out states that violate the direction, which may leave none."""
     worst = np.argsort(-heights)[: max(_PER_DIMENSION * searched.shape[1], 100)]
     both = np.concatenate([searched, rest[np.sort(worst[heights[worst] >= 0])]])
     return len(both), separate(both, epsilon=epsilon)
@@ -245,7 +245,7 @@ def _nulls(points: Array, epsilon: float, seed: int, progress: Progress | None) 
             progress(f"states: {name}", i, len(makes))
         cloud = make()
         found.append(_cloud(name, len(cloud), _decided(cloud, epsilon), remark))
-    found.append(AvoidedCloud("without their mean", len(points), False, None, 0.0, False, "0 is their mean"))
+    found.append(AvoidedCloud("without their mean", len(points), False, None, 0.0, False, "their mean is 0"))
     return tuple(found)
 
 
@@ -263,7 +263,7 @@ def _norm_direction(norm: tuple[Array, Array], states: Array, mean_norm: float) 
 
 
 def _of_norm_alone(norm: tuple[Array, Array], epsilon: float) -> NegativeDirection:
-    """Without states; the mean norm is that of entries of square 1 before the gain."""
+    """The answer without states. The mean norm assumes entries of square 1 before the gain."""
     (direction, margin), gain = layer_norm_direction(*norm), norm[0]
     size = float(np.sqrt(np.square(norm).sum(1).sum()))
     definition = "From gain and bias alone: <1 / gain, h> is sum(bias / gain) for every output h of a LayerNorm."
@@ -276,7 +276,7 @@ def _of_norm_alone(norm: tuple[Array, Array], epsilon: float) -> NegativeDirecti
 
 
 def _mean_state(states: Array, direction: Array) -> tuple[float | None, float | None]:
-    """Its cosine with minus the direction, and the share of states with <mean, h> <= 0."""
+    """The cosine of the mean state with minus the direction, and the share of states with <mean, h> <= 0."""
     mean = states.mean(0, dtype=np.float64)
     if not (size := float(np.linalg.norm(mean))):
         return None, None
@@ -295,25 +295,27 @@ def _verdict(found: NegativeDirection) -> str:
         by, thin = number(found.margin or 0), ", which is thin" if (found.margin or 0) < THIN else ""
         if not found.n:
             return f"Every output of this norm avoids one direction, whatever the text, by {by} of the mean norm{thin}."
-        others = f", and so do all of {held}" if found.held_out else "; no states were held out"
-        text = f"All of {states} avoid one direction, by {by} of their mean norm{thin}{others}."
+        others = f", and so do all {held}" if found.held_out else ". No states were held out"
+        text = f"All {states} avoid one direction, by {by} of their mean norm{thin}{others}."
         if found.chance > LIKELY and (not found.norm or found.norm.violations):
             chance = number(found.chance, limits=(0, 1))
-            text += f" As many random points do so with a probability of {chance}: it says little of the model."
+            text += (
+                f" As many random points do so with a probability of {chance}, so this shows little about the model."
+            )
         return text + own
     if found.exists is False:
-        proof = "beyond all rounding" if found.exact else f"to {number(found.epsilon)} of their mean norm"
+        proof = "beyond all rounding" if found.exact else f"to a margin of {number(found.epsilon)} of their mean norm"
         why = f" ({proof})"
         if found.violations:
-            failed = f"that of {count(found.n)} of them fails on {counted(found.violations, 'held-out state')}"
-            why = f": {failed}, and with these none is left"
-        return f"No direction is avoided by all states{why}."
+            failed = f"The one that {states} avoid fails on {counted(found.violations, 'held-out state')}"
+            why = f". {failed}, and none is left with these included"
+        return f"There is no direction that all states avoid{why}."
     if found.violations:
         lean = f"{count(found.violations)} of {held}"
         return f"Undecided: all {states} point away from one direction, but {lean} do not.{own}"
     if not found.n:
-        return "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: only a text decides."
+        return "This norm alone gives no direction: its sum of bias / gain is 0 or rounding. Only a text can decide."
     if found.margin is not None and not found.held_out:
         return f"Undecided: all {states} point away from one direction, but there are too few to hold some out."
     most = f"up to {number(found.bound or 0)} of the mean norm may exist"
-    return f"Undecided: no direction was found, and one with a margin of {most}.{own}"
+    return f"Undecided: no direction was found, but a direction with a margin of {most}.{own}"

@@ -17,8 +17,8 @@ _BUFFER_BYTES = 144 * 2**20  # for the logits of one chunk
 _FEWEST, _STEP, _SMALL, _ROWS = 160, 32, 64, 512
 _LEAST = 1e-30  # a smaller probability has lost digits in float32
 _LARGEST, _MOST_RAISED = 55, 126
-"""Powers of two. In float32 the largest gradient is brought near 2^55: squares can be summed over rows, and those of
-numbers 1e38 times smaller are not 0. Above 2^126 Adam's epsilon leaves the range."""
+"""Powers of two. In float32 the largest gradient is brought near 2^55: squares can then be summed over rows, and the
+squares of numbers 1e38 times smaller are not 0. Above 2^126 Adam's epsilon leaves the range."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class GradientParts:
     rare: Tensor
     squares: Tensor
     masses: Tensor  # (N, K) float64: the probability that each state gives to the rows of each bin
-    own: Tensor  # (N,) float64: that of its own target
+    own: Tensor  # (N,) float64: the probability of its own target
     losses: Tensor  # (N,) float64: its cross-entropy
     unit: float = 1.0  # a power of two; 1 where states are float64
 
@@ -59,8 +59,8 @@ def gradient_parts(
     These are the parts of Yu et al. (2022) for a rare row, here for all rows. The memory is a chunk of logits and six
     matrices (V, D); the work is two products of N x V x D.
 
-    `rare` is (V,) bool; `members` (V, K) is 1 where a row is in a bin whose `masses` are wanted; `squares` is over so
-    many `micro_batches`, in the order of the targets. float64 states are computed in float64.
+    `rare` is (V,) bool; `members` (V, K) is 1 where a row is in a bin whose `masses` are wanted; `squares` is over
+    `micro_batches` batches, in the order of the targets. float64 states are computed in float64.
     """
     return _Sweep(states, rare, members, micro_batches).run(progress)
 
@@ -124,7 +124,7 @@ class _Sweep:
         self._parts.squares.addcmul_(whole, whole, value=self._n / len(batch))
 
     def _add_chunk(self, chunk: Tensor, part: Tensor, *, begun: bool) -> tuple[Tensor, Tensor]:
-        """Write or add the push of a chunk of targets; whose pull it has, and its rows (n, D)."""
+        """Write or add the push of a chunk of targets. Returns the ids that it pulls, and the pulls (n, D)."""
         labels, h = self._states.labels[chunk], self._states.states[chunk].to(self._dtype)
         p, slope = self._probabilities(h)
         at = labels, torch.arange(len(chunk), device=labels.device)
@@ -142,7 +142,7 @@ class _Sweep:
         return labels, pulled[:, None] * h
 
     def _losses_of(self, h: Tensor, labels: Tensor, own: Tensor) -> Tensor:
-        """-ln p; from logits in float64 where p leaves the range of its dtype."""
+        """-ln p, from logits in float64 if p leaves the range of its dtype."""
         losses, cap = -own.double().log(), self._states.cap
         for few in torch.split((own < _LEAST).nonzero()[:, 0], _SMALL):
             z = (self._head @ (h[few] * self._states.scale).T).T.double()
@@ -179,7 +179,7 @@ def _check_finite(number: float) -> None:
 
 
 def _width(n: int) -> int:
-    """Of n columns, padded so that rows do not begin on the same lines of a cache."""
+    """The width for n columns, padded so that rows do not begin on the same lines of a cache."""
     return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP
 
 
@@ -189,7 +189,7 @@ def check_targets(states: States, micro_batches: int) -> None:
         raise InputError(f"expected a target and a micro-batch, got {n} and {micro_batches}: give more text")
     low, high = int(states.labels.min()), int(states.labels.max())
     if low < 0 or high >= v:
-        raise InputError(f"expected targets from 0 to {v - 1}, got {low} to {high}: leave out those that are ignored")
+        raise InputError(f"expected targets from 0 to {v - 1}, got {low} to {high}: leave out ignored targets")
 
 
 def _slices(v: int) -> Iterator[slice]:
@@ -197,6 +197,6 @@ def _slices(v: int) -> Iterator[slice]:
 
 
 def row_blocks(parts: GradientParts) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-    """Of pull, frequent, rare and squares, in blocks that fit a cache."""
+    """Rows of pull, frequent, rare and squares, in blocks that fit a cache."""
     matrices = parts.pull, parts.frequent, parts.rare, parts.squares
     return ((rows, tuple(part[rows] for part in matrices)) for rows in _slices(len(parts.pull)))

@@ -23,8 +23,8 @@ Tensor = torch.Tensor
 NEVER = "never"  # the name of the rows whose token has no count
 MICRO_BATCHES = 8
 EPS = 1e-8  # of Adam, added to the root of the second moment
-ZERO = 1e-5  # of the norms of all parts: a smaller sum over rows is rounding, of which float32 leaves about 1e-7
-ONE_DIRECTION = 0.5  # a mean cosine between rows from which gradients go in one direction
+ZERO = 1e-5  # of the norms of all parts: a smaller sum over rows is rounding; float32 leaves about 1e-7
+ONE_DIRECTION = 0.5  # from this mean cosine between rows on, gradients share a direction
 _REACH, _DECADES = 1.96, 12
 _PARTS = ("norm", "pull", "frequent", "rare")
 _OPTIMISERS = ("SGD", "Adam", "coupled Adam")
@@ -40,33 +40,33 @@ def gradient_ledger(
     micro_batches: int = MICRO_BATCHES,
     progress: Progress | None = None,
 ) -> GradientLedger:
-    """Which targets push which rows of a head on a text, how far, and where to.
+    """Measure which targets push which rows of a head on a text, how far, and in which direction.
 
     The gradient of the mean cross-entropy by each output row is split into the pull of its own targets (a) and the
-    pushes of frequent (b) and rare ones (c), as Yu et al. (2022) split that of a rare row; `gradient_parts` has the
-    equations. Frequent, medium and rare are about the first 30%, the next 50% and the last 20% of the ids with a count,
-    ranked by it (Yu et al.) and cut where counts differ; ids without a count are a group of their own, and rare as
-    targets. Medium targets count as frequent.
+    pushes of frequent (b) and rare targets (c), as Yu et al. (2022) split the gradient of a rare row; `gradient_parts`
+    has the equations. Frequent, medium and rare are about the first 30%, the next 50% and the last 20% of the ids with
+    a count, ranked by it (Yu et al.) and cut where counts differ; ids without a count are their own group, and count as
+    rare targets. Medium targets count as frequent.
 
-    Of n rows with gradients of unit directions u_v the mean cosine over pairs is (|sum u_v|^2 - n) / (n (n - 1)).
-    Without a cap the gradients of all rows sum to 0, as softmax - onehot does: SGD keeps the mean row. Adam divides
+    For n rows with gradients of unit directions u_v, the mean cosine over pairs is (|sum u_v|^2 - n) / (n (n - 1)).
+    Without a cap the gradients of all rows sum to 0, as softmax - onehot does, so SGD keeps the mean row. Adam divides
     each row's m by its own root of v, so its steps need not sum to 0; coupled Adam (Stollenwerk and Stollenwerk 2025)
-    divides by the root of the mean of v over rows, and keeps it again. m and v are the means over micro-batches of g
-    and g^2 at the model as it is, to which bias-corrected moments tend as their betas tend to 1.
+    divides by the root of the mean of v over rows and keeps the mean row too. m and v are the means over micro-batches
+    of g and g^2 at the model as it is, to which bias-corrected moments tend as their betas tend to 1.
 
     Args:
         states: from `states_of`.
         counts: (V,) or a file, how often each id occurs where the model was trained; by default in this text.
         counted_in: where given counts come from, as the record words it.
-        micro_batches: runs of targets that stand for the steps of an optimiser.
+        micro_batches: runs of targets, each used as one step of an optimiser.
         progress: called with (step, done, in all).
 
     Raises:
         InputError: no targets, targets outside of the head, numbers that are not finite, or counts of another length.
-        UndefinedMeasure: a gradient that is 0 at every row.
+        UndefinedMeasure: the gradient is 0 at every row.
 
-    Reads badly when: the text has few rare targets, or the counts are of this text alone and it is short; a text unlike
-    the training text pulls more than it balances.
+    Reads badly when: the text has few rare targets, or the counts come from this text alone and it is short. A text
+    unlike the training text pulls more than it balances.
     """
     check_targets(states, micro_batches)
     cut = _Cut.of(states, counts, counted_in)
@@ -124,8 +124,8 @@ class _Cut:
         decades = (f"{count(10**k)} to {count(10 ** (k + 1) - 1)}" for k in range(_DECADES))
         bins, named = _one_hot(of_decade, ["0", *decades])
         definition = (
-            f"By count {source}, of the ids that have one, cut where counts differ: frequent about the first "
-            f"{FREQUENT_SHARE:.0%}, rare the last {RARE_SHARE:.0%} (Yu et al. 2022); {NEVER}: a count of 0."
+            f"Groups are by count {source}, over ids with a count, cut where counts differ. Frequent: about the first "
+            f"{FREQUENT_SHARE:.0%}; rare: the last {RARE_SHARE:.0%} (Yu et al. 2022); {NEVER}: a count of 0."
         )
         all_ = torch.from_numpy(np.concatenate([np.ones((v, 1), np.float32), groups, bins], axis=1))
         members, rare = all_.to(states.head.device), torch.from_numpy(of_group >= 2)
@@ -140,7 +140,7 @@ def _one_hot(place: Array, names: list[str]) -> tuple[Array, list[str]]:
 
 
 class _Sums:
-    """Over the rows of each bin in float64, from one pass over the parts."""
+    """Sums over the rows of each bin in float64, from one pass over the parts."""
 
     def __init__(self, parts: GradientParts, states: States, members: Tensor) -> None:
         d, k = states.head.shape[1], members.shape[1]
@@ -153,7 +153,7 @@ class _Sums:
         self.units = zeros(2, k, d)  # of unit gradients, and of unit pushes
         self.steps, self.step_norms = zeros(3, d), zeros(3)
         self._size, self._eps = 0.0, EPS / parts.unit
-        self._raised = 2.0 ** max(0, math.frexp(self._eps)[1])  # what steps that epsilon makes small are multiplied by
+        self._raised = 2.0 ** max(0, math.frexp(self._eps)[1])  # factor for steps that epsilon makes small
         adam = dict.fromkeys(_OPTIMISERS[1:], 1 / self._raised)
         self._units = dict.fromkeys((*_PARTS, "SGD"), parts.unit) | adam
         shared = self._raised / (parts.squares.mean(0, dtype=torch.float64).sqrt() + self._eps)
@@ -202,7 +202,7 @@ def _rows_of(parts: GradientParts, states: States, cut: _Cut, sums: _Sums) -> li
     labels, n, own = states.labels, len(states.labels), parts.own[:, None]
     of_target = cut.members.to(labels.device)[labels].double()
     is_rare = cut.rare.to(labels.device)[labels, None].double()
-    pushed = parts.masses - of_target * own  # a state's mass in the bin, but for its own target's
+    pushed = parts.masses - of_target * own  # a state's mass in the bin, without the mass of its own target
     budgets = [(one * share).sum(0) for one, share in ((of_target, 1 - own), (pushed, 1 - is_rare), (pushed, is_rare))]
     net = (of_target - parts.masses).sum(0)
     reach = _REACH * (parts.masses * (1 - parts.masses)).clamp(min=0).sum(0).sqrt()
@@ -222,7 +222,7 @@ def _rows_of(parts: GradientParts, states: States, cut: _Cut, sums: _Sums) -> li
 
 
 def _verdict(groups: list[RowGradients]) -> str:
-    """The largest part for rare rows, whether it is balanced, and whether it has one direction."""
+    """The largest part for rare rows, whether pull and push balance, and whether pushes share a direction."""
     named = {one.name: one for one in groups}
     rows = named.get("rare") or named.get(NEVER) or groups[0]
     whose = {"rare": "rare tokens", NEVER: "tokens without a count"}.get(rows.name, "all tokens")
@@ -234,20 +234,21 @@ def _verdict(groups: list[RowGradients]) -> str:
     largest = max(parts, key=lambda name: parts[name])
     most = parts.pop(largest)
     others = [f"{number(most / norm, digits=2)} times {name}" for name, norm in parts.items() if norm > 0]
-    beside = f", {' and '.join(others)} by mean norm" if others else ""
-    part = f"Of the gradient of the {count(rows.rows)} rows of {whose} {largest} is the largest part{beside}."
+    more = f": by mean norm {' and '.join(others)}" if others else ""
+    whole = f"the largest part of the gradient of the {count(rows.rows)} rows of {whose}"
+    part = f"T{largest[1:]} is {whole}{more}."
     return f"{part} {_balance(rows)} {_direction(rows)}"
 
 
 def _balance(rows: RowGradients) -> str:
     if not rows.pulled > 0:
-        return "This text only pushes them, as none of its targets is one of them."
+        return "This text only pushes these rows, because none of its targets is among them."
     low, high = rows.net.interval or (0.0, 0.0)
     times = number(rows.pushed / rows.pulled, digits=2)
     if low > 0:
-        return f"This text pulls them more than it pushes: push is {times} of pull."
+        return f"This text pulls these rows more than it pushes them: the push is {times} of the pull."
     if high < 0:
-        return f"This text pushes them more than it pulls: push is {times} times pull."
+        return f"This text pushes these rows more than it pulls them: the push is {times} times the pull."
     return "This text shows no imbalance of pull and push."
 
 
@@ -255,8 +256,8 @@ def _direction(rows: RowGradients) -> str:
     cosine = rows.push_cosine
     if cosine is None:
         return ""
-    whole = "" if rows.cosine is None else f", whole gradients of {number(rows.cosine)}"
-    how = "go in one" if cosine >= ONE_DIRECTION else "have no one"
+    whole = "" if rows.cosine is None else f" ({number(rows.cosine)} for whole gradients)"
+    how = "share a" if cosine >= ONE_DIRECTION else "share no"
     return f"The pushes {how} direction: their mean cosine between rows is {number(cosine)}{whole}."
 
 

@@ -1,4 +1,4 @@
-"""The part of a diagnosis on the gradient of a head's rows: what pulls and pushes them, and where to."""
+"""The part of a diagnosis about the gradient of a head's rows: what pulls and pushes them, and where."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,23 +15,23 @@ _DRIFT = ("mean drift under", "of a step's norm", "cosine with minus mean state"
 
 @part
 class RowGradients:
-    """Of the rows of one bin, in nats by embedding unit. The interval of `net` is the 95% interval around 0 for text
-    which the model drew itself, put around the value. A step against a gradient `toward` the mean state moves the row
-    away."""
+    """Gradients of the rows of one bin, in nats per embedding unit. The interval of `net` is the 95% interval around 0
+    for text that the model drew itself, moved to the value. A step against a gradient `toward` the mean state moves the
+    row away from it."""
 
-    name: str  # of the group, or the counts of the bin
+    name: str  # the group, or the counts of the bin
     rows: int  # rows in it
-    targets: int  # targets that are its ids
+    targets: int  # targets that are ids of these rows
     norm: float  # mean norm of a row's gradient, of the mean loss
     pull_norm: float  # of the part from own targets (a)
     frequent_norm: float  # of the part from other frequent targets (b)
     rare_norm: float  # of the part from other rare targets (c)
-    pulled: float  # sum of 1 - p at own targets, a target
-    pushed_by_frequent: float  # sum of p at other frequent targets, a target
-    pushed_by_rare: float  # sum of p at other rare targets, a target
-    net: Estimate  # pulled less pushed; its interval is as wide as chance in targets that the model draws
-    cosine: float | None  # mean over pairs of rows, of gradients; null below two rows
-    push_cosine: float | None  # the same of pushes alone
+    pulled: float  # sum of 1 - p at own targets, per target
+    pushed_by_frequent: float  # sum of p at other frequent targets, per target
+    pushed_by_rare: float  # sum of p at other rare targets, per target
+    net: Estimate  # pulled less pushed; its interval is as wide as chance if the model draws the targets
+    cosine: float | None  # mean over pairs of rows, between gradients; null below two rows
+    push_cosine: float | None  # the same between pushes alone
     along: float | None  # share of the squared norm in the direction of the mean state
     toward: float | None  # mean cosine of a row's gradient with the mean state
     sgd: float  # mean step along the mean state, at a learning rate of 1
@@ -45,17 +45,17 @@ class RowGradients:
 
 @part
 class MeanDrift:
-    """The mean step of all rows; its cosines where it is not 0."""
+    """The mean step of all rows, with its cosines if the step is not 0."""
 
     optimiser: str  # its name
     share: float  # norm of the mean step over the mean norm of a step
-    to_mean_state: float | None  # cosine of the mean step and the mean state; null where the mean step is rounding
+    to_mean_state: float | None  # cosine of the mean step and the mean state; null if the mean step is rounding
     to_mean_row: float | None  # cosine of the mean step and the mean row
 
 
 @part
 class GradientLedger:
-    """Split by whose targets the gradient of an output row comes from."""
+    """The gradient of output rows, split by the targets that it comes from."""
 
     # which part is largest on rare rows, whether they are in balance, and whether pushes have one direction
     verdict: str
@@ -66,17 +66,17 @@ class GradientLedger:
     definition: str  # how rows were cut by count
     nats: float  # mean cross-entropy
     rare_targets: int  # targets that are rare
-    # `all`, then `frequent`, `medium`, `rare` and `never`, as far as there are such rows
+    # `all`, then `frequent`, `medium`, `rare` and `never`, if there are such rows
     groups: tuple[RowGradients, ...]
     bins: tuple[RowGradients, ...]  # by powers of ten of the count
     drifts: tuple[MeanDrift, ...]  # under SGD, Adam and coupled Adam
     zero_sum: float  # norm of the sum of all rows' gradients, over the sum of the norms of their parts
-    is_zero_sum: bool  # that this is rounding; false where logits are capped
+    is_zero_sum: bool  # whether this is rounding; false if logits are capped
     mean_state_share: float  # norm of the mean state over the mean norm of states
     mean_row_share: float  # norm of the mean row over the mean norm of rows
-    state_to_minus_row: float | None  # cosine of the mean state and minus the mean row; null where one is 0
+    state_to_minus_row: float | None  # cosine of the mean state and minus the mean row; null if either is 0
     logit_of_mean_row: float  # mean absolute product of a state and the mean row, scaled as logits are
-    notes: tuple[str, ...] = ()  # what is to be said about the counts
+    notes: tuple[str, ...] = ()  # remarks on the counts
 
     def group(self, name: str) -> RowGradients | None:
         return next((group for group in self.groups if group.name == name), None)
@@ -99,27 +99,31 @@ class GradientLedger:
 
     def _means(self) -> str:
         cosine = self.state_to_minus_row
-        opposite = "" if cosine is None else f" Its cosine with minus the mean row is {optional(cosine, _COSINES)}."
+        opposite = (
+            ""
+            if cosine is None
+            else f" The mean state has a cosine of {optional(cosine, _COSINES)} with minus the mean row."
+        )
         return (
-            f"The mean state has {percent(self.mean_state_share, precise=True)} of the mean norm of states, the mean "
-            f"row {percent(self.mean_row_share, precise=True)} of that of rows.{opposite} The mean row adds "
-            f"{number(self.logit_of_mean_row)} to every logit of a state, in the mean of absolute values."
+            f"The mean state is {percent(self.mean_state_share, precise=True)} as long as an average state, and the "
+            f"mean row {percent(self.mean_row_share, precise=True)} as long as an average row.{opposite} The mean row "
+            f"adds {number(self.logit_of_mean_row)} to every logit of a state (mean absolute value)."
         )
 
     def _identity(self) -> str:
-        rest = ", and not to 0, as the logits are capped: the cap's slope differs from row to row."
+        rest = ", not to 0, because the logits are capped and the cap's slope differs from row to row."
         if self.is_zero_sum:
-            rest = ": 0 but for rounding, so that SGD on the head never moves the mean row."
+            rest = ". This is 0 but for rounding, so SGD on the head never moves the mean row."
         return f"The gradients of all rows sum to {number(self.zero_sum, digits=2)} of the norms of their parts{rest}"
 
     def _reading(self) -> str:
         return (
             f"{count(self.tokens)} targets in {count(self.micro_batches)} micro-batches, {count(self.rare_targets)} of "
-            f"them rare; loss {number(self.nats)} nats. {self.definition} Norms are mean norms of a row's gradient, of "
-            "the mean loss: whole, the pull of own targets, the push of frequent and of rare ones. Budgets are "
-            "probability a target, in per cent: pulled 1 - p of own targets, pushed p of other targets. Net: pulled "
-            "less pushed, ± what it would vary by if the model had drawn the targets. Adam's moments are means over "
-            "the micro-batches, at the model as it is."
+            f"them rare; loss {number(self.nats)} nats. {self.definition} Norms are mean norms of a row's gradient of "
+            "the mean loss: the whole, the pull of its own targets, and the push of frequent and of rare targets. "
+            "Budgets are probabilities per target, in per cent: own targets pull by 1 - p, other targets push by p. "
+            "Net: pulled less pushed, ± its variation if the model had drawn the targets. Adam's moments are means "
+            "over the micro-batches, for the model as it is."
         )
 
 
@@ -139,7 +143,7 @@ def _budgets(groups: Sequence[RowGradients]) -> Table:
         net = "-" if g.net.value is None else Cell(number(100 * g.net.value), reach)
         return g.name, number(100 * g.pulled), number(100 * g.pushed), by_rare, net
 
-    columns = ("rows of", "pulled, %", "pushed, %", "of it by rare", "net, %")
+    columns = ("rows of", "pulled, %", "pushed, %", "share by rare", "net, %")
     return numbers(columns, map(row, groups))
 
 
@@ -166,7 +170,7 @@ def _charts(bins: Sequence[RowGradients]) -> tuple[Chart, ...]:
     kept = [one for one in bins if one.targets > 0]
     if len(kept) < 2:
         return ()
-    x, targets = tuple(one.targets / one.rows for one in kept), "targets a row in this text"
+    x, targets = tuple(one.targets / one.rows for one in kept), "targets per row in this text"
 
     def curve(name: str, style: str, field: str) -> Curve:
         values = (getattr(one, field) for one in kept)
@@ -180,7 +184,7 @@ def _charts(bins: Sequence[RowGradients]) -> tuple[Chart, ...]:
     )
     cosines = curve("gradients", "raw", "cosine"), curve("pushes", "centred", "push_cosine")
     parts = "Pull, push of frequent targets, push of rare targets."
-    within = "Mean cosine between rows of a bin: of gradients and of pushes alone."
+    within = "Mean cosine between rows of a bin: whole gradients, and pushes alone."
     first = ("gradient norms", "Parts of the gradient", targets, "mean norm", norms)
     second = ("gradient cosines", "Directions of the gradient", targets, "mean cosine", cosines)
     return (

@@ -1,4 +1,4 @@
-"""Is a cloud of states isotropic within its clusters? Cosines once each cluster is centred (Cai et al. 2021)."""
+"""Is a cloud of states isotropic within its clusters? Cosines after each cluster is centred (Cai et al. 2021)."""
 
 import warnings
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ MOST_CLUSTERS = 15
 LEAST_SILHOUETTE = 0.1  # below, one cluster (Cai et al. 2021, section 4.1)
 _FEWEST = 2 * MOST_CLUSTERS
 _COMPONENTS = 64
-"""Principal components that k-means reads: on SmolLM2 its sum of squares stays within 1% of that with all columns
+"""Principal components for k-means: on SmolLM2 the sum of squares stays within 1% of the sum with all columns
 (experiments/real_models/clusters.md)."""
-_TRIES = 5  # draws of k-means++ for each centre, of which the best is taken
+_TRIES = 5  # draws of k-means++ for each centre; the best is kept
 
 
 @dataclass(frozen=True)
 class ClusterCosine:
-    """None where no two such states share a cluster."""
+    """Cosines are None if no two such states share a cluster."""
 
     clusters: int
     silhouette: float  # the largest of 2 to 15 clusters
@@ -29,13 +29,13 @@ class ClusterCosine:
 
 
 def cluster_cosine(x: Array, ids: Array, m: Moments, *, seed: int = 0) -> tuple[ClusterCosine | None, str]:
-    """The cluster-adjusted similarities of states (n, D) of tokens `ids` (n,), or None and why there are none.
+    """The cluster-adjusted similarities of states (n, D) of tokens `ids` (n,), or None and the reason.
 
-    k-means has the number of clusters from 2 to 15 with the largest mean silhouette, or 1 where that is below 0.1. It
-    begins by one seeded k-means++ and reads 64 principal components of all states, whose moments are `m`; silhouettes
-    and cosines are of all columns. (The paper's program centres similarities between clusters by an argument in the
-    wrong place, without effect: here each cluster's mean is subtracted, as its text says. Clusters weigh by their
-    states, as two centred states have a cosine of -1.)
+    The number of clusters, from 2 to 15, has the largest mean silhouette; it is 1 if that is below 0.1. k-means begins
+    with one seeded k-means++ and reads 64 principal components of all states, whose moments are `m`; silhouettes and
+    cosines use all columns. (In the paper's program an argument in the wrong place leaves similarities between clusters
+    uncentred. Here each cluster's mean is subtracted, as the paper's text has it. Clusters are weighted by their
+    states, because two centred states have a cosine of -1.)
     """
     if len(x) < _FEWEST:
         return None, f"expected at least {_FEWEST} states for clusters, got {len(x)}"
@@ -58,8 +58,8 @@ def cluster_cosine(x: Array, ids: Array, m: Moments, *, seed: int = 0) -> tuple[
 
 
 def silhouettes(distances: Array, labellings: Sequence[Array]) -> list[float]:
-    """Of each labelling the mean of (b - a) / max(a, b) by distances (n, n), 0 for a cluster of one (Rousseeuw 1987): a
-    is the mean distance to the others of the own cluster, b the least mean distance to another."""
+    """The mean of (b - a) / max(a, b) for each labelling, by distances (n, n); 0 for a cluster of one (Rousseeuw 1987).
+    a is the mean distance to the rest of the own cluster, b the least mean distance to another cluster."""
     of = [np.eye(int(labels.max()) + 1, dtype=distances.dtype)[labels] for labels in labellings]
     ends = np.cumsum([one.shape[1] for one in of])[:-1]
     sums = np.split(distances @ np.hstack(of), ends, axis=1) if of else []  # one product reads the distances once
@@ -114,7 +114,7 @@ def _components(x: Array, m: Moments) -> Array:
 
 def _plus_plus(distances: Array, random: np.random.Generator) -> list[int]:
     """At most 15 different points, each drawn by its squared distance to those before it (Arthur & Vassilvitskii 2007);
-    the best of a few draws. The first k begin k clusters."""
+    the best of a few draws. The first k points start k clusters."""
     chosen = [int(random.integers(len(distances)))]
     left = np.square(distances[chosen[0]], dtype=np.float64)
     while len(chosen) < MOST_CLUSTERS and left.sum() > 0:

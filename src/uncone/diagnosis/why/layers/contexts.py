@@ -8,27 +8,27 @@ import numpy as np
 from uncone.moments import inverse, row_norms
 from uncone.rows import Array
 
-FEWEST_CONTEXTS = 5  # segments of a token with a self-similarity (Ethayarajh 2019, section 3.1)
+FEWEST_CONTEXTS = 5  # segments that a token needs for a self-similarity (Ethayarajh 2019, section 3.1)
 MOST_OCCURRENCES = 64  # of a token: its maximum explainable variance depends on their number
 
 
 @dataclass(frozen=True)
 class ContextReadings:
-    """Means over tokens and segments of a layer's sample, without any baseline taken off."""
+    """Means over tokens and segments of a layer's sample, with no baseline subtracted."""
 
     self_similarity: float | None
     self_tokens: int  # different ones, in 5 segments or more
     intra_similarity: float | None
-    intra_random: float | None  # of as many random tokens: a state has a cosine with a mean that it is part of
+    intra_random: float | None  # for as many random tokens: a state has a cosine with a mean that it is part of
     mev: float | None  # maximum explainable variance
-    mev_random: float | None  # of as many random states, drawn for each token
+    mev_random: float | None  # for as many random states, drawn for each token
 
 
 def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) -> ContextReadings:
-    """Of states (n, D) of tokens `ids` (n,) in `segments` (n,), which stand side by side (definitions 1 to 3).
+    """Readings of states (n, D) of tokens `ids` (n,) in contiguous `segments` (n,) (definitions 1 to 3).
 
-    Unlike Ethayarajh's, values and random baselines are one estimator on as many states each (his program takes a
-    centred PCA for tokens and an uncentred one for random words), and a segment has at most 64 tokens.
+    Unlike Ethayarajh's, values and random baselines use the same estimator on the same number of states (his program
+    uses a centred PCA for tokens and an uncentred PCA for random words), and a segment has at most 64 tokens.
     """
     random = np.random.default_rng(seed)
     units = x * inverse(row_norms(x))[:, None].astype(x.dtype)
@@ -84,7 +84,7 @@ def explained(x: Array) -> float:
 
 
 def _repeated(ids: Array, segments: Array) -> Iterator[Array]:
-    """The places of tokens that stand in enough segments."""
+    """The places of tokens that occur in enough segments."""
     order = np.argsort(ids, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(ids[order])) + 1):
         if len(places) >= FEWEST_CONTEXTS and len(np.unique(segments[places])) >= FEWEST_CONTEXTS:

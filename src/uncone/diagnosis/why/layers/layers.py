@@ -39,8 +39,8 @@ def describe(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> LayerProfile:
-    """`counts` (V,) of ids are by default those of what was read. `pictured` layers are drawn, from 0 for the
-    embeddings, or from -1 for the last one; those that the model does not have are left out."""
+    """`counts` (V,) of ids are by default the counts of what was read. `pictured` layers are drawn, from 0 for the
+    embeddings, or from -1 for the last layer; layers that the model lacks are left out."""
     layers, notes = list[LayerReading](), list(states.notes)
     for i in range(len(states.layers)):
         if progress:
@@ -117,7 +117,7 @@ def _read_layer(states: LayerStates, i: int, seed: int) -> tuple[LayerReading, s
 
 
 def dimensions_for(variance: Array | None, share: float) -> int | None:
-    """How many of the eigenvalues (D,), largest first, have this share of their sum; None where it is 0.
+    """How many of the eigenvalues (D,), largest first, have this share of their sum; None if the sum is 0.
 
     >>> dimensions_for(np.array([6.0, 3.0, 1.0]), 0.9)
     2
@@ -153,12 +153,12 @@ def _spectrum(m: Moments) -> tuple[Array | None, float | None, tuple[int, int] |
     return variance, alpha, ranks
 
 
-_OF_MANY = 0.5  # half widths by which an interval is too narrow for the largest of some thirteen layers
+_OF_MANY = 0.5  # half widths to widen an interval by, for the largest of some thirteen layers
 
 
 def _verdict(layers: Sequence[LayerReading]) -> str:
-    """Where the mean cosine is largest and rises most. Of a common direction is spoken where its interval is clearly beyond
-    the threshold of findings."""
+    """Where the mean cosine is largest and rises most. A common direction is claimed only if its interval is clearly
+    beyond the threshold of findings."""
     known = [(layer, layer.mean_cosine.value) for layer in layers if layer.mean_cosine.value is not None]
     if not known or layers[0].n < FEWEST_ROWS:
         return f"Too little to judge: {layers[0].n} states."
@@ -168,19 +168,20 @@ def _verdict(layers: Sequence[LayerReading]) -> str:
         at_most = f"the mean cosine of two states is at most {number(most)}"
         return f"No layer has a common direction to speak of: {at_most} ({top.name})."
     if interval is None:
-        said = f"Too little text to judge whether states share a common direction: two of these {top.n:,} {cosine} in {top.name}"
+        said = "Too little text to judge whether states share a common direction: "
+        said += f"two of these {top.n:,} {cosine} in {top.name}"
     elif interval[0] - _OF_MANY / 2 * (interval[1] - interval[0]) < DRIFT:
         ends = f"95% interval of different passages {number(interval[0])} to {number(interval[1])}"
-        said = f"It is not sure that states share a common direction: two of them {cosine} in {top.name} ({ends})"
+        said = f"It is not certain that states share a common direction: two of them {cosine} in {top.name} ({ends})"
     else:
         of = "most" if most >= SEVERE_DRIFT else "a part"
         said = f"States share a common direction in {top.name}: two of them {cosine}, {of} of every cosine"
     rises = [(b[1] - a[1], a[0], b[0]) for a, b in itertools.pairwise(known)]
     rise, before, after = max(rises, key=lambda one: one[0], default=(0.0, top, top))
     if rise > 0 and known[0][1] < most:
-        said += f". It rises most from {before.name} to {after.name}, by {number(rise)}"
+        said += f". The mean cosine rises most from {before.name} to {after.name}, by {number(rise)}"
     elif known[0][1] == most:
-        said += ", and it is there before the first layer"
+        said += ", and it is already there before the first layer"
     last, value = known[-1]
     if last is not top:
         said += f"; in {last.name} it is {number(value)}"

@@ -1,4 +1,4 @@
-"""How many directions of logits does a model use? The spectrum of its head and its states together."""
+"""How many directions of its logits does a model use? The spectrum of head and states together."""
 
 import math
 
@@ -18,11 +18,11 @@ MOST_VALUES = 1000  # singular values that are kept
 
 
 def spectrum_of_logits(states: LayerStates) -> LogitSpectrum | str:
-    """Or why there is none.
+    """The logit spectrum, or the reason why there is none.
 
     The verdict rests on the covariance S of the states: eigenvalues of S^1/2 W_c' W_c S^1/2. The mean state gives every
-    context the same logits, as a bias does, so the raw second moment is only reported. A head of capped logits is read
-    as stored: a row added to all its rows has an effect.
+    context the same logits, as a bias does, so the raw second moment is only reported. If logits are capped, the head
+    is read as stored, because a row added to all its rows has an effect.
     """
     if states.head is None or states.read is None:
         return states.why_no_head or "the model has no linear head"
@@ -66,14 +66,14 @@ def _described(head: Moments, m: Moments, layer: str, scale: float, capped: bool
 
 def isotropic_logits(rows: int, states: int, d: int) -> tuple[Array, float]:
     """Singular values (D,), up to scale, of an isotropic head times isotropic states, and their effective rank. Such
-    products follow the free product of two Marchenko-Pastur laws, of variance D/rows + D/states; one law of that
-    variance stands for it."""
+    products follow the free product of two Marchenko-Pastur laws, of variance D/rows + D/states; we use one law of that
+    variance instead."""
     values = np.sqrt(marchenko_pastur(1 / (1 / rows + 1 / states), d))
     return values, effective_dimensions(values)
 
 
 def rank_of_logits(logits: LogitSpectrum) -> Measurement:
-    """For the finding on a head, where a text was given."""
+    """The measurement behind the finding on a head, if a text was given."""
     return Measurement(
         LOGIT_RANK,
         logits.effective_rank,
@@ -95,7 +95,7 @@ def judge(share: float) -> Level:
 def _verdict(level: Level, rank: float, reference: float, most: int) -> str:
     use = {"healthy": "use their directions", "warning": "use fewer than half of their directions evenly"}
     return (
-        f"The logits {use.get(level, 'lie in a few directions')}: between contexts their effective rank is "
-        f"{number(rank)} of {count(most)}, {percent(rank / reference)} of that of an isotropic head and isotropic "
-        f"states ({number(reference)})."
+        f"The logits {use.get(level, 'use only a few directions')}: between contexts their effective rank is "
+        f"{number(rank)} of {count(most)}, {percent(rank / reference)} of the value for an isotropic head and "
+        f"isotropic states ({number(reference)})."
     )

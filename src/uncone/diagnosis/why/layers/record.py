@@ -1,4 +1,4 @@
-"""The part of a diagnosis on hidden states: each layer, and the logits of head and states together."""
+"""The part of a diagnosis about hidden states: each layer, and the logits of head and states together."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,28 +29,28 @@ from uncone.records.tokens import Estimate
 _COSINES: Limits = (-1.0, 1.0)
 _LINES = ("raw", "mean cosine"), ("centred", "same token, less the mean"), ("isotropic", "same segment, less the mean")
 _READING = (
-    "Mean cosine: of two random states, with its 95% interval of states of different stretches. Self: mean cosine of two "
-    "states of one token; intra: of a state and the mean of its segment; MEV: share of the first singular direction of "
-    "a token's states. All three are less their baseline: the layer's mean cosine, and for MEV that of as many random "
-    "states. A state is part of the mean of its segment, so intra is above 0 for random tokens too: that value is in "
-    "brackets. Effective rank: of that of an isotropic cloud. First direction: share in the sum of squares as stored, "
-    "and of the variance. Rogue: the largest share of the mean cosine in one dimension. Within clusters: mean cosine "
-    "of different tokens less each cluster's mean."
+    "Mean cosine: of two random states, with a 95% interval from states of different stretches. Self: mean cosine of "
+    "two states of the same token. Intra: mean cosine of a state and its segment's mean. MEV: share of the first "
+    "singular direction of a token's states. A baseline is subtracted from all three: the layer's mean cosine, or for "
+    "MEV its value for as many random states. A state is part of its segment's mean, so intra is above 0 for random "
+    "tokens too: brackets show that value. Effective rank: next to the value of an isotropic cloud. First direction: "
+    "its share of the sum of squares as stored, and of the variance. Rogue: the largest share of the mean cosine in "
+    "one dimension. Within clusters: mean cosine of different tokens after subtracting each cluster's mean."
 )
 
 
 @part
 class LayerReading:
-    """The states of one layer, without special tokens and sinks. None is undefined, or lacks a package.
+    """The states of one layer, without special tokens and sinks. None: undefined, or a package is missing.
 
-    No baseline is taken off `self_similarity`, `intra_similarity` and `mev`: theirs are `mean_cosine`, `mean_cosine`
-    (`intra_random` for as many random tokens) and `mev_random`.
+    No baseline is subtracted from `self_similarity`, `intra_similarity` and `mev`. Their baselines are `mean_cosine`,
+    `mean_cosine` (`intra_random` for as many random tokens) and `mev_random`.
     """
 
     name: str  # `embeddings`, `layer 1`, ..., `final norm` or `before the head`
     n: int  # states
     d: int  # columns
-    mean_cosine: Estimate  # of two states, with its 95% interval of states of different stretches
+    mean_cosine: Estimate  # of two states, with a 95% interval from states of different stretches
     anisotropy_raw: float | None  # share of the first direction in the sum of squares
     anisotropy: float | None  # share of the first direction in the variance
     effective_rank: float | None  # of the centred states
@@ -67,11 +67,11 @@ class LayerReading:
     dimensions_90: int | None  # directions with 90% of the variance
     dimensions_99: int | None  # directions with 99%
     self_similarity: float | None  # mean cosine of two states of one token
-    self_tokens: int  # tokens that it is the mean of
+    self_tokens: int  # tokens that the mean is over
     intra_similarity: float | None  # mean cosine of a state and the mean of its segment
-    intra_random: float | None  # the same of random tokens
+    intra_random: float | None  # the same for random tokens
     mev: float | None  # share of the first singular direction of a token's states
-    mev_random: float | None  # the same of as many random states
+    mev_random: float | None  # the same for as many random states
     two_nn: Estimate  # TwoNN dimension of the sample
     clusters: int | None  # clusters that k-means finds
     cluster_inter: float | None  # mean cosine of different tokens within a centred cluster
@@ -86,7 +86,7 @@ class LayerReading:
 
 @part
 class LogitSpectrum:
-    """Less the mean logit of each state, which no probability has."""
+    """Without the mean logit of each state, which changes no probability."""
 
     verdict: str  # whether logits use their directions
     level: Level  # `healthy`, `warning` or `severe`
@@ -102,7 +102,7 @@ class LogitSpectrum:
     mean_share: float  # share of squared logits that are the same in every context
     capped: bool  # the model caps its logits: its head was read as stored
     values: tuple[float, ...]  # singular values, falling
-    isotropic: tuple[float, ...]  # those of the isotropic pair
+    isotropic: tuple[float, ...]  # singular values of the isotropic pair
 
     def blocks(self) -> Blocks:
         ranks = {
@@ -120,12 +120,12 @@ class LogitSpectrum:
         )
         names = ("logit spectrum", "Logit spectrum", "rank", "singular value (root mean square logit)")
         chart = Chart(*names, curves, log_x=True, log_y=True)
-        head = "The model caps its logits: its head is read as stored. " * self.capped
+        head = "The model caps its logits, so its head is read as stored. " * self.capped
         about = (
             f"Singular values of the centred logits of {count(self.tokens)} states ({self.layer}) over a vocabulary of "
             f"{count(self.vocabulary)}: at most {count(self.most)} directions. A map between head and states, or a row "
-            f"added to all rows of the head, changes none of them. {head}Of the squared logits "
-            f"{percent(self.mean_share)} are the same in every context, as a bias would give them."
+            f"added to all rows of the head, changes none of them. {head}A share of "
+            f"{percent(self.mean_share)} of the squared logits is the same in every context, like a bias."
         )
         return section(
             "What head and states do together",
@@ -142,18 +142,18 @@ class LayerProfile:
     name: str  # the model
     tokens: int  # states in the sums, of each layer
     sequences: int  # lines, documents or windows that were read
-    special: int  # special tokens, which stand apart
-    sinks: int  # first positions of a decoder and giant states, which stand apart
-    stopped: bool  # the run ended early, as the intervals were narrow
+    special: int  # special tokens, which are kept apart
+    sinks: int  # first positions of a decoder and giant states, which are kept apart
+    stopped: bool  # whether the run ended early because the intervals were narrow
     layers: tuple[LayerReading, ...]  # from the embeddings on
     edges: tuple[float, ...]  # of the bins of cosine
     logits: LogitSpectrum | None = None  # of head and states together
-    no_logits: str = ""  # why there is none
+    no_logits: str = ""  # why there is no logit spectrum
     pictured: tuple[str, ...] = ()  # layers that are drawn
     pictures: tuple[Picture, ...] = ()  # a picture of each
-    notes: tuple[str, ...] = ()  # what to know of the run
+    notes: tuple[str, ...] = ()  # remarks on the run
     cut: str = ""  # how the text was cut for the run
-    text_tokens: int = 0  # tokens of the whole text; 0 where they were not counted
+    text_tokens: int = 0  # tokens of the whole text; 0 if they were not counted
 
     def __post_init__(self) -> None:
         are_whole = all(len(layer.histogram) in (0, len(self.edges) - 1) for layer in self.layers)
@@ -186,8 +186,8 @@ class LayerProfile:
         )
 
     def _size(self) -> str:
-        apart = f"apart: {count(self.special)} special tokens and {count(self.sinks)} sinks"
-        apart += "; the run stopped early, as the intervals were narrow" * self.stopped
+        apart = f"kept apart: {count(self.special)} special tokens and {count(self.sinks)} sinks"
+        apart += "; the run stopped early because the intervals were narrow" * self.stopped
         read, cut = self.tokens + self.sinks, f", {self.cut}" if self.cut else ""
         which = f"The first {count(read)} of {count(self.text_tokens)} tokens"
         if read >= self.text_tokens:

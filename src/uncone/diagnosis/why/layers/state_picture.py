@@ -20,7 +20,7 @@ def picture_of(states: LayerStates, layer: int, counts: Any) -> Picture:
     """At most 3,000 sampled states of a layer, in groups by powers of ten of `counts` (V,).
 
     Raises:
-        InputError: counts of another number of ids, or none at all.
+        InputError: counts for a different number of ids, or no counts.
     """
     counts, v, sample = as_array(counts), len(states.labels), states.sample
     came = getattr(counts, "shape", type(counts).__name__)
@@ -52,5 +52,5 @@ def _named(digits: int, first: bool, last: bool) -> str:
     if last and digits:
         return f"seen {low:,} times or more"
     if first:
-        return f"seen {high:,} times or less" if high else "seen 0 times"
+        return f"seen {high:,} times or fewer" if high else "seen 0 times"
     return f"seen {low:,} to {high:,} times"

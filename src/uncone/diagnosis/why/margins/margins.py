@@ -1,4 +1,4 @@
-"""Does what all rows of a head have in common shrink its softmax margins? Measured with and without it."""
+"""Does the component common to all rows of a head shrink its softmax margins? Measured with and without it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ REMOVED = (1, 3, 10)  # first directions of the centred rows
 
 
 def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | None = None) -> MarginClaim:
-    """Take what rows share out of a head, and see what the softmax margins do.
+    """Remove what the rows of a head share, and measure how the softmax margins change.
 
     "Substantial shared components of embeddings will lead to a decreased classification margin in the output softmax
     layer" (Bis et al. 2021, section 6). With w_v = mu + r_v the margin of a target y at a state h is
@@ -28,13 +28,13 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
         scale (h . w_y + b_y) - max over v != y of scale (h . w_v + b_v),
 
     and h . mu is in both terms: unless logits are capped, a component common to all rows shrinks no margin and changes
-    no probability (the gauge). The mean row is taken out to measure that; then the direction of the mean row, with what
-    rows differ in along it, and the first 1, 3 and 10 of the centred rows. The mean row does change the norm of rows,
-    and so the margin over it.
+    no probability (the gauge). We remove the mean row to measure that; then the direction of the mean row, including
+    how rows differ along it, and the first 1, 3 and 10 directions of the centred rows. The mean row does change the
+    norm of rows, and so the margin divided by that norm.
 
     Args:
         states: from `states_of`.
-        most: targets at most, evenly spaced.
+        most: the most targets, evenly spaced.
         progress: called with (step, done, in all).
 
     Raises:
@@ -86,8 +86,8 @@ def _variants(head: Tensor) -> Iterator[_Variant]:
 def _margins(
     states: States, hidden: Tensor, labels: Tensor, variants: list[_Variant], progress: Progress | None
 ) -> tuple[list[Tensor], list[float]]:
-    """The margins (n,) and the mean loss of each variant. The mean row is taken out of the rows, as its effect is the
-    question, other directions out of the product of states and rows, which all variants share."""
+    """The margins (n,) and the mean loss of each variant. The mean row is removed from the rows, because its effect is
+    the question. Other directions are removed from the product of states and rows, which all variants share."""
     rows, dtype = states.head.to(hidden.dtype), hidden.dtype
     along = [None if one.out is None else (states.head.double() @ one.out).to(dtype) for one in variants]
     margins, losses = ([list[Tensor]() for _ in variants] for _ in range(2))
@@ -112,18 +112,18 @@ def _verdict(heads: list[HeadMargin], holds: bool, capped: bool) -> str:
     stored, centred, *others = heads
     most = max(others, key=lambda head: abs(head.nats - stored.nats), default=None)
     also = f" The head {most.name} has a mean margin of {number(most.margin)}" if most else ""
-    also += f", as stored {number(stored.margin)}." if most else ""
+    also += f"; as stored it is {number(stored.margin)}." if most else ""
     if capped:
-        change = f"the largest change is {percent(centred.change, precise=True)} of a mean one"
-        return f"Logits are capped, so the component common to all rows has an effect on margins: {change}.{also}"
+        change = f"the largest change is {percent(centred.change, precise=True)} of a mean margin"
+        return f"Logits are capped, so the component common to all rows affects margins: {change}.{also}"
     if not holds:
         what = "rounding" if centred.change <= _ROUNDING else "more than rounding, which is unexpected"
-        differ = f"Margins without the mean row differ from those as stored by {number(centred.change)} of a mean one"
+        differ = f"Removing the mean row changes margins by {number(centred.change)} of a mean margin"
         return f"{differ}: {what}.{also}"
     ends = " to ".join(number(head.by_norm) for head in (stored, centred))
     return (
-        "The component common to all rows shrinks no softmax margin: without it none changes by more than "
-        f"{number(centred.change, digits=2)} of a mean one, as it adds the same to every logit. Only over the norm "
-        f"of rows, which it lengthens, the mean margin changes without it, from {ends}. Bis et al. (2021, section 6) "
-        f"say that shared components decrease the margin.{also}"
+        "The component common to all rows shrinks no softmax margin. It adds the same to every logit, so removing it "
+        f"changes no margin by more than {number(centred.change, digits=2)} of a mean margin. It only lengthens rows: "
+        f"without it, the mean margin over the norm of rows goes from {ends}. Bis et al. (2021, section 6) claim that "
+        f"shared components decrease the margin.{also}"
     )

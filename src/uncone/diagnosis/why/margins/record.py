@@ -1,4 +1,4 @@
-"""The part of a diagnosis on softmax margins: whether what rows have in common shrinks them."""
+"""The part of a diagnosis about softmax margins: whether what rows share shrinks them."""
 
 from uncone.records.blocks import Blocks, Text
 from uncone.records.brief import part
@@ -8,9 +8,9 @@ from uncone.records.text import count, number, percent
 
 @part
 class HeadMargin:
-    name: str  # what was taken out
-    margin: float  # mean of the target's logit less the largest other one
-    by_norm: float  # that over the mean norm of rows
+    name: str  # what was removed
+    margin: float  # mean of the target's logit less the largest other logit
+    by_norm: float  # this margin over the mean norm of rows
     positive: float  # share of targets with a margin above 0
     nats: float  # mean cross-entropy
     change: float  # largest change of a margin, over the mean absolute margin as stored
@@ -18,22 +18,22 @@ class HeadMargin:
 
 @part
 class MarginClaim:
-    """Under a head as stored, and without what its rows share."""
+    """Margins with the head as stored, and without what its rows share."""
 
     verdict: str  # what the mean row does to margins
     targets: int  # targets that were read
-    holds: bool  # that no margin changes without the mean row
+    holds: bool  # whether no margin changes without the mean row
     heads: tuple[HeadMargin, ...]  # as stored, then without what rows share
-    of_targets: int = 0  # targets that there were, of which those read are evenly spaced
+    of_targets: int = 0  # targets in all; the targets read are evenly spaced among them
 
     def blocks(self) -> Blocks:
         spaced = (
             f" of {count(self.of_targets)} targets, evenly spaced" if self.of_targets > self.targets else " targets"
         )
         about = (
-            f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)}{spaced}. "
-            "Largest change: of any margin, over the mean absolute margin as stored. Over rows' norm: the mean margin "
-            "over the mean norm of rows."
+            f"Margin: the target's logit less the largest other logit, in nats, for {count(self.targets)}{spaced}. "
+            "Largest change: the largest of any margin, over the mean absolute margin as stored. Over rows' norm: the "
+            "mean margin over the mean norm of rows."
         )
 
         def row(head: HeadMargin) -> tuple[str, ...]:

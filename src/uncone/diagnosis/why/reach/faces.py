@@ -1,7 +1,7 @@
-"""Which rows of a head, or sets of rows, can lie above all others along some direction: faces of the rows' hull.
+"""Which rows of a head, or sets of rows, can be above all others along some direction: faces of the rows' hull.
 
 A row v is above all others along a direction g if <a_v - a_u, g> > 0 for every other u. With a bias a row is a = (w,
-b), and the last number of g has to be positive. No such g exists if and only if 0 lies in the hull of the differences,
+b), and the last number of g has to be positive. No such g exists if and only if 0 is in the hull of the differences,
 which `Hull` decides. Rows of a batch share one product with the head in each step.
 
 Powers of two make answers independent of the scale of head and bias. In whitened rows, which are searched, a direction
@@ -21,7 +21,7 @@ from uncone.diagnosis.why.reach.hull import EPS, Hull, holds_zero, scaled, times
 from uncone.errors import InputError
 from uncone.rows import Array
 
-EPSILON = 1e-6  # standard deviations of the logits: a row that no state puts farther above all others is hidden
+EPSILON = 1e-6  # standard deviations of the logits: a row that no state puts further above all others is hidden
 _FLOOR = 1e-12  # of the largest eigenvalue, beyond which nothing is stretched
 _NOTHING = 1e-12
 FAR = 1000  # medians of lengths (of rows) or spreads (of biases): what is farther out has digits of its own
@@ -45,7 +45,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Whether the rows `own` can lie above all others, and the proof.
+    """Whether the rows `own` can be above all others, and the proof.
 
     exposed: along `direction` they are above all others by `margin`, beyond all rounding. hidden: the mean of the rows
     `places` by `weights` is so close that no direction has a margin above `bound`, or any (`exact`); with `is_lower`
@@ -83,7 +83,7 @@ class HeadSpace:
 
     @classmethod
     def of(cls, head: Array, bias: Array | None = None, spread: float | None = None) -> "HeadSpace":
-        """InputError as `check_head`. `spread`: how far biases lie apart where it matters."""
+        """InputError as `check_head`. `spread`: how far apart biases are, where it matters."""
         check_head(head, bias)
         rows, by, is_lossless = scaled(head)
         if bias is not None and bias.min() == bias.max():
@@ -151,13 +151,13 @@ def check_head(head: Array, bias: Array | None) -> None:
     if head.ndim != 2 or len(head) < 2 or not head.shape[1]:
         raise InputError(f"expected a head (V, D) with at least two rows, got shape {head.shape}: pass W alone")
     if bias is not None and bias.shape != (len(head),):
-        raise InputError(f"expected a bias ({len(head)},), got shape {bias.shape}: pass one number a row")
+        raise InputError(f"expected a bias ({len(head)},), got shape {bias.shape}: pass one number per row")
     if not all(np.isfinite(block).all() for block in blocks(head, bias)):
         raise InputError("expected a head of finite numbers, got NaN or inf: the model is damaged")
 
 
 def levels(bias: Array) -> Iterator[tuple[Array, float]]:
-    """The places of rows whose biases lie together, the highest first, and how far they lie apart. In their digits a
+    """The places of rows whose biases are close, the highest first, and how far apart they are. In their digits a
     row is compared with its level and those above: a padded vocabulary's bias of -1e30 takes none from the others."""
     left = np.argsort(-bias, kind="stable")
     ordered = bias[left] / 2  # as a difference may be out of range
@@ -198,7 +198,7 @@ def seek(
     Args:
         sets: places of affinely independent rows.
         most_steps: of one set; 10 d + 100 by default.
-        work: what is not answered when it is over is undecided.
+        work: what is still open when the work is used up counts as undecided.
         keep: the directions of exposed sets.
         progress: called with (sets answered, sets).
 
@@ -306,7 +306,7 @@ def _goes_on(q: _Question, rival: int | None, most: int) -> bool:
 
 
 def _take(space: HeadSpace, takes: Sequence[tuple[_Question, int]]) -> None:
-    """Take rivals into the hulls, and turn to the points that are nearest to 0 then."""
+    """Add rivals to the hulls, and turn to the points that are then nearest to 0."""
     takes = [(q, rival) for q, rival in takes if not q.hull or rival not in q.hull.places]
     if not takes:
         return

@@ -1,4 +1,4 @@
-"""Tokens that no state makes the most likely, and sets that states can set freely."""
+"""Tokens that no state makes the most likely, and sets of tokens that states can set freely."""
 
 from typing import Literal
 
@@ -16,16 +16,16 @@ class UnreachableToken:
     """A token that no state makes the most likely, and the certificate.
 
     Its row is the mean of the rows `others` by `weights`, which are positive and sum to 1. So for any state the largest
-    logit of `others` is at least the token's, but for at most `bound` standard deviations of all logits.
+    logit of `others` is at least the token's logit, up to `bound` standard deviations of all logits.
     """
 
     id: int  # id
     token: str | None  # its text
     exact: bool  # no direction has any margin
-    bound: float  # no direction has more
+    bound: float  # no direction has a larger margin
     others: tuple[int, ...]  # rows whose mixture is the row of the token
-    weights: tuple[float, ...]  # their mixture
-    other_tokens: tuple[str | None, ...] = ()  # tokens of the heaviest
+    weights: tuple[float, ...]  # their weights in the mixture
+    other_tokens: tuple[str | None, ...] = ()  # tokens of the heaviest rows
     higher_bias: float = 0.0  # how much higher the mixture's bias is than the token's; 0 without biases
 
 
@@ -41,24 +41,24 @@ class UnreachableTokens:
     dimensions: int  # columns
     biased: bool  # the head has a bias
     reachable: int  # tokens that some state makes the most likely, proven
-    unreachable: int  # tokens that no state does, proven
-    exact: int  # of those, with no margin at all
+    unreachable: int  # tokens that no state makes the most likely, proven
+    exact: int  # unreachable tokens with no margin at all
     tied: int  # equal to an earlier row and bias: never alone on top
-    undecided: int  # neither proven
+    undecided: int  # tokens with neither proof
     zero: int  # rows of zeros
     epsilon: float  # a smaller margin counts as none, of the typical row
     tokens: tuple[UnreachableToken, ...] = ()  # the first ones, with certificates
     tied_ids: tuple[int, ...] = ()  # ids of the first ties
     undecided_ids: tuple[int, ...] = ()  # ids of the first that are undecided
-    states: int = 0  # of a text
-    seen: int = 0  # tokens that were on top for one of them
-    definition: str = ""  # what was asked, in words
+    states: int = 0  # states of a text
+    seen: int = 0  # tokens that were the most likely for one of these states
+    definition: str = ""  # the question, in words
 
     def blocks(self) -> Blocks:
         counts = {
             "can be the most likely": self.reachable,
             "can never be the most likely": self.unreachable,
-            "of these beyond all rounding": self.exact,
+            "never, beyond all rounding": self.exact,
             "can only tie, as another row is equal": self.tied,
             "undecided": self.undecided,
         }
@@ -85,7 +85,7 @@ def _row(token: UnreachableToken) -> Row:
 
 
 def _name(text: str | None, place: int) -> str:
-    if place < 0:  # of earlier versions, in which the bias is one of the others
+    if place < 0:  # in files of earlier versions the bias is one of the others
         return "a lower bias"
     return f"#{place}" if text is None else shown_token(text)
 
@@ -93,11 +93,11 @@ def _name(text: str | None, place: int) -> str:
 @part
 class SettableSets:
     kind: Literal["random", "top"]  # `random`, or `top` of the states of a text
-    size: int  # tokens of a set
-    sets: int  # asked
-    settable: int  # proven
-    not_settable: int  # proven not to be
-    undecided: int  # neither
+    size: int  # tokens in a set
+    sets: int  # sets that were searched
+    settable: int  # sets proven settable
+    not_settable: int  # sets proven not settable
+    undecided: int  # sets with neither proof
 
 
 @part
@@ -111,11 +111,11 @@ class SettableTokens:
     verdict: str  # one sentence
     vocabulary: int  # rows of the head
     dimensions: int  # columns
-    random: int  # largest size of which half of the random sets can be set
-    top: int | None  # largest size of which half of the likeliest tokens of states can be set
-    gaussian: int  # the same of a head of normal rows
-    sizes: tuple[SettableSets, ...]  # what was asked of each size
-    definition: str = ""  # what was asked, in words
+    random: int  # largest size at which half of the random sets can be set
+    top: int | None  # largest size at which half of the sets of likeliest tokens can be set
+    gaussian: int  # the same for a head of normal rows
+    sizes: tuple[SettableSets, ...]  # the sets of each size
+    definition: str = ""  # the question, in words
 
     def blocks(self) -> Blocks:
         kinds = {"random": "random tokens", "top": "most likely tokens of a state"}

@@ -25,10 +25,10 @@ from uncone.rows.samples import as_numbers
 MOST_WORK = 2e12  # multiplications: some two minutes on two cores
 Kind = Literal["random", "top"]
 _DEFINITION = (
-    "A set is settable if a direction has its rows level and above all others, and the rows are affinely independent: "
-    "then some state gives its tokens any probabilities among them, with as little as wanted left to the others. The "
-    "size is the largest one of which at least half of the sets are settable. Biases change nothing here, since states "
-    "may grow."
+    "A set of tokens is settable if its rows are affinely independent and some direction puts them level and above all "
+    "others. Some state then gives the tokens any probabilities among them, and leaves as little as wanted to the "
+    "others. The size is the largest at which at least half of the sets are settable. Biases change nothing here, "
+    "because states may grow."
 )
 
 
@@ -41,14 +41,14 @@ def settable_tokens(
     most_work: float = MOST_WORK,
     progress: Progress | None = None,
 ) -> SettableTokens:
-    """How many tokens a state can put on top with any probabilities among them.
+    """Find how many tokens a state can put on top with any probabilities among them.
 
     Args:
-        head: (V, D), an array or tensor of distinct rows (of equal ones the first counts).
+        head: (V, D), an array or tensor of distinct rows (of equal rows the first counts).
         states: (N, D) of a text: the most likely tokens of single states are searched as well.
-        sets: of each size.
+        sets: how many sets of each size.
         seed: of the sets.
-        most_work: multiplications at most, the same on every machine; what is open then counts as undecided.
+        most_work: the most multiplications, the same on every machine; what is still open counts as undecided.
         progress: called with (step, done, in all).
 
     Raises:
@@ -65,7 +65,7 @@ def settable_tokens(
     whole = HeadSpace.of(rows)
     first = distinct(rows, None)[0]
     if len(first) < 2:
-        raise UndefinedMeasure(f"all of {len(rows)} rows are equal, so that no set of tokens can be separated")
+        raise UndefinedMeasure(f"all {len(rows)} rows are equal, so no set of tokens can be separated")
     rows, work = rows[first], Work(most_work)
     space, (v, d) = whole if len(first) == len(whole.rows) else HeadSpace.of(rows), rows.shape
 
@@ -86,20 +86,20 @@ def settable_tokens(
         found += sorted(asked, key=lambda one: one.size)
     gaussian, tokens = gaussian_settable(v, d), counted(largest["random"], "random token")
     verdict = (
-        f"States can set {least['random'] or 'about '}{tokens} freely above all others, of {v:,} in {d:,} dimensions; "
-        f"a head of normal rows has {gaussian:,}."
+        f"States can set {least['random'] or 'about '}{tokens} freely above all others, of {v:,} in {d:,} dimensions. "
+        f"In a head of normal rows they can set {gaussian:,}."
     )
     if "top" in largest:
-        verdict += f" Of the most likely tokens of a state {least['top']}{largest['top']:,} can be set."
+        verdict += f" Of a state's most likely tokens, {least['top']}{largest['top']:,} can be set."
     if any(least.values()):
         verdict += ' "At least": the search reached its limit of work before larger sets were decided.'
     return SettableTokens(verdict, v, d, largest["random"], largest.get("top"), gaussian, tuple(found), _DEFINITION)
 
 
 def gaussian_settable(v: int, d: int) -> int:
-    """The size m of which half of the sets are settable in a head (v, d) of normal rows.
+    """The size m at which half of the sets are settable in a head (v, d) of normal rows.
 
-    Half of the faces survive where the statistical dimension of the cone at a face is d (Amelunxen et al. 2014, theorem
+    Half of the faces survive if the statistical dimension of the cone at a face is d (Amelunxen et al. 2014, theorem
     I): min over t of m (1 + t^2) + (v - m) E[max(g - t, 0)^2].
 
     >>> gaussian_settable(8192, 64), gaussian_settable(50257, 768)
@@ -123,7 +123,7 @@ def _statistical_dimension(v: int, m: int) -> float:
 def _asked(
     space: HeadSpace, kind: Kind, draw: Callable[[int], list[Array]], work: Work, progress: Progress | None
 ) -> tuple[list[SettableSets], bool]:
-    """Sizes that double until fewer than half of the sets are settable, then those between; False if work ran out."""
+    """Sizes that double until fewer than half of the sets are settable, then sizes between; False if work ran out."""
     found, (v, d) = list[SettableSets](), space.rows.shape
     low, high, size = 0, min(d, v - 1) + 1, 1
     while low + 1 < high and not work.is_over:

@@ -1,4 +1,4 @@
-"""Which tokens can never be the most likely one, whatever the state? With a certificate for every answer.
+"""Which tokens can never be the most likely, whatever the state? Every answer comes with a certificate.
 
 A row inside the hull of the others never has the largest logit (Demeter et al. 2020, stolen probability). Grivas et al.
 (2022) decide each token by a linear programme, with the bias: token v can be the most likely if and only if a state h
@@ -37,19 +37,19 @@ def unreachable_tokens(
     most_listed: int = 100,
     progress: Progress | None = None,
 ) -> UnreachableTokens:
-    """The tokens that no state makes the most likely (unargmaxable), each answer proven.
+    """Find the tokens that no state makes the most likely (unargmaxable), with a proof for each token.
 
-    A state whose logits were computed proves that a token is reachable, a mixture of other rows above it that it is
-    not. A reachable token may still need a state that the layers before the head cannot make.
+    A state whose logits were computed proves that a token is reachable; a mixture of other rows above it proves that it
+    is not. A reachable token may still need a state that the layers before the head cannot make.
 
     Args:
         head: (V, D), an array or tensor: the output rows.
         bias: (V,) of the logits. A positive scale or a cap of the logits changes no answer.
         labels: the token strings.
-        states: (N, D) of a text: how many tokens were the most likely for one of them is counted.
-        scale: what the products of states and rows are times, before the bias is added.
-        most_work: multiplications at most, the same on every machine; what is open then counts as undecided.
-        most_listed: unreachable tokens with their certificates.
+        states: (N, D) of a text, to count how many tokens were the most likely for one of them.
+        scale: multiplies the products of states and rows before the bias is added.
+        most_work: the most multiplications, the same on every machine; what is still open counts as undecided.
+        most_listed: the most unreachable tokens to list with their certificates.
         progress: called with (step, done, in all).
 
     Raises:
@@ -133,7 +133,7 @@ def checked_states(states: Any, d: int) -> Array:
     """(N, d). InputError: another shape, none, or numbers that are not finite."""
     h = as_numbers(states)
     if h.ndim != 2 or not len(h) or h.shape[1] != d:
-        raise InputError(f"expected states (N, {d}), got shape {h.shape}: pass those that the head reads")
+        raise InputError(f"expected states (N, {d}), got shape {h.shape}: pass the states that the head reads")
     if not np.isfinite(h).all():
         raise InputError("expected finite states, got NaN or inf: leave them out")
     return h
@@ -165,20 +165,20 @@ def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
     """`never` tokens are proven beyond all rounding; `hardly` ones to a margin of epsilon."""
     tokens, little = counted(v, "token"), f"no more than {EPSILON:g} of what a typical token can, if at all"
     parts = {
-        f"{never:,} of {tokens} can never be the most likely one, whatever the state": never,
+        f"{never:,} of {tokens} can never be the most likely, whatever the state": never,
         f"{hardly:,} of {tokens} can lead all others by {little}": hardly,
         f"{counted(tied, 'token')} can only tie, as another token has an equal row": tied,
         f"{counted(undecided, 'token')} {plural(undecided, 'is', 'are')} undecided": undecided,
     }
-    found = "; ".join(part for part, n in parts.items() if n)
-    return f"{found or f'Each of {tokens} is the most likely one for some state, proven token by token'}."
+    found = ". ".join(part for part, n in parts.items() if n)
+    return f"{found or f'Each of {tokens} is the most likely for some state, proven token by token'}."
 
 
 def _definition(is_biased: bool, states: int, seen: int) -> str:
     tokens = counted(seen, "token was", "tokens were")
-    on_text = f" On the text {tokens} the most likely one for one of {counted(states, 'state')}."
+    on_text = f" On this text {tokens} the most likely for one of {counted(states, 'state')}."
     return (
-        "Any vector counts as a state: the layers before the head may reach fewer tokens. A token is unreachable if a "
-        "mixture of other rows has a logit at least as large for every "
+        "Any vector counts as a state here, so the layers before the head may reach fewer tokens. A token is "
+        "unreachable if a mixture of other rows has a logit at least as large for every "
         f"state{', biases included' * is_biased}.{on_text * bool(states)}"
     )
