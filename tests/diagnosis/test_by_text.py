@@ -220,7 +220,7 @@ def _damaged(path: Path) -> Path:
     ("make", "text", "note"),
     [
         (_damaged, LONG, "got NaN or inf in layer 2: the model is damaged"),
-        (_model, "the cat", "The layers could not be read: expected at least two tokens other"),
+        (_model, "the cat", "The layers could not be read: expected at least two tokens that are not"),
     ],
 )
 def test_a_part_that_fails_is_a_note_and_the_others_are_there(
@@ -237,8 +237,8 @@ def test_a_part_that_fails_is_a_note_and_the_others_are_there(
 
 def test_of_an_encoder_and_a_decoder_it_says_what_was_read(tmp_path: Path) -> None:
     why = _explained(uncone.diagnose(_model(tmp_path / "m", "T5ForConditionalGeneration"), text=tmp_path / "a.txt"))
-    assert "only the encoder was read" in why.layers.no_logits
-    assert any("only the encoder was read" in note for note in why.notes)
+    assert "only the encoder of this encoder-decoder was read" in why.layers.no_logits
+    assert any("only the encoder of this encoder-decoder was read" in note for note in why.notes)
 
 
 def test_gradients_of_some_targets_are_told(causal: Causal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ class TestHead:
         head = drifted(3)[:600]
         folder = write_model(tmp_path / "m", healthy()[:600], head)
         (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | settings))
-        said = f"The model caps its logits at {cap:g}: its head is read as stored" if cap else ""
+        said = f"The model caps its logits at {cap:g}. Its head is read as stored" if cap else ""
         for spec in (str(folder), f"{folder}#head"):
             d = uncone.diagnose(spec)
             output = d.subjects[-1]
@@ -165,7 +165,7 @@ class TestMiniLM:
         assert d.verdict.startswith(f"The input token table {whole}, but its tail is degenerate")
         assert _causes(subject) == ["degenerate_tail"]
         assert "994 reserved tokens" in subject.findings[0].evidence[0]
-        assert d.notes == ("BertModel has no output head: this checkpoint holds the model without one",)
+        assert d.notes == ("BertModel has no output head: this checkpoint holds the model without it",)
         rising = [g.cosine_to_reserved for g in subject.groups.bins if g.start in (3000, 30000)]
         assert [round(c or 0, 3) for c in rising] == [-0.046, 0.713]
         assert all(m.value is not None for m in subject.measurements)

@@ -141,7 +141,7 @@ def test_adapters_and_quantised_weights_are_refused(tmp_path):
             center_head(path, tmp_path / "o")
     (model / "adapter_config.json").unlink()
     set_config(model, quantization_config={"quant_method": "gptq", "bits": 4})
-    with pytest.raises(UnsupportedModel, match=r"has a quantization_config: give the model that was quantised"):
+    with pytest.raises(UnsupportedModel, match=r"has a quantization_config: give the model before quantisation"):
         center_head(model, tmp_path / "o")
 
 

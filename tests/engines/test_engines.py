@@ -232,10 +232,10 @@ def test_a_damaged_shard_is_left_out_where_that_is_asked_for(tmp_path: Path, wor
     found = uncone.diagnose(spec, workers=workers, skip_damaged=True)
     assert found.subjects[0].n == 800
     (note,) = (note for note in found.notes if "left out" in note)
-    assert note.startswith("2 of 4 shards were left out, as they cannot be read: ")
+    assert note.startswith("2 of 4 shards were left out because they cannot be read: ")
     assert "1.parquet" in note
     assert "2.parquet" in note
-    with pytest.raises(InputError, match=r"expected a shard of .* that can be read, got none of 1"):
+    with pytest.raises(InputError, match=r"expected a readable shard of .*, got none of 1"):
         uncone.diagnose(f"{tmp_path}/1*.parquet", skip_damaged=True)
 
 

@@ -112,7 +112,7 @@ def test_what_is_no_encoder(tmp_path: Path) -> None:
     with refused(match=r"expected JSON, got .*modules\.json"):
         open_encoder(tmp_path)
     (tmp_path / "modules.json").write_text(json.dumps([{"type": "os.system", "path": "", "name": "0"}]))
-    with pytest.raises(UnsupportedModel, match=r"got 'os\.system': code of a model is never run"):
+    with pytest.raises(UnsupportedModel, match=r"got 'os\.system': uncone never runs a model's code"):
         open_encoder(tmp_path)
 
 

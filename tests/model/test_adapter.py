@@ -86,8 +86,8 @@ def test_one_whole_table_is_read_and_the_other_one_is_said_to_be_the_bases(base:
     found = uncone.diagnose(path)
     assert [subject.name for subject in found.subjects] == ["head"]
     where = "/".join(base.parts[-2:])
-    assert found.notes[0] == f"This is an adapter of PEFT (LORA) for {where}: the output head in it is read."
-    assert found.notes[1] == "The token table is that of the base: diagnose it too."
+    assert found.notes[0] == f"This is a PEFT adapter (LORA) for {where}. uncone reads the output head in it."
+    assert found.notes[1] == "The token table is in the base: diagnose the base too."
     assert str(base.parent) not in found.to_json(), "a record that is passed on names no path of this machine"
     with pytest.raises(InputError, match=f"expected the token table, got .*: run uncone diagnose {base}; other"):
         uncone.open_rows(f"{path}#input")
@@ -96,9 +96,9 @@ def test_one_whole_table_is_read_and_the_other_one_is_said_to_be_the_bases(base:
 @pytest.mark.filterwarnings("ignore")
 def test_an_adapter_that_touches_no_table_sends_to_its_base(base: Path, tmp_path: Path) -> None:
     path = trained(base, tmp_path / "a", target_modules=["q_proj"])
-    with pytest.raises(InputError, match="the base has the token table and the output head: run") as error:
+    with pytest.raises(InputError, match="The base has the token table and the output head: run") as error:
         uncone.diagnose(path)
-    command = re.search(r"run (uncone .*?); other matrices", str(error.value))
+    command = re.search(r"run (uncone .*?)\. Open other matrices", str(error.value))
     assert command is not None
     assert shlex.split(command[1]) == ["uncone", "diagnose", str(base)]
 
@@ -118,9 +118,9 @@ def test_a_table_that_is_changed_in_part_is_to_be_merged_by_a_command_that_runs(
     base: Path, tmp_path: Path, options: dict[str, Any], changed: str
 ) -> None:
     path, what = trained(base, tmp_path / "an adapter", **options), {"input": "token table", "head": "output head"}
-    with pytest.raises(InputError, match=f"it changes the {what[changed]} in part, so merge it: python -c ") as error:
+    with pytest.raises(InputError, match=f"It changes the {what[changed]} in part, so merge it: python -c ") as error:
         uncone.open_rows(f"{path}#{changed}")
-    command = re.search(r"merge it: (python -c '.*?'); other matrices", str(error.value))
+    command = re.search(r"merge it: (python -c '.*?')\. Open other matrices", str(error.value))
     assert command is not None
     run = [sys.executable, *shlex.split(command[1])[1:]]
     assert subprocess.run(run, env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=False).returncode == 0
@@ -131,7 +131,7 @@ def test_a_table_that_is_changed_in_part_is_to_be_merged_by_a_command_that_runs(
 @pytest.mark.parametrize("name", [f"{HEAD}.lora_B.weight", f"{HEAD}.base_layer.weight"])
 def test_a_matrix_that_is_a_part_of_the_head_is_never_taken_for_it(adapter: Written, name: str) -> None:
     path = adapter({name: (8, 3), f"{HEAD}.lora_A.weight": (3, 3)})
-    refuses(r"got .* that does not hold either whole; it changes the output head in", open_subjects, path)
+    refuses(r"got .* that does not hold either whole\. It changes the output head in", open_subjects, path)
 
 
 def test_modules_below_one_of_a_heads_name_are_not_the_head(adapter: Written) -> None:
@@ -141,8 +141,8 @@ def test_modules_below_one_of_a_heads_name_are_not_the_head(adapter: Written) ->
 
 def test_a_base_that_is_not_here_is_not_fetched(adapter: Written) -> None:
     path = adapter({LOW_RANK: (2, 3)}, base_model_name_or_path="no-one/none", revision="v2")
-    away = r"\(LORA\) for no-one/none@v2 .*: not on this machine, and uncone downloads nothing; other matrices "
-    with pytest.raises(InputError, match=f"{away}are opened as {path}#NAME: '{LOW_RANK}'"):
+    away = r"\(LORA\) for no-one/none@v2 .*: it is not on this machine, and uncone downloads nothing\. Open other matrices "
+    with pytest.raises(InputError, match=f"{away}as {path}#NAME: '{LOW_RANK}'"):
         open_subjects(path)
 
 
@@ -189,4 +189,4 @@ def test_a_whole_model_beside_an_adapter_stays_a_model(adapter: Written) -> None
 
 def test_what_edits_a_model_says_to_merge(adapter: Written, tmp_path: Path) -> None:
     path = adapter({f"{HEAD}.weight": (8, 3)})
-    refuses(r"an adapter of PEFT .* without its base: merge it", uncone.repair_tokens, path, tmp_path / "out")
+    refuses(r"a PEFT adapter .* without its base: merge it", uncone.repair_tokens, path, tmp_path / "out")

@@ -61,7 +61,7 @@ class TestTables:
             ("id\tcount\n1\t3\n1\t4\n", "expected each id once, got '1' again in line 3"),
             ("token\tcount\nthe\t3\nthe\t4\n", "expected each token once, got 'the' again in line 3"),
             ("id\tcount\n1\t0\n", "expected a count above 0, got none in counts.tsv"),
-            ("word\tcount\nnothing\t4\n", "expected tokens of this vocabulary, got none of them in 1 line of"),
+            ("word\tcount\nnothing\t4\n", "expected tokens of this vocabulary, got none in 1 line of"),
             (
                 "id\ttoken\tcount\n1\tof\t4\n2\tthe\t4\n",
                 "'of' for id 1 in line 2 of counts.tsv, which is 'the', and 1 more",
@@ -76,7 +76,7 @@ class TestTables:
         table = _table(tmp_path, "token\tcount\na\t5\nb\t1\n")
         found = read_counts(table, 3, ["a", "a", "b"])
         assert found.counts.tolist() == [5, 0, 1]
-        note = "1 token of counts.tsv is that of several rows: its count is taken for the first"
+        note = "1 token of counts.tsv belongs to several rows: its count goes to the first"
         assert found.notes[-1].startswith(note)
         assert len(read_counts(table, 2, ["a", "b"]).notes) == 0
 

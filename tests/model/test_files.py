@@ -51,7 +51,7 @@ def test_a_run_directory_names_its_checkpoints(tmp_path, plant, own):
     (run / "runs").mkdir()  # of TensorBoard
     for name, text in own.items():
         (run / name).write_text(text)
-    with pytest.raises(InputError, match="has no model of its own and 3 inside") as raised:
+    with pytest.raises(InputError, match="is not a model but holds 3") as raised:
         open_model_files(run)
     assert "('checkpoint-500', 'checkpoint-1000', 'checkpoint-2000')" in str(raised.value)
     assert f"`uncone diagnose '{run}/checkpoint-2000'`" in str(raised.value)
@@ -83,7 +83,7 @@ OTHERS = ("other.bin", "consolidated.pt", "old.pth", "last.ckpt")
         ({}, r"without config\.json: give what save_pretrained wrote"),
         ({"config.json": b"{}"}, r"expected model\.safetensors, pytorch_model\.bin or an index of shards .* got none"),
         *(({"config.json": b"{}", f: b"\x80\x04."}, rf"'{f}': open .*{f}#tensor\.name, or, .*save_p") for f in OTHERS),
-        ({"config.json": b"{}", "pytorch_model.bin": b"\x80\x04."}, "a pickle, which can run code: where you trust"),
+        ({"config.json": b"{}", "pytorch_model.bin": b"\x80\x04."}, "a pickle, which can run code: if you trust"),
         ({"config.json": b"{}", "adapter_model.safetensors": b""}, r"got 'adapter_model\.safetensors': open .*#tensor"),
         ({"config.json": b"[]"}, r"expected a JSON object in .*config\.json, got list"),
         ({"config.json": b"{"}, r"expected JSON, got .*config\.json that does not parse"),

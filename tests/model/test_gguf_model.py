@@ -63,14 +63,16 @@ def test_an_encoder_has_no_head(tmp_path: Path, arch: str, keys: dict[str, bool]
     path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}, arch=arch, **keys)
     why = f"{arch} is an encoder: the GGUF file holds no output head over the vocabulary"
     assert (names(path), open_subjects(path).notes) == (["input"], (why,))
-    with pytest.raises(InputError, match=r"expected a model with an output head, got .*; its token table is .*#input"):
+    with pytest.raises(
+        InputError, match=r"expected a model with an output head, got .*; open its token table as .*#input"
+    ):
         uncone.open_rows(f"{path}#head")
 
 
 def test_quantised_rows_are_said_to_be(tmp_path: Path) -> None:
     path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE, "output.weight": HEAD}, quantised=True)
     found = open_subjects(path)
-    assert found.notes == ("The rows are stored as Q8_0: the dequantised rows are read.",)
+    assert found.notes == ("The rows are stored as Q8_0 and dequantised for reading.",)
     assert np.allclose(found.rows[0][1].read(0, V), TABLE, atol=0.02)
 
 

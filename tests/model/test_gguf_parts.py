@@ -98,7 +98,7 @@ class TestMessages:
         parts = split(tmp_path)
         parts[1].unlink()
         for spec in (parts[0], f"{parts[0]}#input", f"{parts[3]}#output.weight", tmp_path):
-            refused(spec, r"expected 4 parts of .*, got none of 'm-00002-of-00004\.gguf': download them")
+            refused(spec, r"expected 4 parts of .*, got all but 'm-00002-of-00004\.gguf': download the rest")
         parts[0].unlink()
         refused(tmp_path, r"got none of 'm-00001-of-00004.gguf', 'm-00002-of-00004.gguf'")
 
@@ -112,7 +112,7 @@ class TestMessages:
         shutil.copy(parts[1], parts[2])
         refused(parts[0], r"expected part 3 of 4 of a split model in .*, got part 2 of 4: the file was renamed")
         shutil.copy(split(tmp_path / "b", each=0)[0], parts[2])
-        refused(parts[0], r"expected part 3 of 4 .* got no part of a split model")
+        refused(parts[0], r"expected part 3 of 4 .* got a file that is not part of a split model")
 
     def test_parts_of_two_models(self, tmp_path: Path) -> None:
         for told, names, message in (

@@ -30,7 +30,7 @@ def opened(plant, config, tensors=PAIR):
 def test_table_and_head_of_an_untied_model(plant):
     located = locate(opened(plant, LLAMA))
     assert (located.input, located.head) == ("model.embed_tokens.weight", "lm_head.weight")
-    assert located.why == "found by the class LlamaForCausalLM of transformers"
+    assert located.why == "found by the transformers class LlamaForCausalLM"
 
 
 def test_the_class_decides_where_names_mislead(plant):
@@ -74,7 +74,7 @@ def test_without_architectures_the_bare_model_of_the_type_is_taken(plant):
 )
 def test_what_is_no_model_class_of_transformers_is_refused(plant, name):
     files = opened(plant, LLAMA | {"architectures": [name], "auto_map": {"AutoModelForCausalLM": "evil.Foo"}})
-    message = r"is not part of transformers .*code that comes with a model is never run"
+    message = r"is not part of transformers .*uncone never runs code that comes with a model"
     with pytest.raises(UnsupportedModel, match=message):
         locate(files)
 

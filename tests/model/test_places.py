@@ -57,8 +57,8 @@ def test_one_matrix_of_a_tied_language_model_is_table_and_head(plant, settings, 
 @pytest.mark.parametrize(
     ("architecture", "why"),
     [
-        *((f"{kind}Model", ": this checkpoint holds the model without one") for kind in ("Bert", "GPT2", "Llama")),
-        *((f"{kind}Model", ": this checkpoint holds the model without one") for kind in ("T5Encoder", "Albert")),
+        *((f"{kind}Model", ": this checkpoint holds the model without it") for kind in ("Bert", "GPT2", "Llama")),
+        *((f"{kind}Model", ": this checkpoint holds the model without it") for kind in ("T5Encoder", "Albert")),
         ("BertForSequenceClassification", " over the vocabulary"),
     ],
 )
@@ -146,7 +146,7 @@ def test_of_a_custom_encoder_the_table_is_known_and_the_head_is_not(plant):
     files = open_model_files(plant(config("FooModel", auto_map={"AutoModel": "foo.FooModel"}), {"table": (V, D)}))
     places = find_places(files)
     assert (places.input, places.head) == ("table", None)
-    assert places.why.startswith("whether FooModel has an output head is not known, since")
+    assert places.why.startswith("it is not known whether FooModel has an output head, since")
 
 
 def test_an_input_error_of_the_class_is_not_hidden_by_names(plant, monkeypatch):

@@ -47,7 +47,7 @@ EVIL = {"architectures": ["EvilForCausalLM"], "auto_map": {"AutoModelForCausalLM
             r"that config\.json of .* got \d+: they belong to diff",
         ),
         ({"num_hidden_layers": 3}, InputError, r"got none that fit for 'model\.layers\.2.*they would be random"),
-        (EVIL, UnsupportedModel, "code that comes with a model is never run"),
+        (EVIL, UnsupportedModel, "uncone never runs code that comes with a model"),
     ],
 )
 def test_what_does_not_fit_its_files_is_refused_before_it_is_loaded(tmp_path, changes, error, message):

@@ -56,7 +56,7 @@ def test_the_folder_of_the_transformer_is_opened(tmp_path: Path, folder: str) ->
     ((name, rows),) = found.rows
     assert (name, rows.shape) == ("input", (V, D))
     assert list(rows.labels or ())[:2] == ["t0", "t1"]
-    assert found.notes == ("BertModel has no output head: this checkpoint holds the model without one",)
+    assert found.notes == ("BertModel has no output head: this checkpoint holds the model without it",)
     assert np.array_equal(uncone.open_rows(f"{tmp_path}#input").read(0, V), TABLE)
     assert uncone.open_rows(f"{tmp_path}#other").shape == (3, 3)
 
@@ -136,7 +136,7 @@ class TestMessages:
             ("{", "does not parse"),
             ("{}", "expected a JSON list"),
             ("[]", "expected modules in"),
-            ("[3]", "expected a type, a path and a name of each module"),
+            ("[3]", "expected a type, a path and a name for each module"),
             ('[{"type": 3}]', "expected a type, a path and a name"),
             ('[{"type": "a.Transformer", "path": 3}]', "expected a type, a path and a name"),
         ],

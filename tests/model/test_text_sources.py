@@ -61,7 +61,7 @@ def test_documents_of_a_column(tmp_path: Path) -> None:
     for part, message in (("#n", r"expected text in 'n' of row 0 .* got int"), ("#body", "no column 'body'")):
         refuses(message, _pieces, path, part)
     path.write_bytes(b"PAR1 and nothing")
-    refuses("which pyarrow does not read", _pieces, path)
+    refuses("which pyarrow cannot read", _pieces, path)
 
 
 @given(st.text(alphabet="aü€😀 \n", max_size=400), st.integers(1, 40), st.integers(8, 60))

@@ -116,7 +116,7 @@ def test_bad_input(tokenizer: Path, tmp_path: Path) -> None:
             tmp_path / "blank.txt",
             "expected a tokenizer in .*: give a model with tokenizer.json",
         ),
-        (tmp_path / "a.gguf", tmp_path / "short.npy", "got a GGUF file, of which only token strings are read"),
+        (tmp_path / "a.gguf", tmp_path / "short.npy", "got a GGUF file, which gives only token strings"),
     ):
         with pytest.raises(InputError, match=message):
             count_tokens(model, texts)
@@ -177,7 +177,7 @@ def test_only_the_state_of_this_count_is_gone_on_with(tokenizer: Path, tmp_path:
     assert count_tokens(tokenizer, text, resume=state).counts.tolist() == _expected(_text(3_000))
     own = state.read_bytes()
     for content, options, message in (
-        (own, {"words": False}, "expected the state of these texts and options, got that of others"),
+        (own, {"words": False}, "expected the state of these texts and options, got another state"),
         (own[:-5], {}, "expected the state of an earlier count .* which cannot be read"),
         (own[:-5] + own[-4:] + b"!", {}, "got .* of another checksum"),
         (own.replace(b"uncone.count/2", b"uncone.count/1"), {}, "got .* of format 'uncone.count/1'"),

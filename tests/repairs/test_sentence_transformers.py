@@ -121,8 +121,8 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path: Path) -> Non
     ("modules", "message"),
     [
         ([], "expected modules in"),
-        ([{"type": "x"}], "expected a type, a path and a name of each module"),
-        (["x"], "expected a type, a path and a name of each module"),
+        ([{"type": "x"}], "expected a type, a path and a name for each module"),
+        (["x"], "expected a type, a path and a name for each module"),
         ([{"type": "x", "name": "0", "path": "../../etc"}], "expected folders inside"),
         ([{"type": "x", "name": "0", "path": "/etc"}], "expected folders inside"),
         ({"a": 1}, "expected a JSON list"),
@@ -199,7 +199,7 @@ def test_code_of_a_model_is_never_run(tmp_path: Path) -> None:
     source = _directory(tmp_path / "m", ["Transformer"])
     (source / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}]))
     (source / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    message = r"expected modules of sentence_transformers .* got 'evil.Module': code of a model is never"
+    message = r"expected modules of sentence_transformers .* got 'evil.Module': uncone never runs a model's"
     with pytest.raises(UnsupportedModel, match=message):
         load_sentence_transformer(source)
     assert not (tmp_path / "ran").exists()

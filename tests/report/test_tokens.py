@@ -68,7 +68,7 @@ class TestPage:
 
     def test_under_trained_tokens(self) -> None:
         page = _page(None, make_under_trained())
-        assert "Of 20 rows known to be unused 19 look it too." in page
+        assert "Of 20 rows known to be unused, 19 look untrained too." in page
         assert page.count("Ġdavidjl") == 35
         assert "The next 20 of 60" in page
         assert "the first 5 of 20" in page
@@ -94,11 +94,11 @@ class TestTerminal:
         assert max(len(line) for line in shown.splitlines()) <= 80
         words = " ".join(shown.split())
         assert "Groups by count: the first 30%. Mean cosines to the reserved rows" in words
-        assert "below each value the reach of its 95% interval" in words
+        assert "Below each value is its 95% interval (±)." in words
         assert re.search(r"rare +1,200 +0\.200 +0\.200 +0\.200 +1\.25", shown)
         assert re.search(r"± 0\.010 +± 0\.010 +± 0\.010", shown)
         assert "60 of 5,000 rows look as if no text had trained them, at a false-discovery rate of 1%" in words
-        assert "50 more; the page and the record list the first 30." in shown
+        assert "50 more. The page and the record list the first 30." in shown
         assert "Of 20 rows known to be unused 19 look it too" in words
 
     def test_without_a_result_the_reason_is_given(self) -> None:
@@ -113,5 +113,5 @@ def test_shares_are_not_rounded_to_all_or_none() -> None:
     (finding,) = find_under_trained(found, tail_is_named=False)
     assert "at a false-discovery rate of 0.1%" in finding.evidence[0]
     assert "intervals of 99.9%" in subject.token_measurements()[0].definition
-    assert "the reach of its 99.9% interval" in _page(groups)
+    assert "Below each value is its 99.9% interval" in _page(groups)
     assert "its 99.9% interval" in " ".join(printed(_diagnosis(groups)).split())

@@ -67,7 +67,11 @@ def test_nested_names_are_joined_with_dots(tmp_path: Path) -> None:
 def test_names_that_are_the_same_once_joined_are_refused(tmp_path: Path, content: dict, old: bool) -> None:
     path = _saved(tmp_path / "x.pt", content, _use_new_zipfile_serialization=not old)
     for spec in (path, f"{path}#a.b"):
-        refuses(r"expected one tensor '(1|a\.b)' in .*, got two: joined with dots", uncone.open_rows, spec)
+        refuses(
+            r"expected one tensor '(1|a\.b)' in .*, got two: names of nested dicts are equal when joined with dots",
+            uncone.open_rows,
+            spec,
+        )
 
 
 def test_names_are_not_joined_without_end(tmp_path: Path) -> None:
@@ -173,8 +177,8 @@ class TestMessages:
             (torch.eye(2).to_sparse(), "got a sparse_coo tensor"),
             (torch.ones(3), r"got shape \(3,\)"),
             (torch.ones(0, 3), "at least one row"),
-            (torch.ones(1, 3).expand(9, 3), "overlapping ones: save .*contiguous"),
-            (torch.arange(9.0).as_strided((4, 3), (2, 1)), "overlapping ones: save .*contiguous"),
+            (torch.ones(1, 3).expand(9, 3), "overlapping rows: save .*contiguous"),
+            (torch.arange(9.0).as_strided((4, 3), (2, 1)), "overlapping rows: save .*contiguous"),
         ],
     )
     def test_what_is_no_matrix_of_floats(self, tmp_path: Path, tensor: torch.Tensor, message: str) -> None:
@@ -201,7 +205,7 @@ class TestMessages:
             (lambda path: _rewritten(_saved(path, TWO), {"byteorder": b"bigend"}), r"torch cannot read \(.*endianness"),
             (
                 lambda path: torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), path),
-                "a TorchScript program: where you trust the file",
+                "a TorchScript program: if you trust the file",
             ),
         ],
     )
@@ -250,7 +254,9 @@ class TestMessages:
     def test_a_dtype_that_is_newer_than_the_format(self, tmp_path: Path, dtype: torch.dtype) -> None:
         content = {"w": torch.ones(2, 2), "q": torch.ones(2, 2).to(dtype)}
         path = _saved(tmp_path / "x.pt", content, _use_new_zipfile_serialization=False)
-        message = r"expected tensors of older dtypes in .*x\.pt, .* got one of a newer dtype .*: save it again"
+        message = (
+            r"expected dtypes from before PyTorch 1\.6 in .*x\.pt, got a tensor of a newer dtype .*: save it again"
+        )
         refuses(message, uncone.open_rows, f"{path}#w")
 
     def test_a_storage_that_an_old_file_does_not_hold(self, tmp_path: Path) -> None:
@@ -283,7 +289,7 @@ class TestMessages:
             copy = Path(shutil.copyfile(path, tmp_path / "other.pt"))
             other = _rewritten(copy, {f"data/{key}": (record + bytes(4096))[:length]})
             for part in ("a", "b", "again"):
-                refuses(rf"data/{key} has {length} bytes, and its storage 144", uncone.open_rows, f"{other}#{part}")
+                refuses(rf"data/{key} has {length} bytes, but its storage 144", uncone.open_rows, f"{other}#{part}")
 
 
 def test_what_honest_checkpoints_share_is_read(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_record_of_another_size_than_its_storage(tmp_path: Path, numbers: int)
     path = _pickled(tmp_path / "x.pt", SIXTEEN, bytes(4 * numbers))
     with pytest.raises(RuntimeError, match="record size"):
         torch.load(path, weights_only=True)
-    refuses(rf"record data/0 has {4 * numbers} bytes, and its storage 64\)", uncone.open_rows, path)
+    refuses(rf"record data/0 has {4 * numbers} bytes, but its storage 64\)", uncone.open_rows, path)
 
 
 def test_a_directory_that_says_more_than_there_is_before_the_next_member(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_directory_that_says_more_than_there_is_before_the_next_member(tmp_pat
         content[place : place + 8] = 2 * (64).to_bytes(4, "little")
     path.write_bytes(content)
     assert torch.load(path, weights_only=True).shape == (2, 3)
-    refuses(r"record data/0 has 52 bytes, and its storage 64", uncone.open_rows, path)
+    refuses(r"record data/0 has 52 bytes, but its storage 64", uncone.open_rows, path)
 
 
 @pytest.mark.parametrize("name", ["x/DATA/0", "x/data/0"])
@@ -78,7 +78,7 @@ def test_two_records_of_one_name(tmp_path: Path, name: str) -> None:
     path = _pickled(tmp_path / "x.pt", SIXTEEN, np.arange(16, dtype="f4").tobytes())
     with pytest.warns() if name == "x/data/0" else nullcontext(), zipfile.ZipFile(path, "a") as archive:
         archive.writestr(name, b"1234")
-    refuses(r"record data/0 has 4 bytes, and its storage 64", uncone.open_rows, path)
+    refuses(r"record data/0 has 4 bytes, but its storage 64", uncone.open_rows, path)
 
 
 LIES = [(2**50, 0, (2**40, 2**10), (2**10, 1)), (16, 0, (2**40, 2**10), (2**10, 1)), (16, 2**40, (2, 3), (3, 1))]

@@ -96,13 +96,13 @@ REFUSED: list[tuple[Any, str]] = [
     (_with(1, np.ones((4, 1))), r"in row 1 of column 'vector', got shape \(4, 1\)"),
     (
         pandas.DataFrame({"id": IDS, "a": list(X), "b": list(X)}),
-        r"expected one column of lists in the DataFrame, got 'a', 'b': say which, as in df\[\['id', 'a'\]\]",
+        r"expected one column of lists in the DataFrame, got 'a', 'b': choose one, as in df\[\['id', 'a'\]\]",
     ),
     (
         pandas.DataFrame({"id": IDS, "text": IDS}),
         "or with a column of lists of numbers, got column 'text' of texts: drop it, or pass",
     ),
-    (pandas.DataFrame({"id": IDS}), "got ids alone, in 'id'"),
+    (pandas.DataFrame({"id": IDS}), "got only ids, in 'id'"),
     (pandas.DataFrame(), "got no column"),
     (pandas.DataFrame({"a": [1, "x"], "b": [1, 2]}), "every cell of column 'a', got str in row 1: drop or convert it"),
     (

@@ -136,7 +136,7 @@ class TestMessages:
     @pytest.mark.parametrize(
         ("x", "message"),
         [
-            (np.ones((2, 2), "i4"), "or a quantised one, got I32 from"),
+            (np.ones((2, 2), "i4"), "or a quantised type, got I32 from"),
             (np.ones(3, "f4"), r"expected a matrix of shape \(N, D\), got shape \(3,\)"),
         ],
     )
@@ -186,7 +186,7 @@ LIES = {
     "a string's length": (1, _A + struct.pack("<IQ", 8, 2**60), 0, b"", "the file was cut, or its header is wrong"),
     "an array of strings": (1, _A + struct.pack("<IIQ", 9, 8, 2**60), 0, b"", "items in an array"),
     "an array of numbers": (1, _A + struct.pack("<IIQ", 9, 4, 2**60), 0, b"", "items in an array"),
-    "arrays in arrays": (1, _A + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 50, 0, b"", "without end"),
+    "arrays in arrays": (1, _A + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 50, 0, b"", "nested too deeply"),
     "an unknown value": (1, _A + struct.pack("<I", 99), 0, b"", "a value of type 99"),
     "a key twice": (2, (_A + struct.pack("<II", 4, 1)) * 2, 0, b"", "the key 'a' occurs twice"),
     "an alignment": (1, _ALIGNMENT + struct.pack("<II", 4, 3), 0, b"", "its alignment is '3'"),

@@ -52,10 +52,10 @@ def test_ids_of_npz_that_lie(tmp_path: Path) -> None:
         return _keys(tmp_path / "x.npz")
 
     assert keys(ids.getvalue()) == ["ab", "cd", "ef", "gh"]
-    refuses(r"is wrong about 'ids\.npy': 4 ids take another size", keys, ids.getvalue()[:-4])
+    refuses(r"is wrong about 'ids\.npy': 4 ids do not take its", keys, ids.getvalue()[:-4])
     refuses(r"expected a .npy file, got .*ids.npy with a header", keys, b"no array")
     beyond = ids.getvalue()[:-4] + b"\xff\xff\xff\x7f"  # the last character
-    refuses(r"is wrong about 'ids\.npy': its texts are none", keys, beyond)
+    refuses(r"is wrong about 'ids\.npy': its texts do not decode", keys, beyond)
 
 
 def test_ids_of_parquet(tmp_path: Path) -> None:

@@ -150,9 +150,9 @@ def test_pages_of_other_counts_than_the_footer_says(tmp_path: Path, options: dic
 BAD_ROWS = {
     "a null": ([[1.0, 2.0], None, [3.0, 4.0]], "row 1 of .*x\\.parquet#v, got a null: fill or drop it"),
     "a null in a list": ([[1.0, 2.0], [3.0, 4.0], [5.0, None]], "row 2 of .*, got a null in the list"),
-    "a short list": ([[1.0, 2.0], [3.0], [5.0, 6.0, 7.0]], "row 1 of .*, got one of 1"),
-    "a long list": ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0, 7.0]], "row 2 of .*, got one of 3"),
-    "an empty list": ([[1.0, 2.0], [], [3.0, 4.0]], "row 1 of .*, got one of 0"),
+    "a short list": ([[1.0, 2.0], [3.0], [5.0, 6.0, 7.0]], "row 1 of .*, got a list of 1"),
+    "a long list": ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0, 7.0]], "row 2 of .*, got a list of 3"),
+    "an empty list": ([[1.0, 2.0], [], [3.0, 4.0]], "row 1 of .*, got a list of 0"),
 }
 
 
@@ -206,7 +206,7 @@ class TestMessages:
         deepest = tmp_path.joinpath("t", *["k=v"] * 65)
         deepest.mkdir(parents=True)
         _write(deepest / "x.parquet", {"v": THREE})
-        refuses(r"expected folders key=value at most 64 deep, got deeper ones in ", uncone.open_rows, tmp_path / "t")
+        refuses(r"expected folders key=value at most 64 deep, got deeper folders in ", uncone.open_rows, tmp_path / "t")
         assert uncone.open_rows(tmp_path / "t" / "k=v").shape == (3, 2)
 
     @pytest.mark.parametrize(
@@ -278,13 +278,13 @@ class TestMessages:
             (
                 {"v": _fixed(gaussian(3, 2))},
                 {"v": _fixed(gaussian(3, 2).double())},
-                r"got lists of 2 float in a\.parquet and lists of 2 double in b\.parquet: write the parts",
+                r"got lists of 2 float in a\.parquet and lists of 2 double in b\.parquet: write all parts",
             ),
             ({"v": _fixed(gaussian(3, 2))}, {"w": _fixed(gaussian(3, 2))}, r"no column 'v' in .*b\.parquet: "),
             (
                 {"v": THREE},
                 {"v": _listed(gaussian(3, 5))},
-                r"expected a list of 2 numbers in row 0 of .*b\.parquet#v, got one of 5",
+                r"expected a list of 2 numbers in row 0 of .*b\.parquet#v, got a list of 5",
             ),
         ],
     )
@@ -296,7 +296,7 @@ class TestMessages:
     @pytest.mark.parametrize("content", [b"", b"PAR1", b"hello" * 10, b"PAR1" + b"\xff" * 20 + b"PAR1"])
     def test_no_parquet(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "x.parquet").write_bytes(content)
-        refuses(r"expected Parquet, got .* which pyarrow does not read", uncone.open_rows, tmp_path / "x.parquet")
+        refuses(r"expected Parquet, got .* which pyarrow cannot read", uncone.open_rows, tmp_path / "x.parquet")
 
     def test_without_pyarrow(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = _write(tmp_path / "x.parquet", {"v": THREE})
@@ -339,7 +339,7 @@ before = peak()
 try:
     uncone.open_rows(sys.argv[2])
 except uncone.InputError as error:
-    assert "which pyarrow does not read" in str(error)
+    assert "which pyarrow cannot read" in str(error)
     print(peak() - before)
 """
     path = _write(tmp_path / "x.parquet", {"v": _listed(gaussian(9, 3))}, use_dictionary=False)

@@ -141,14 +141,14 @@ def no_more_ranges(answer: Answer) -> None:
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        (other_range, "the server is wrong about ranges"),
-        (change(Content_Range=""), "got no Content-Range: the server is wrong"),
+        (other_range, "the server handles ranges wrongly"),
+        (change(Content_Range=""), "got no Content-Range: the server handles"),
         (change(Content_Encoding="gzip"), "got it compressed"),
-        (other_bytes, "its checksum is not that of the bytes"),
-        (replaced, "it has another ETag or date; read it again"),
-        (grown, "to stay as it is while it is read, got another: it had"),
+        (other_bytes, "its checksum does not match the bytes"),
+        (replaced, "it has a new ETag or date; read it again"),
+        (grown, "to stay the same while it is read, got a change: it had"),
         (silent, r"got \d+ of \d+ bytes at offset \d+ in 3 tries \(\w+\): check the connection"),
-        (no_more_ranges, "it no longer serves ranges of it"),
+        (no_more_ranges, "it is no longer served in ranges"),
     ],
 )
 def test_a_server_that_lies_or_is_gone_is_named(fault: Callable[[Answer], None], told: str) -> None:
@@ -177,7 +177,7 @@ def test_a_server_without_ranges_is_refused_unless_it_is_allowed() -> None:
     with (
         serving(FILES, ranges=False) as server,
         pytest.raises(
-            InputError, match=r"got one that serves the whole, [\d,]+ bytes: copy the file, or allow it with --allow"
+            InputError, match=r"got only the whole, [\d,]+ bytes: copy the file, or allow this with `diagnose --allow"
         ),
     ):
         read(server)
@@ -281,7 +281,7 @@ def test_stores_of_fsspec_are_read_alike() -> None:
     assert np.array_equal(rows.read(0, len(X)), X.astype(np.float32))
     with memory.open("/bucket/x.npy", "wb") as file:  # another in its place
         file.write(npy(X[:9]))
-    with pytest.raises(InputError, match="to stay as it is while it is read"):
+    with pytest.raises(InputError, match="to stay the same while it is read"):
         rows.read(0, 5)
     memory.mkdir("/bucket.npy")
     for name, told in {"bucket/y.npy": "no file", "bucket.npy": "expected a file at"}.items():

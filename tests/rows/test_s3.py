@@ -127,7 +127,7 @@ def test_what_a_store_lacks_refuses_or_replaces(
             uncone.open_rows(f"s3://{name}")
     rows = uncone.open_rows("s3://vectors/a/0.npy")
     put(store, "a/0.npy", shard(0) + 1)
-    with pytest.raises(InputError, match="to stay as it is while it is read, got another"):
+    with pytest.raises(InputError, match="to stay the same while it is read, got a change"):
         rows.read(0, 400)
     store.put_object(
         Bucket="vectors", Key="a/cut.npy", Body=(lambda f: (np.save(f, shard(0)), f.getvalue()[:-100])[1])(io.BytesIO())

@@ -122,7 +122,7 @@ _NUMBERS = "expected D = {} numbers after the word, got"
 _FIRST = "line 1 of .*: expected a word"
 LINES = {
     "too few": (b"a 0.5 1.5\nb 0.5\n", f"line 2 of .*: {_NUMBERS.format(2)} 1"),
-    "too many": (b"a 0.5 1.5\nb 0.5 1.5 2.5\n", f"line 2 of .*: {_NUMBERS.format(2)} more: '0.5' stands before them"),
+    "too many": (b"a 0.5 1.5\nb 0.5 1.5 2.5\n", f"line 2 of .*: {_NUMBERS.format(2)} more: '0.5' comes before them"),
     "no number": (b"a 0.5 1.5\nb 0.5 x\n", "line 2 of .*: expected a number, got 'x': mend the line, or leave it out"),
     **{
         f"the number {field}": (
@@ -152,7 +152,7 @@ LINES = {
     "no columns": (b"3 0\na\nb\nc\n", "expected at least one row and column"),
     "empty": (b"", "expected word vectors in .*, got an empty file"),
     "white": (b"\n\n", "expected a word and its numbers, or 'N D'"),
-    "a damaged number": (b"a -1.8 0.12 1_0 1.5\n", f"{_FIRST}, then numbers alone, got '1_0' between numbers"),
+    "a damaged number": (b"a -1.8 0.12 1_0 1.5\n", f"{_FIRST}, then only numbers, got '1_0' between numbers"),
     "prose": (b"Call me Ishmael.\nSome years\n", f"{_FIRST} and its numbers, or 'N D', got 'Call me Ishmael"),
     "no words": (b"0.5 1.5\n0.5 1.5\n", "got the number '0.5' first: .* numpy.loadtxt"),
     "not gzipped text": (b"\xff\xfea\0 \x000\0", f"{_FIRST} and its numbers"),
@@ -171,7 +171,7 @@ def test_other_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     refuses(r"expected a file of word vectors without '#', got .*x\.vec#a", uncone.open_rows, f"{path}#a")
     for content in (b"a 0.5\n", gzip.compress(text_of(gaussian(50, 5)))[:-20]):
         (tmp_path / "x.vec.gz").write_bytes(content)
-        refuses("expected gzipped text in .*, got what does not unpack", uncone.open_rows, tmp_path / "x.vec.gz")
+        refuses("expected gzipped text in .*, got data that do not unpack", uncone.open_rows, tmp_path / "x.vec.gz")
     monkeypatch.setattr(word_vectors, "LONGEST_LINE", 1000)
     monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 100)
     path = write(tmp_path / "long.txt", b"a 0.5\n" + b"b" * 5000)

@@ -113,7 +113,7 @@ def test_bfloat16_stays_in_safetensors_and_becomes_float32_elsewhere(tmp_path: P
     assert torch.equal(found, center.transform(x))
     applied = repair_rows(uncone.open_rows(tmp_path / "x.safetensors"), center, tmp_path / "y.npy")
     assert applied.dtype == "float32"
-    assert "stored as bfloat16; float32 is written" in applied.notes[0]
+    assert "stored as bfloat16. The file is written in float32" in applied.notes[0]
 
 
 def test_other_rows_than_those_fitted_on_are_named_and_no_error(tmp_path: Path, x: np.ndarray) -> None:

@@ -150,9 +150,9 @@ def _labelled(x: np.ndarray, labels: list[str | None]) -> uncone.Rows:
 @pytest.mark.parametrize(
     ("word", "out", "why"),
     [
-        ("a\nb", "y.vec", "with a line's end"),
+        ("a\nb", "y.vec", "with a newline"),
         ("a ", "y.txt", "with white space at its end"),
-        ("release 1.5", "y.glove", "which ends like one more number"),
+        ("release 1.5", "y.glove", "which ends like another number"),
         ("New York", "y.bin", "with a space"),
         (None, "y.vec", "none"),
     ],
@@ -223,7 +223,7 @@ class TestParquet:
         assert self.pq.read_table(tmp_path / "y.parquet").column_names == ["label", "vector"]
         applied = repair_rows(uncone.open_rows(tmp_path / "y.parquet"), ADD_ONE, tmp_path / "z.vec")
         assert uncone.open_rows(tmp_path / "z.vec").labels == WORDS
-        assert "Other columns of the source" in applied.notes[0]
+        assert "lacks the other columns of the source" in applied.notes[0]
 
     def test_row_groups_stay_small(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("uncone.rows.parquet_writer._GROUP_BYTES", 64 * 4 * D)
@@ -236,7 +236,7 @@ class TestParquet:
 
 def test_what_a_format_has_no_place_for_is_said(tmp_path: Path) -> None:
     source = uncone.open_rows(_text(tmp_path / "x.vec", WORDS, header=True))
-    assert "The words of the source are not in" in repair_rows(source, ADD_ONE, tmp_path / "y.npy").notes[0]
+    assert "lacks the words of the source" in repair_rows(source, ADD_ONE, tmp_path / "y.npy").notes[0]
     assert repair_rows(_x("float64"), Center().fit(_x("float64")), tmp_path / "z.npy").notes == ()
 
 

@@ -1,4 +1,4 @@
-"""An adapter of PEFT: which matrices it holds whole, and how to get at the others."""
+"""A PEFT adapter: which matrices it holds whole, and how to reach the others."""
 
 import json
 import shlex
@@ -44,7 +44,7 @@ class Adapter:
         return {kind: tensor for kind, tensor in found.items() if tensor}
 
     def matrix(self, part: str, *, by_kind: bool = False) -> tuple[str, Rows]:
-        """A tensor behind "input", "head" or "rows"; with `by_kind` a table's own name tells what it is."""
+        """The kind ("input", "head" or "rows") and rows of a tensor. `by_kind`: a table's own name gives its kind."""
         if part in self.tables:
             return part, self._rows(self.tables[part])
         if part in _KINDS:
@@ -63,12 +63,12 @@ class Adapter:
         read = " and the ".join(_KINDS[kind][0] for kind in self.tables)
         away = [kind for kind in _KINDS if kind not in self.tables]
         base = self.base and "/".join(self.base.rstrip("/").split("/")[-2:])
-        notes = [f"This is {self._kind(base)}: the {read} in it {'are' if not away else 'is'} read."]
+        notes = [f"This is {self._kind(base)}. uncone reads the {read} in it."]
         for kind in away:
             what, names = _KINDS[kind]
             way = "changed in part: merge the adapter into its base and diagnose the result"
-            notes.append(f"The {what} is {way if self._in_part(names) else 'that of the base: diagnose it too'}.")
-        return (*notes, f"Other matrices are opened by name, as ADAPTER#NAME: {self._others()}.")
+            notes.append(f"The {what} is {way if self._in_part(names) else 'in the base: diagnose the base too'}.")
+        return (*notes, f"Open other matrices by name, as ADAPTER#NAME: {self._others()}.")
 
     def _rows(self, tensor: str) -> Rows:
         rows = rows_of(self.files, tensor)
@@ -77,33 +77,33 @@ class Adapter:
         return rows
 
     def _whole(self, names: tuple[str, ...]) -> str | None:
-        """The one matrix of a module of these names, if no other tensor changes it."""
+        """The only matrix of a module with one of these names, if no other tensor changes it."""
         found = [name for name in matrices(self.files.entries) if ends_in(name, names)]
         return found[0] if len(found) == 1 and not self._in_part(names) else None
 
     def _in_part(self, names: tuple[str, ...]) -> bool:
-        """The adapter changes a module of these names by low rank, or some of its rows."""
+        """Whether the adapter changes a module with one of these names by low rank, or changes some of its rows."""
         pairs = (pair for name in self.files.entries for pair in pairwise(name.split(".")))
         return any(module in names and under.startswith(_OF_A_PART) for module, under in pairs)
 
     def _kind(self, base: str | None) -> str:
         kind = str(self.files.config.get("peft_type"))[:40]
-        return f"an adapter of PEFT ({kind}) for {base or 'a base that is not named'}"
+        return f"a PEFT adapter ({kind}) for {base or 'an unnamed base'}"
 
     def _missing(self, what: str, which: str, kinds: list[tuple[str, tuple[str, ...]]]) -> InputError:
         in_part = [table for table, names in kinds if self._in_part(names)]
         of_base = [table for table, _ in kinds if table not in in_part]
         ways = []
         if in_part:
-            ways.append(f"it changes the {' and the '.join(in_part)} in part, so merge it: {self._merge()}")
+            ways.append(f"It changes the {' and the '.join(in_part)} in part, so merge it: {self._merge()}")
         if of_base:
-            run = "not on this machine, and uncone downloads nothing"
+            run = "it is not on this machine, and uncone downloads nothing"
             if self.base is not None and self.base_at is not None:
                 run = f"run uncone diagnose {shlex.quote(self.base)}"
-            ways.append(f"the base has the {' and the '.join(of_base)}: {run}")
+            ways.append(f"The base has the {' and the '.join(of_base)}: {run}")
         return InputError(
             f"expected {what}, got {self.files.path}, {self._kind(self.base)} that does not hold {which} "
-            f"whole; {'; '.join(ways)}; other matrices are opened as {self.files.path}#NAME: {self._others()}"
+            f"whole. {'. '.join(ways)}. Open other matrices as {self.files.path}#NAME: {self._others()}"
         )
 
     def _merge(self) -> str:
@@ -123,7 +123,7 @@ def open_adapter(directory: Path) -> Adapter:
     config: Mapping[str, Any] = read_json(directory / ADAPTER, dict)
     weights = next((directory / name for name in _WEIGHTS if (directory / name).is_file()), None)
     if weights is None:
-        raise InputError(f"expected {_WEIGHTS[0]} beside {ADAPTER} in {directory}, got none: copy it too")
+        raise InputError(f"expected {_WEIGHTS[0]} next to {ADAPTER} in {directory}, got none: copy it too")
     files = ModelFiles(directory, config, open_single(weights))
     base, revision = (_plain(config.get(key)) for key in ("base_model_name_or_path", "revision"))
     if base is None or is_there(base):
@@ -137,5 +137,5 @@ def _labels(n: int, *folders: Path | None) -> list[str | None] | None:
 
 
 def _plain(name: object) -> str | None:
-    """A name that may stand in a message; anyone may have written the file."""
+    """The name, if it is safe in a message: anyone may have written the file."""
     return name if isinstance(name, str) and 0 < len(name) <= 300 and name.isprintable() else None

@@ -16,7 +16,7 @@ from uncone.rows.base import Labels
 from uncone.rows.bytes import LocalFile
 from uncone.rows.npy import LONGEST_HEADER, array_header
 
-LARGEST_COUNT = 2**53  # beyond, a float64 no longer holds every whole number
+LARGEST_COUNT = 2**53  # beyond this, a float64 no longer holds every whole number
 _HEADERS = {("id", "token", "count"), ("id", "count"), ("token", "count"), ("word", "count")}
 _HOW = "expected a first line `id<TAB>token<TAB>count`, `id<TAB>count` or `token<TAB>count`"
 
@@ -28,11 +28,11 @@ class TokenCounts:
 
 
 def read_counts(path: Path_, n: int, labels: Labels = None) -> TokenCounts:
-    """Of ids 0 to n - 1, from a table or a `.npy` file of n whole numbers.
+    """Read the counts of ids 0 to n - 1 from a table, or from a `.npy` file of n whole numbers.
 
-    A table has columns `id`, `token` (or `word`) and `count`, or one of the first two. A table by token needs `labels`;
-    one with ids too is checked against them. Rows that it does not name have 0. Of several rows with one token the
-    first has the count.
+    A table has the columns `id`, `token` (or `word`) and `count`, but may lack one of the first two. A table by token
+    needs `labels`; a table with ids and tokens is checked against them. Rows that the table does not name get 0. If
+    several rows share a token, the first row gets its count.
     """
     path = Path(path)
     if path.suffix != ".npy":
@@ -56,20 +56,20 @@ def is_counts(path: Path_) -> bool:
 
 
 def as_counts(counts: Any, n: int, labels: Labels = None) -> TokenCounts:
-    """A path for `read_counts`, or a tensor or array (n,) of whole numbers from 0 up."""
+    """Counts from a path (as `read_counts`), or from a tensor or array (n,) of whole numbers from 0 up."""
     if isinstance(counts, str | os.PathLike):
         return read_counts(counts, n, labels)
     counts = as_array(counts)
     if not isinstance(counts, np.ndarray):
         kind = type(counts).__name__
-        raise InputError(f"expected a file, tensor or array of counts, got {kind}: give one number a row")
+        raise InputError(f"expected a file, tensor or array of counts, got {kind}: give one number per row")
     _check_vector(counts.shape, counts.dtype, n, "counts")
     return _whole(counts, "counts")
 
 
 def _check_vector(shape: tuple[int, ...], dtype: np.dtype[Any], n: int, name: str) -> None:
     if shape != (n,) or dtype.kind not in "iuf":
-        raise InputError(f"expected {n} counts, got {dtype} of shape {shape} in {name}: give one a row")
+        raise InputError(f"expected {n} counts, got {dtype} of shape {shape} in {name}: give one per row")
 
 
 def _whole(stored: Any, name: str) -> TokenCounts:
@@ -78,7 +78,7 @@ def _whole(stored: Any, name: str) -> TokenCounts:
     if wrong.any():
         at = int(wrong.argmax())
         got = f"{values[at]:g} at row {at} of {name}"
-        raise InputError(f"expected whole counts from 0 up, got {got}: count, do not weigh")
+        raise InputError(f"expected whole counts from 0 up, got {got}: give counts, not weights")
     return _some(TokenCounts(values.astype(np.int64)), name)
 
 
@@ -116,7 +116,7 @@ def _from_table(path: Path, n: int, labels: Labels) -> TokenCounts:
             continue
         if index in counts:
             raise InputError(
-                f"expected each {kind} once, got {cells[0][:40]!r} again in line {number} of {name}: add its counts"
+                f"expected each {kind} once, got {cells[0][:40]!r} again in line {number} of {name}: add up its counts"
             )
         counts[index] = count
         doubled += cells[0] in shared
@@ -126,8 +126,8 @@ def _from_table(path: Path, n: int, labels: Labels) -> TokenCounts:
         raise InputError(f"expected a line for each token, got only the first in {name}: count the tokens of a text")
     if unknown == read:
         where = f"in {counted(read, 'line')} of {name}"
-        raise InputError(f"expected tokens of this vocabulary, got none of them {where}: count with this tokenizer")
-    if labels is not None and len(differ) > 0.01 * read:  # the same vocabulary may spell some otherwise
+        raise InputError(f"expected tokens of this vocabulary, got none {where}: count with this tokenizer")
+    if labels is not None and len(differ) > 0.01 * read:  # the same vocabulary may spell some tokens differently
         at, index, token = differ[0]
         here = "which has no token" if labels[index] is None else f"which is {str(labels[index])[:40]!r}"
         more = f", and {len(differ) - 1:,} more" if len(differ) > 1 else ""
@@ -140,7 +140,7 @@ def _from_table(path: Path, n: int, labels: Labels) -> TokenCounts:
 
 def _number(text: str, most: int, what: str, name: str, line: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= most):
-        got = f"{text[:40]!r} in line {line} of {name}: the table is of other rows, or was cut"
+        got = f"{text[:40]!r} in line {line} of {name}: the table belongs to other rows, or was cut"
         raise InputError(f"expected {what} from 0 to {most}, got {got}")
     return int(text)
 
@@ -148,11 +148,11 @@ def _number(text: str, most: int, what: str, name: str, line: int) -> int:
 def _notes(missing: int, unknown: int, differ: int, doubled: int, name: str) -> tuple[str, ...]:
     unnamed = counted(missing, "row is", "rows are")
     rows = f"{unnamed} not named in {name}: {plural(missing, 'its', 'their')} count is taken as 0."
-    spelled, first_row = "spelled otherwise in this vocabulary", "count is taken for the first row; give counts by id"
+    spelled, first_row = "spelled differently in this vocabulary", "count goes to the first row. Give counts by id"
     of_tokens = (
         (unknown, "is not in this vocabulary and was", "are not in this vocabulary and were", "left out"),
-        (differ, f"is {spelled}; it was", f"are {spelled}; they were", "placed by id"),
-        (doubled, "is that of several rows: its", "are those of several rows: each", first_row),
+        (differ, f"is {spelled} and was", f"are {spelled} and were", "placed by id"),
+        (doubled, "belongs to several rows: its", "belong to several rows: each", first_row),
     )
-    told = (f"{counted(n, 'token')} of {name} {plural(n, one, many)} {then}." for n, one, many, then in of_tokens if n)
-    return (rows, *told) if missing else tuple(told)
+    notes = (f"{counted(n, 'token')} of {name} {plural(n, one, many)} {then}." for n, one, many, then in of_tokens if n)
+    return (rows, *notes) if missing else tuple(notes)

@@ -1,4 +1,4 @@
-"""An edited copy of a model directory: named tensors replaced or added, all others to the bit as they were."""
+"""An edited copy of a model directory: named tensors replaced or added, all others unchanged to the bit."""
 
 import errno
 import json
@@ -41,7 +41,7 @@ class NewTensor:
 
 @dataclass(frozen=True)
 class Copy:
-    """It appears when the `with` block ends."""
+    """The edited copy. It appears when the `with` block ends."""
 
     files: ModelFiles
     left_out: tuple[str, ...]  # files of the same weights in another format
@@ -62,7 +62,7 @@ def open_directory(model: Path_) -> ModelFiles:
         if gguf is not None:
             raise InputError(
                 f"expected a directory of transformers to edit, got the GGUF file {gguf}: edit the model that it "
-                "was made of, and make it again"
+                "was converted from, and convert that again"
             )
     files = open_model_files(path)
     refuse_quantised(files)
@@ -78,10 +78,10 @@ def edited_copy(
     beside: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Iterator[Copy]:
-    """A copy of the directory of `files` in which `tensors` replace others by name, or are added.
+    """Copy the directory of `files`, with `tensors` replacing others by name or added to them.
 
-    Other files are copied, but for weights in another format; a checkpoint of torch.save becomes safetensors. If the
-    `with` block raises, nothing is left. Added tensors go into the file of the tensor `beside`.
+    Other files are copied, except weights in another format. A torch.save checkpoint becomes safetensors. If the `with`
+    block raises, nothing is left behind. Added tensors go into the file that holds the tensor `beside`.
     """
     shards = {source.path: source for source, _ in files.tensors.values()}
     home = min(shards) if beside is None else files.tensors[beside][0].path
@@ -108,7 +108,7 @@ def edited_copy(
 def copied_files(
     original: Path, out: Path_, *, skip: Callable[[Path, bool], bool] = lambda *_: False
 ) -> Iterator[tuple[Path, list[str]]]:
-    """(a new folder with the files of `original`, the names that were skipped); it becomes `out` at the end.
+    """A new folder with the files of `original`, and the names that were skipped. It becomes `out` at the end.
 
     Links to files are followed. `skip` takes a path and whether it is a folder.
     """
@@ -123,7 +123,7 @@ def copied_files(
 
 
 def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset[str]) -> int:
-    """Compare all tensors but `touched` byte by byte, and return how many."""
+    """Compare all tensors except `touched` byte by byte, and return how many were compared."""
     untouched = [name for name in original.tensors if name not in touched]
     for name in untouched:
         (here, a), (there, b) = original.tensors[name], copy.tensors[name]
@@ -133,8 +133,8 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
             at += len(piece)
         if not same:
             raise InputError(
-                f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers: the original was "
-                "changed meanwhile, or the disk is faulty; nothing was written"
+                f"expected an exact copy of tensor {name[:200]!r}, got other numbers: the original changed "
+                "meanwhile, or the disk is faulty; nothing was written"
             )
     return len(untouched)
 
@@ -197,9 +197,9 @@ def stored_blocks(source: File, name: str, entry: Entry) -> Iterator[torch.Tenso
 
 
 def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """`x` to the nearest in `dtype`: torch takes float64 to 16 bits by way of float32, which rounds twice.
+    """`x` rounded to the nearest number of `dtype`. torch converts float64 to 16 bits via float32, rounding twice.
 
-    float32 is rounded to odd: towards 0, the last bit set where anything was lost, so that no new tie arises.
+    Here float32 is rounded to odd (towards 0, the last bit set where anything was lost), so that no new tie arises.
     """
     if x.dtype != torch.float64 or dtype not in (torch.float16, torch.bfloat16):
         return x.to(dtype)
@@ -216,12 +216,12 @@ def shard_name(name: str) -> str:
 
 
 def write_shard(source: File, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path) -> int:
-    """Write a file of weights in which `tensors` replace others or follow them; return its bytes."""
+    """Write a file of weights in which `tensors` replace others or follow them. Return its size in bytes."""
     metadata, names = {"format": "pt"}, list(entries)
     if path.suffix == source.path.suffix:
         _, metadata = read_header(source)
         names.sort(key=lambda name: (entries[name].start, entries[name].stop))
-    laid = {}  # of which only sizes matter
+    laid = {}  # only the sizes matter
     for name in names:
         entry = entries[name]
         code = _code(name, entry, source) if isinstance(entry, StoredTensor) else entry.dtype
@@ -258,6 +258,6 @@ def _code(name: str, entry: Entry, source: File) -> str:
     if code is None:
         raise InputError(
             f"expected tensors for safetensors in {source.name}, got {name[:80]!r} of {entry.dtype} and shape "
-            f"{list(entry.shape)}: load the model with transformers, call save_pretrained, and edit that"
+            f"{list(entry.shape)}: load the model with transformers, call save_pretrained, and edit the result"
         )
     return code

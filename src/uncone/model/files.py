@@ -30,13 +30,13 @@ _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
 _OTHERS = (
     (
         ("*.bin", "*.pt", "*.pth", "*.ckpt"),
-        "open one tensor as {}#tensor.name, or, where you trust the file, "
+        "open one tensor as {}#tensor.name, or, if you trust the file, "
         "load the model with transformers and call save_pretrained, which writes safetensors",
     ),
     (("*.gguf",), "give the file, {}"),
     (("*.safetensors",), "open one tensor as {}#tensor.name"),
 )
-"""Other files of weights, and what to do with one."""
+"""Other weight files, and what to do with such a file."""
 
 
 Tensors = dict[str, tuple[File, Entry]]
@@ -44,18 +44,18 @@ Tensors = dict[str, tuple[File, Entry]]
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A checkpoint whose headers are read and whose tensors are not."""
+    """A checkpoint with its headers read and its tensors not yet read."""
 
     path: Path
     config: Mapping[str, Any]
     tensors: Mapping[str, tuple[File, Entry]]
     """By the name in the file: where the bytes are, and the checked entry."""
-    url: str = ""  # where `path` is elsewhere
-    token_labels: Callable[[int], "TokenLabels"] | None = None  # where they are not in `path`
+    url: str = ""  # of a model on another machine
+    token_labels: Callable[[int], "TokenLabels"] | None = None  # for labels that are not in `path`
 
     @property
     def where(self) -> str:
-        """For messages and names."""
+        """The address for messages and names."""
         return self.url or str(self.path)
 
     @property
@@ -64,13 +64,13 @@ class ModelFiles:
 
     @property
     def vocab_size(self) -> int | None:
-        """Of config.json or its `text_config`; None where it is missing or the two disagree."""
+        """The size in config.json or its `text_config`, or None if it is missing or the two disagree."""
         sizes = [part["vocab_size"] for part in text_parts(self.config) if part.get("vocab_size") is not None]
         return sizes[0] if sizes and all(type(size) is int and size == sizes[0] > 0 for size in sizes) else None
 
 
 def logit_cap(settings: Mapping[str, Any]) -> float | None:
-    """The c of logits c tanh(z / c), by its names in config classes of transformers 5.23."""
+    """The c of logits c tanh(z / c), under its names in config classes of transformers 5.23."""
     values = (settings.get(name, 0) for name in ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"))
     return next((float(v) for v in values if type(v) in (int, float) and 0 < v < 1e6), None)
 
@@ -80,7 +80,7 @@ def open_model_files(path: Path_) -> ModelFiles:
     if not directory.is_dir():
         raise InputError(f"expected a directory with config.json and {SINGLE}, got {directory}: give one that exists")
     if is_adapter(directory):
-        got = f"{directory}, an adapter of PEFT ({ADAPTER}) without its base"
+        got = f"{directory}, a PEFT adapter ({ADAPTER}) without its base"
         raise InputError(f"expected a model directory, got {got}: merge it (merge_and_unload, then save_pretrained)")
     config = directory / "config.json"
     if not config.is_file():
@@ -99,19 +99,19 @@ def _refuse_run(run: Path, expected: str) -> None:
     by_step = sorted(names, key=lambda name: ([int(n) for n in re.findall(r"[0-9]+", name)], name))
     last, every = (shlex.quote(str(path)) for path in (run / by_step[-1], run))
     raise InputError(
-        f"expected {expected}, got {run}, which has no model of its own and {len(by_step)} inside "
+        f"expected {expected}, got {run}, which is not a model but holds {len(by_step)} "
         f"({listing(by_step)}): give one (`uncone diagnose {last}`) or all (`uncone saturation checkpoints {every}`)"
     )
 
 
 def is_adapter(directory: Path) -> bool:
-    """An adapter of PEFT, without weights of a whole model."""
+    """Whether this is a PEFT adapter without the weights of a whole model."""
     whole = (directory / f"{name}{end}" for name in _WEIGHTS for end in ("", _INDEX))
     return (directory / ADAPTER).is_file() and not any(name.exists() for name in whole)
 
 
 def open_weights(directory: Path) -> Tensors:
-    """Where each tensor is; of a .bin torch unpickles only tensors and plain values."""
+    """Where each tensor is. From a .bin, torch unpickles only tensors and plain values."""
     for single in _WEIGHTS:
         if (directory / single).is_file():
             return open_single(directory / single)
@@ -127,13 +127,13 @@ def open_weights(directory: Path) -> Tensors:
 
 
 def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Rows:
-    """The rows of one tensor; with token strings as labels if they are the vocabulary."""
+    """The rows of one tensor, with token strings as labels if the rows are the vocabulary."""
     source, entry = named(files.tensors, tensor, files.where)
     rows = entry.rows(source, f"{files.where}#{tensor}")
     n, size = rows.shape[0], files.vocab_size
     # Tables are padded, by a thousand rows or so, and vocabularies grow.
     if with_tokens and (size is None or 0.9 * size <= n <= 1.1 * size + 1024):
-        # Of n: rows would keep themselves, and their file, open.
+        # Bind n alone: `rows` would keep itself and its file open.
         labels = files.token_labels or partial(token_labels, files.path)
         rows.load_labels = lambda: labels(n).labels
     return rows
@@ -164,7 +164,7 @@ def parsed_json(text: bytes, path: object, kind: type) -> Any:
 
 
 def special_tokens(directory: Path, role: str) -> list[str]:
-    """The names for a `role` ("unk_token") in the files beside a tokenizer."""
+    """The names for a `role` ("unk_token") in the files next to a tokenizer."""
     names = []
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         with suppress(InputError):
@@ -207,12 +207,12 @@ def open_sharded(
 
 @dataclass(frozen=True)
 class TokenLabels:
-    labels: list[str | None] | None  # None: a row without a token, or nothing is known
-    note: str | None = None  # why there are none, or why a file was passed over
+    labels: list[str | None] | None  # None for a row without a token, or if no token is known
+    note: str | None = None  # why there are no labels, or why a file was skipped
 
 
 def token_labels(path: Path, n: int) -> TokenLabels:
-    """Never raises for what is in the directory: `note` says what was wrong."""
+    """Never raises for what is in the directory: `note` explains what was wrong."""
     notes: list[str] = []
     for name, read in _READERS.items():
         file = path / name
@@ -221,7 +221,7 @@ def token_labels(path: Path, n: int) -> TokenLabels:
         labels, error = attempt(partial(_labels_in, file, read, n))
         if error is None:
             return TokenLabels(labels, "; ".join(notes) or None)
-        notes.append(f"{file} gives no tokens ({first_line(error)})")
+        notes.append(f"no tokens could be read from {file} ({first_line(error)})")
     return TokenLabels(None, "; ".join(notes) or f"no tokenizer.json, vocab.txt or vocab.json in {path}")
 
 
@@ -242,7 +242,7 @@ def labels_of(ids: Iterable[tuple[str, Any]], n: int) -> Tokens:
     return labels
 
 
-_Read = tuple[dict[str, int], Set[str]]  # the id of each token, and which are special
+_Read = tuple[dict[str, int], Set[str]]  # the id of each token, and the special tokens
 
 
 def _from_tokenizer(file: Path) -> _Read:
@@ -250,12 +250,12 @@ def _from_tokenizer(file: Path) -> _Read:
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     of_added = tokenizer.get_added_tokens_decoder().values()
     added, special = {token.content for token in of_added}, {token.content for token in of_added if token.special}
-    # Of two tokens with one id an added one stays, as in decoding. get_vocab has a random order.
+    # If two tokens share an id, the added token stays, as in decoding. get_vocab has a random order.
     return dict(sorted(ids.items(), key=lambda item: (item[0] in added, item[0]))), special
 
 
 def _from_lines(file: Path) -> _Read:
-    # As BERT's reader: nothing but newlines is stripped.
+    # Like BERT's reader, strip nothing but newlines.
     with TextIOWrapper(open_regular(file), encoding="utf-8") as lines:
         return {line.rstrip("\n"): index for index, line in enumerate(lines)}, frozenset()
 

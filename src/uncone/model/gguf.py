@@ -1,7 +1,7 @@
 """A language model in GGUF, as llama.cpp reads it.
 
-`llama-gguf-split` cuts a model into parts. A part says which of how many it is (`split.no`, `split.count`) and how many
-tensors all hold (`split.tensors.count`); the first holds the metadata.
+`llama-gguf-split` cuts a model into parts. Each part holds its number (`split.no`), the number of parts
+(`split.count`) and the number of tensors in all parts (`split.tensors.count`). The first part holds the metadata.
 """
 
 import re
@@ -39,7 +39,7 @@ _NUMBER, _COUNT = "split.no", "split.count"
 @dataclass(frozen=True)
 class _Gguf:
     path: Path  # the file that was given
-    source: LocalFile  # whose header holds the metadata: the first part of a split model
+    source: LocalFile  # the file with the metadata: the first part of a split model
     metadata: Mapping[str, Any]
     tensors: Mapping[str, GgufTensor]
     parts: Mapping[str, LocalFile]  # the file of each tensor
@@ -74,7 +74,7 @@ def _read(path: Path) -> _Gguf:
         part = header if file.path == path else read_gguf(file)
         mine, of = part.metadata.get(_NUMBER), part.metadata.get(_COUNT)
         if (mine, of) != (number, count):
-            got = "no part of a split model"
+            got = "a file that is not part of a split model"
             if isinstance(mine, int) and isinstance(of, int):
                 got = f"part {mine + 1} of {of}"
             raise InputError(
@@ -90,9 +90,9 @@ def _read(path: Path) -> _Gguf:
         parts |= dict.fromkeys(part.tensors, file)
         if number == 0:
             first, metadata = file, part.metadata
-    told = header.metadata.get("split.tensors.count")
-    if type(told) is int and told != len(tensors):
-        raise InputError(f"expected {told} tensors in {count} parts of {path}, got {len(tensors)}: {_MIXED}")
+    stated = header.metadata.get("split.tensors.count")
+    if type(stated) is int and stated != len(tensors):
+        raise InputError(f"expected {stated} tensors in {count} parts of {path}, got {len(tensors)}: {_MIXED}")
     return _Gguf(path, first, metadata, tensors, parts)
 
 
@@ -103,17 +103,17 @@ def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
     if name is None or (int(name[2]), int(name[3])) != (number + 1, count):
         raise InputError(
             f"expected a name ending in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of a split model, "
-            f"got {path}: name it so, or join the parts with llama-gguf-split --merge"
+            f"got {path}: rename it, or join the parts with llama-gguf-split --merge"
         )
     parts = [path.with_name(f"{name[1]}-{part:05}-of-{count:05}.gguf") for part in range(1, count + 1)]
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
-        raise InputError(f"expected {count} parts of {path}, got none of {listing(missing)}: download them")
+        raise InputError(f"expected {count} parts of {path}, got all but {listing(missing)}: download the rest")
     return parts
 
 
 def is_model_file(path: Path) -> bool:
-    """GGUF, by its name or first bytes."""
+    """Whether this is a GGUF file, by its name or first bytes."""
     try:
         return path.is_file() and (path.name.endswith(".gguf") or LocalFile(path).head(4) == MAGIC)
     except InputError:
@@ -121,7 +121,7 @@ def is_model_file(path: Path) -> bool:
 
 
 def _places(model: _Gguf) -> Places:
-    """Without a tensor for a head llama.cpp uses the table."""
+    """If there is no tensor for a head, llama.cpp uses the table."""
     if TABLE not in model.tensors:
         matrices = [name for name, tensor in model.tensors.items() if len(tensor.shape) == 2]
         raise UnsupportedModel(
@@ -135,7 +135,7 @@ def _places(model: _Gguf) -> Places:
     if causal is False or "bert" in kind or kind in ("t5encoder", "gemma-embedding", "llama-embed", "clip"):
         why = f"{kind} is an encoder: the GGUF file holds no output head over the vocabulary"
         return Places(TABLE, None, False, why)
-    why = f"the GGUF file holds no tensor for the output head of {kind}, so that llama.cpp uses the table"
+    why = f"the GGUF file holds no tensor for the output head of {kind}, so llama.cpp uses the table"
     return Places(TABLE, TABLE, True, why)
 
 

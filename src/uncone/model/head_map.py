@@ -1,7 +1,7 @@
-"""How do logits follow from the head's output? Measured on the model, not looked up by its name.
+"""How logits follow from the head's output, measured on the model instead of looked up by its name.
 
-The model runs once with known outputs in the place of its head's: 0, small, huge and random ones. From the logits
-follow scale, bias and cap of z -> cap tanh((scale z + bias) / cap); the residual decides whether that is the map.
+The model runs once with known outputs in place of the head's: 0, small, huge and random. The logits give the scale,
+bias and cap of z -> cap tanh((scale z + bias) / cap). The residual decides whether this map fits.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,13 +41,13 @@ class HeadMap:
 
 
 def logit_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """How `model`, which is left as it was, makes logits; but for `shift`."""
+    """How `model` computes logits, without `shift`. The model is left as it was."""
     with undisturbed(model):
         return fit(*known_outputs(model, head, probe_batch(model)))
 
 
 def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Outputs in the place of the head's and logits, (18, V); with gradients where a part between trains."""
+    """Known outputs in place of the head's, and the logits (18, V), with gradients if a part in between trains."""
     outputs = []
 
     def known(hidden: Tensor) -> Tensor:
@@ -69,13 +69,13 @@ def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -
     if len(outputs) != 1 or logits.numel() != outputs[0].numel():
         raise UnsupportedModel(
             f"expected one use of the head and {outputs[0].numel() if outputs else 'its'} logits, got "
-            f"{len(outputs)} and shape {tuple(logits.shape)}: the loss is not of one product with the head"
+            f"{len(outputs)} and shape {tuple(logits.shape)}: the loss does not come from one product with the head"
         )
     return outputs[0], logits.reshape(outputs[0].shape).float()
 
 
 def fit(z: Tensor, logits: Tensor) -> HeadMap:
-    """The map of `known_outputs`, but for its shift, checked on every row."""
+    """The map of `known_outputs`, without its shift, checked on every row."""
     logits = logits.detach()
     at_zero, at_small, at_huge = logits[:3].double()
     cap = None
@@ -93,7 +93,7 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
     residual = float(((logits - expected).abs() / (1 + expected.abs())).max())
     if not residual <= RESIDUAL:
         raise UnsupportedModel(
-            f"expected logits of the form cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
+            f"expected logits of the form cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} "
             f"(scale {scale:.4g}, cap {cap}): train this model with its own loss"
         )
     return replace(measured, scale=_rounded(scale), cap=None if cap is None else _rounded(cap))
@@ -104,7 +104,7 @@ def _rounded(value: float) -> float:
 
 
 def probe_batch(model: Any) -> dict[str, Tensor]:
-    """Of shape (2, 9): some labels are ignored, one position is masked."""
+    """A batch of shape (2, 9): some labels are ignored, one position is masked."""
     table = model.get_input_embeddings()
     v = min(table.num_embeddings, model.get_output_embeddings().weight.shape[0])
     random = torch.Generator().manual_seed(0)
@@ -116,7 +116,7 @@ def probe_batch(model: Any) -> dict[str, Tensor]:
     if not is_seq2seq(model):
         labels = torch.where(labels == IGNORED, labels, ids)  # a causal model predicts the ids
     mask = torch.ones_like(ids)
-    mask[1, -1] = 0  # a loss without masked positions shows itself
+    mask[1, -1] = 0  # to notice a loss that leaves out masked positions
     return {"input_ids": ids.to(device), "attention_mask": mask.to(device), "labels": labels.to(device)}
 
 
@@ -175,7 +175,7 @@ def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> It
 
 @contextmanager
 def undisturbed(model: Any) -> Iterator[None]:
-    """Evaluation without gradients; modes of modules, random numbers and shards are restored."""
+    """Evaluate without gradients, then restore the modes of modules, the random state and the shards."""
     parameters, training = list(model.parameters()), [module for module in model.modules() if module.training]
     model.eval()
     try:

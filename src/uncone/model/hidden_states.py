@@ -28,7 +28,7 @@ from uncone.rows.parts import Engine
 SAMPLE = 8192  # tokens of the sample, or fewer where the layers are wide
 _STRETCH_BYTES = 2**28
 _LEAST = 512
-_ENOUGH = 20  # tokens a column before a run may stop: spectra need more than mean cosines
+_ENOUGH = 20  # tokens per column before a run may stop: spectra need more than mean cosines
 _SAVED_EVERY = 4  # stretches between two writes of a file to resume from
 
 
@@ -52,13 +52,13 @@ def hidden_states_of(
 
     An encoder reads each line or document as a sequence; a decoder reads running text in windows. A longer passage is
     cut into windows of at most 512 ids, or of the positions that the model has. Special tokens, the first position of a
-    decoder and giant states (sinks) are in no sum: they are counted apart.
+    decoder and giant states (sinks) are left out of the sums and counted separately.
 
     At most `most` tokens are summed, `sample` of them kept, and `batch` ids with padding run at once. The run stops
     once the 95% interval of each layer's mean cosine is narrower than `width`. The sums are kept in the file `resume`.
-    With `last` what the head of a causal model reads is kept too, as `states_of` does. An `engine` lets several workers
-    run the model, each on units of at least 20 tokens a column, whose sums are merged in the order of the text: the same
-    bytes with however many workers, which may stop a little later than this process alone.
+    With `last`, the states that the head of a causal model reads are kept too, as in `states_of`. With an `engine`,
+    several workers run the model, each on units of at least 20 tokens per column. Their sums are merged in the order of
+    the text, so any number of workers gives the same bytes, but may stop a little later than this process alone.
     """
     opened = open_whole(model)
     if most < 2:
@@ -71,7 +71,7 @@ def hidden_states_of(
     read = found.read if last and found.causal else None
     if read is not None:
         d = found.widths[read]
-        check_memory(8 * most * d, f"states of {most} tokens and {d} columns", "ask for fewer tokens")
+        check_memory(8 * most * d, f"states of {most} tokens and {d} columns", "read fewer tokens")
     digest = _digest(found, sources, (stretch, kept, seed, str(dtype)))
     if resume is not None and Path(resume).exists():
         sums.load(resume, digest)
@@ -84,11 +84,11 @@ def hidden_states_of(
     stopped = run.over(most, width, engine, save, progress)
     if sums.tokens < 2:
         few = f"got {sums.tokens}: give a longer text"
-        raise UndefinedMeasure(f"expected at least two tokens other than those that stand apart, {few}")
+        raise UndefinedMeasure(f"expected at least two tokens that are not special, first in a window or sinks, {few}")
     with undisturbed(found.model):
         head = found.head()
         last_states, why_no_last = run.last(opened.name)
-    cut = f"{source.cut:,} passages were longer than {found.longest} ids and cut into windows."
+    cut = f"{source.cut:,} passages were longer than {found.longest} ids and were cut into windows."
     number = np.maximum(sums.apart[:, :1], 1)
     return LayerStates(
         name=opened.name,
@@ -113,7 +113,7 @@ def hidden_states_of(
 
 
 class _Run:
-    """Over a text, by this process or by an engine."""
+    """A run over texts, in this process or by an engine."""
 
     def __init__(self, found: LayeredModel, sums: StateSums, source: Sequences, maker: Maker) -> None:
         self.found, self.sums, self.source, self.maker = found, sums, source, maker
@@ -130,10 +130,10 @@ class _Run:
     ) -> bool:
         """Read until the texts end, `most` tokens are summed or the intervals are narrow (then True)."""
         work = self._here if engine is None else partial(self._by, engine)
-        if self.maker.kept is not None and self.sums.sequences:  # an earlier run has left no states
+        if self.maker.kept is not None and self.sums.sequences:  # an earlier run saved sums but no states
             for _ in work(self._begun(most), 0, is_counted=False):
                 pass
-        if self.sums.sequences and self._is_narrow(width):  # a run that had ended is resumed
+        if self.sums.sequences and self._is_narrow(width):  # this resumes a run that had ended
             return True
         saved, stop, begun = 0, False, self.sums.sequences
         stretches = self._stretches(begun, most - self.sums.read)
@@ -185,7 +185,7 @@ class _Run:
         self.found.notes[:] = dict.fromkeys([*self.found.notes, *one.notes])
 
     def _begun(self, most: int) -> Iterator[Stretch]:
-        """What the sums hold."""
+        """The stretches that the sums already hold."""
         left = self.sums.sequences
         for stretch in self._stretches(0, most):
             if left <= 0:
@@ -204,9 +204,9 @@ class _Run:
             return None, str(error)
 
     def _stretches(self, begun: int, left: int) -> Iterator[Stretch]:
-        """Whole sequences of some `stretch` ids, and how many tokens of the text are in them.
+        """Whole sequences of about `stretch` ids, and how many tokens of the text are in them.
 
-        At most `left` tokens behind the first `begun` sequences; of the first sequence as many as fit.
+        At most `left` tokens after the first `begun` sequences. The first sequence of all is cut to fit.
         """
         before, after = self.source.template.before, self.source.template.after
         part, size, read = [], 0, 0
@@ -236,7 +236,7 @@ class _Run:
 
 
 def _digest(found: LayeredModel, sources: Sequence[TextSource], options: tuple[Any, ...]) -> str:
-    """Of all that the sums depend on; files count by the time when they were written."""
+    """Digest of all that the sums depend on. Files count by name, part, size and time of writing."""
     digest = hashlib.sha256(repr(options).encode())
     digest.update(found.tokenizer.to_str().encode())
     for path, part in [*((path, None) for path in found.files), *((one.path, one.part) for one in sources)]:

@@ -1,7 +1,7 @@
-"""The libraries of Hugging Face on files of this machine: no network, no code of a model, no messages.
+"""The Hugging Face libraries on local files: no network, no model code, no messages.
 
-`LOCAL` goes with every call that opens a directory or looks into the cache. That is not enough: within `asked`,
-huggingface_hub refuses every request before a socket is opened. It reads its constant each time, and the environment
+`LOCAL` goes with every call that opens a directory or looks into the cache. Because that is not enough, huggingface_hub
+refuses every request within `asked` before a socket is opened. It reads its constant each time, but the environment
 variable only when it is imported.
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 LARGEST_TOKENIZER = 512 * 2**20
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
-_PREFERRED = ("model.safetensors", "model.safetensors.index.json")  # beside these, no weights of `torch.save` are read
+_PREFERRED = ("model.safetensors", "model.safetensors.index.json")  # next to these, no weights of `torch.save` are read
 _LONGEST_TEXT = 512  # tokens of a text, at most
 _one_at_a_time = threading.RLock()  # the switches belong to the whole process
 
@@ -37,7 +37,7 @@ def attempt(call: Callable[[], T]) -> tuple[T | None, BaseException | None]:
 
 
 def _is_failure(error: BaseException) -> bool:
-    """No interrupt or signal. A damaged file raises nearly anything; a panic in Rust is no Exception."""
+    """Not an interrupt or signal. A damaged file raises nearly anything, and a Rust panic is not an Exception."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
@@ -85,7 +85,7 @@ def from_pretrained(model_class: Any, directory: Path, **options: Any) -> Any:
 
 
 def check_archives(directory: Path) -> None:
-    """Refuse damaged weights: the libraries take what follows a short record for numbers."""
+    """Refuse damaged weights: the libraries read what follows a short record as numbers."""
     for file in sorted(directory.rglob("pytorch_model*.bin")):
         if not any(file.with_name(name).exists() for name in _PREFERRED):
             checkpoint_entries(LocalFile(file))
@@ -96,7 +96,7 @@ def tokenizer_class() -> Any:
 
 
 def open_tokenizer(path: Path) -> Any:
-    """The tokenizer of a directory or JSON file, without cuts and padding; None without one."""
+    """The tokenizer of a directory or JSON file, without truncation or padding, or None if there is none."""
     file = next((file for file in (path, *(path / name for name in TOKENIZER_FILES)) if file.is_file()), None)
     if file is None:
         return None
@@ -104,9 +104,7 @@ def open_tokenizer(path: Path) -> Any:
     transformers = None if file in (path, path / "tokenizer.json") else need(f"the tokenizer {file}")
     if file.suffix == ".gguf":
         how = "give the tokenizer.json of the model it was made from"
-        raise InputError(
-            f"expected a tokenizer in {file}, got a GGUF file, of which only token strings are read: {how}"
-        )
+        raise InputError(f"expected a tokenizer in {file}, got a GGUF file, which gives only token strings: {how}")
     if (size := file.stat().st_size) > LARGEST_TOKENIZER:
         raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {size}: give a tokenizer.json")
     try:
@@ -136,7 +134,7 @@ def encoded(tokenizer: Any, texts: list[str], where: str) -> Any:
 
 
 def load_encoder(directory: Path) -> tuple[Any, Any, int]:
-    """The encoder of an encoder-decoder, its tokenizer, and the most tokens of a text."""
+    """The encoder of an encoder-decoder, its tokenizer, and the maximum number of tokens in a text."""
     transformers = need(f"the encoder in {directory}")
     check_archives(directory)
     with asked(f"load the encoder in {directory}"):
@@ -155,9 +153,9 @@ def cached_snapshot(name: str) -> Path | None:
     repo, at, revision = name.partition("@")
     if ".." in name or (at and not revision):
         return None
-    missing = f"{name}: looking for a cached model of this name needs huggingface_hub, pip install huggingface_hub"
-    hub = needed("huggingface_hub", f"expected a file or a folder that is there, got {missing}")
-    try:  # no pattern: the reader of a snapshot says which files it lacks
+    missing = f"{name}: finding a cached model of this name needs huggingface_hub, pip install huggingface_hub"
+    hub = needed("huggingface_hub", f"expected an existing file or folder, got {missing}")
+    try:  # no pattern: the reader of a snapshot reports the missing files
         path = hub.snapshot_download(repo, revision=revision or None, allow_patterns=[], local_files_only=True)
     except Exception:  # not cached, no such name, or a damaged cache
         return None

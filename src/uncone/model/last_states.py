@@ -18,28 +18,28 @@ from uncone.roles import Path_, Progress
 from uncone.tensors import dtype_named, empty, moved, usable
 
 Tensor = torch.Tensor
-CLOSE = 1e-3  # of the largest logit, between the model's logits and those of states and head
-CENTRED = 1e-4  # of the root mean square, the mean of a norm's output before gain and bias
+CLOSE = 1e-3  # largest difference of states times head from the model's logits, over the largest logit
+CENTRED = 1e-4  # largest mean of a norm's output before gain and bias, over its root mean square
 
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """What a head reads on a text. Its logits are cap tanh(z / cap) of z = scale (states @ head.T) + bias."""
+    """The states a head reads on a text. Logits are cap tanh(z / cap), with z = scale (states @ head.T) + bias."""
 
     states: Tensor  # (N, D) float32: what the head multiplies, after the final norm
-    labels: Tensor  # (N,) int64: the next token of each
+    labels: Tensor  # (N,) int64: the next token after each state
     head: Tensor  # (V, D) float32
     bias: Tensor | None  # (V,) float32, added after the scale
     cap: float | None
     scale: float
     name: str
-    windows: Tensor  # (N,) int64, ascending: the window of text that each token stands in, the block to resample
+    windows: Tensor  # (N,) int64, ascending: the window of text that holds each token, the block to resample
     norm: tuple[Tensor, Tensor] | None = None  # gain and bias (D,) of the LayerNorm with bias that made the states
     inputs: Tensor | None = None  # (N,) int64: the token before each label, which was read last
-    texts: Tensor | None = None  # (N,) int64, ascending: the text of each
+    texts: Tensor | None = None  # (N,) int64, ascending: the text that holds each token
 
     def logits(self, states: Tensor, head: Tensor | None = None) -> Tensor:
-        """(n, V) of states (n, D), by this head or another; in their dtype."""
+        """Logits (n, V) of states (n, D), by this head or another, in the dtype of the states."""
         weight = self.head if head is None else head
         return self.of_product(states @ weight.to(states.dtype).T)
 
@@ -49,14 +49,14 @@ class States:
         return HeadMap(self.scale, bias, self.cap, False).logits(product)
 
     def some(self, most: int) -> "States":
-        """At most so many of the tokens, evenly spaced."""
+        """At most `most` of the tokens, evenly spaced."""
         at = torch.arange(k := min(len(self.labels), most)) * len(self.labels) // max(k, 1)
         cut: dict[str, Any] = {"states": self.states[at], "labels": self.labels[at], "windows": self.windows[at]}
         cut |= {name: one[at] for name in ("inputs", "texts") if (one := getattr(self, name)) is not None}
         return replace(self, **cut)
 
     def chunks(self, most: int = 2**24) -> Iterator[slice]:
-        """Tokens whose logits together are at most so many numbers, one token at the least."""
+        """Slices of tokens with at most `most` logits together, but at least one token."""
         size = max(1, most // len(self.head))
         for start in range(0, len(self.states), size):
             yield slice(start, min(start + size, len(self.states)))
@@ -75,14 +75,14 @@ class Causal:
 def open_causal(
     model: Path_, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> Causal:
-    """UnsupportedModel for a model of another kind; InputError where there is none, or no tokenizer."""
+    """Open a causal model. UnsupportedModel: another kind of model. InputError: no model, or no tokenizer."""
     opened, place, width = open_whole(model), usable(device), dtype_named(dtype)
     tokenizer = tokenizer_for_text(opened)
     loaded = moved(load_model(opened.files, dtype=width, fast=True), place, width)
     head = getattr(loaded, "get_output_embeddings", lambda: None)()
     if not isinstance(head, torch.nn.Linear) or is_seq2seq(loaded):
         kind = "an encoder and a decoder" if is_seq2seq(loaded) else type(head).__name__
-        got = f"{type(loaded).__name__} with {kind}: the head's states are not known"
+        got = f"{type(loaded).__name__} with {kind}: the states of its head are not known"
         raise UnsupportedModel(f"expected a causal model with one linear head, got {got}")
     return Causal(loaded, head, tokenizer, opened.name)
 
@@ -96,11 +96,11 @@ def states_of(
     dtype: str | torch.dtype | None = None,
     progress: Progress | None = None,
 ) -> States:
-    """Run a causal language model on a text, and keep what its head reads, in float32 on the CPU.
+    """Run a causal language model on a text, and keep the states its head reads, in float32 on the CPU.
 
-    Texts are cut into windows of the positions that the model has, at most 2,048. A window's last token is the first of
-    the next one: each token but a text's first is predicted once, `most` in all. Of a text file the first 2**20
-    characters are read; nothing is predicted over the boundaries of a list of texts.
+    Texts are cut into windows as long as the model's positions, at most 2,048. A window's last token is the first of
+    the next window, so every token except a text's first is predicted once, `most` in all. A text file is read up to
+    2**20 characters. Nothing is predicted across the boundaries of a list of texts.
     """
     if most < 2:
         raise InputError(f"expected to predict at least 2 tokens, got {most}: 200,000 is usual")
@@ -111,7 +111,7 @@ def states_of(
 
 
 def states_of_ids(causal: Causal, ids: Sequence[Tensor], *, most: int, progress: Progress | None = None) -> States:
-    """As `states_of`, of texts that are ids (N,) already."""
+    """`states_of` for texts that are already ids (N,)."""
     loaded, head = causal.model, causal.head
     n, top = loaded.get_input_embeddings().num_embeddings, max((int(i.max()) for i in ids if len(i)), default=0)
     if top >= min(n, len(head.weight)):
@@ -128,7 +128,7 @@ def states_of_ids(causal: Causal, ids: Sequence[Tensor], *, most: int, progress:
 
 
 def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[tuple[int, Tensor]]:
-    """With the place of its text. Each but a text's first shares an id with the window before; `most` labels in all."""
+    """Windows and the index of their text. All but a text's first share an id with the one before. `most` labels."""
     left = most
     for place, text in enumerate(ids):
         for start in range(0, len(text) - 1, length - 1):
@@ -139,10 +139,10 @@ def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[tuple[in
 
 
 def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress: Progress | None) -> Tensor:
-    """The states (N, D) before each next token, without the head's product, which is dear."""
+    """The states (N, D) before each next token, without the head's product, which is expensive."""
     counts = [len(window) - 1 for window in windows]
     n, d, device = sum(counts), head.weight.shape[1], head.weight.device
-    check_memory(2 * n * d * 4, f"states of {n} tokens and {d} columns", "ask for fewer tokens")
+    check_memory(2 * n * d * 4, f"states of {n} tokens and {d} columns", "read fewer tokens")
     states, seen = empty((n, d), torch.float32), []
     starts, done = torch.tensor([0, *counts]).cumsum(0).tolist(), 0
 
@@ -159,7 +159,7 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
             seen.clear()
             run_model(model, {"input_ids": ids, "attention_mask": mask})
             if len(seen) != 1 or seen[0].shape[:2] != ids.shape:
-                how = f"{type(model).__name__} makes its probabilities in another way"
+                how = f"{type(model).__name__} computes its probabilities in another way"
                 raise UnsupportedModel(f"expected one use of the head, at every position, got {len(seen)}: {how}")
             for row, i in enumerate(batch):
                 states[starts[i] : starts[i + 1]] = seen[0][row, : counts[i]].float().cpu()
@@ -170,13 +170,13 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
 
 
 def padded(rows: list[Tensor], device: torch.device) -> list[Tensor]:
-    """Ids (B, T), and 1 for each that is no padding."""
+    """Ids (B, T), and a mask with 1 for each id that is not padding."""
     both = rows, [torch.ones_like(row) for row in rows]
     return [torch.nn.utils.rnn.pad_sequence(some, batch_first=True).to(device) for some in both]
 
 
 def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str) -> States:
-    """The logits are checked against the model's own on the first window."""
+    """The `States` of a run. Their logits are checked against the model's own on the first window."""
     if not bool(torch.isfinite(states).all()):
         raise UnsupportedModel(f"expected finite states of {name}, got NaN or inf: the model is damaged")
     found = logit_map(model, head)
@@ -197,7 +197,7 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
         norm=final_layer_norm(model, head, first),
     )
     own = run_model(model, {"input_ids": first}).logits[0, :-1].float().cpu()
-    # A causal model says the same without the text's end.
+    # A causal model gives the same logits without the text's end.
     shorter = run_model(model, {"input_ids": first[:, : max(1, first.shape[1] // 2)]}).logits[0].float().cpu()
     size, ours = float(own.abs().max()), result.logits(states[: first.shape[1] - 1])
     close = max(CLOSE, 8 * torch.finfo(head.weight.dtype).eps)  # bfloat16 differs by some roundings
@@ -216,8 +216,8 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
 def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Tensor, Tensor] | None:
     """Gain and bias (D,), float32, of the LayerNorm whose output is what the head reads: GPT-2's `ln_f`.
 
-    No direction follows from a norm without bias or one that does not centre (RMSNorm). `model` is in evaluation; it is
-    run on `ids` (B, T).
+    A norm without bias, or a norm that does not centre (RMSNorm), gives no direction. `model` is in evaluation mode and
+    is run on `ids` (B, T).
     """
     outputs, inputs = [], []
     hooks = [head.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))]
@@ -238,7 +238,7 @@ def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Te
 
 
 def _is_centred(made: Tensor, gain: Tensor, bias: Tensor) -> bool:
-    """(made - bias) / gain has a mean of 0 and a size of 1; an entry whose gain is tiny is not known."""
+    """Whether (made - bias) / gain has mean 0 and size 1. An entry with a tiny gain is unknown."""
     eps = torch.finfo(made.dtype).eps
     close = max(CENTRED, 4 * eps)
     live = eps * bias.abs() < close * gain.abs()
@@ -247,5 +247,5 @@ def _is_centred(made: Tensor, gain: Tensor, bias: Tensor) -> bool:
     before = ((made.detach().double().cpu() - bias.double()) / gain.double()).flatten(0, -2)[:, live]
     size, lost = before.square().mean().sqrt(), int((~live).sum())
     mean = before.sum(1).abs().max() / len(gain)
-    # An entry that is not known may be 5 sizes large.
+    # An unknown entry may be 5 sizes large.
     return bool(size <= 1 + 10 * close) and bool(mean <= close * size + 5.0 * lost / len(gain))

@@ -1,4 +1,4 @@
-"""States of every layer on some sequences, by a model that this process has: summed, and where a head reads them kept."""
+"""States of every layer on some sequences, by a model in this process: summed, and kept where a head reads them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from uncone.tensors import is_out_of_memory
 Tensor = torch.Tensor
 Stretch = tuple[list[Array], int]
 """Sequences, and how many tokens of the text are in them."""
-GIANT = 10.0  # a state so many times as long as the median of its layer is a sink
+GIANT = 10.0  # a state this many times as long as the median of its layer is a sink
 
 
 class LayerReader:
-    """`kept` is the layer whose states are kept with their `windows`, but for the last of each sequence."""
+    """`kept` is the layer whose states are kept with their `windows`, except the last state of each sequence."""
 
     def __init__(self, found: LayeredModel, batch: int, stretch: int, kept: int | None) -> None:
         self.found, self.batch, self.stretch, self.kept = found, batch, stretch, kept
@@ -34,7 +34,7 @@ class LayerReader:
         self._special = np.array(sorted(template_of(found.tokenizer).special), np.int64)
 
     def read(self, stretches: Iterable[Stretch], sums: StateSums | None) -> "ReadUnit":
-        """Add states to `sums`, where there are any to add to."""
+        """Run the stretches, and add their states to `sums` unless it is None."""
         for sequences, read in stretches:
             if sums is None:
                 self.run(sequences)
@@ -54,7 +54,7 @@ class LayerReader:
         sums.sequences, sums.read = sums.sequences + len(sequences), sums.read + read
 
     def run(self, sequences: list[Array]) -> list[Tensor]:
-        """The states (n, D) of each layer, in memory that the next run uses again."""
+        """The states (n, D) of each layer, in memory that the next run reuses."""
         with undisturbed(self.found.model):
             return self._run(sequences)
 
@@ -98,7 +98,7 @@ class LayerReader:
             got = f"got none on {device}: choose another device, a smaller dtype (bfloat16), or a shorter text"
             raise UndefinedMeasure(f"expected memory for a sequence of {length} ids, {got}")
         self.batch = n * length // 2
-        self.found.notes.append(f"{device} had no memory for a batch of {n} x {length} ids: smaller ones were run.")
+        self.found.notes.append(f"{device} had no memory for a batch of {n} x {length} ids: smaller batches were run.")
 
     def _sum(self, sums: StateSums, layers: list[Tensor], places: Array, is_special: Array) -> None:
         norms = torch.stack([torch.linalg.vector_norm(x, dim=1) for x in layers]).cpu().numpy()
@@ -133,7 +133,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        return f"the text from its sequence {self.first:,} on"
+        return f"the text from sequence {self.first:,} on"
 
 
 @dataclass(eq=False)
@@ -146,7 +146,7 @@ class ReadUnit:
 
 @dataclass(frozen=True)
 class Maker:
-    """Opens a model where a unit is worked on."""
+    """Opens the model in the process that works on a unit."""
 
     model: str
     device: str | None

@@ -1,4 +1,4 @@
-"""A model of transformers as its layers: the states of each, and what its head reads and does."""
+"""A transformers model as layers: the states of each layer, and what the head reads and does."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ from uncone.roles import Path_
 from uncone.tensors import dtype_named, moved, usable
 
 Tensor = torch.Tensor
-_CLOSE = 1e-3  # relative: how near states of one text in two batches lie
-NO_HEAD, ONLY_ENCODER = ("the model has no output head", "of an encoder and a decoder only the encoder was read")
+_CLOSE = 1e-3  # relative difference allowed between states of one text in two batches
+NO_HEAD, ONLY_ENCODER = ("the model has no output head", "only the encoder of this encoder-decoder was read")
 
 
 @dataclass(eq=False)
 class LayeredModel:
-    """Its layers are named once they have been found on a probe."""
+    """The model. Its layers get their names once a probe has found them."""
 
     model: Any
     tokenizer: Any
@@ -34,11 +34,11 @@ class LayeredModel:
     notes: list[str] = field(default_factory=list)
     names: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
-    causal: bool = False  # states do not change with what follows them
+    causal: bool = False  # states do not depend on what follows them
     linear: torch.nn.Linear | None = None  # the head
-    read: int | None = None  # which of the layers the head reads; None without a linear head
+    read: int | None = None  # the index of the layer that the head reads; None without a linear head
     why_no_head: str = ""
-    files: tuple[Path, ...] = ()  # that it was read from
+    files: tuple[Path, ...] = ()  # the files that it was read from
     _norm: torch.nn.Module | None = None
 
     @property
@@ -65,7 +65,7 @@ class LayeredModel:
             found = logit_map(self.model, self.linear)
         except UnconeError as error:
             why = first_line(error)
-            self.notes.append(f"How its logits follow from its head was not found ({why}); no cap was taken.")
+            self.notes.append(f"How the logits follow from the head is unknown ({why}). No cap was assumed.")
             return Head(weight, bias)
         own, scaled = _array(found.bias), None if bias is None else found.scale * bias
         both = own if scaled is None else scaled if own is None else scaled + own
@@ -75,7 +75,7 @@ class LayeredModel:
         """The hidden states of transformers, what the final norm takes, and what the head reads."""
         taken, reads = [], []
 
-        def noted(hidden: Tensor) -> Tensor:  # instead of the head's product, which is dear
+        def noted(hidden: Tensor) -> Tensor:  # instead of the head's product, which is expensive
             reads.append(hidden.detach())
             return hidden[..., :1]
 
@@ -88,7 +88,7 @@ class LayeredModel:
             out = run_model(self.model, {"input_ids": ids, "attention_mask": mask, "output_hidden_states": True})
         hidden = getattr(out, "hidden_states", None)
         if not hidden:
-            got = f"{type(self.model).__name__}: give an encoder or a decoder of transformers"
+            got = f"{type(self.model).__name__}: give a transformers encoder or decoder"
             raise UnsupportedModel(f"expected a model that returns its hidden states, got {got}")
         return tuple(hidden), taken[0] if taken else None, reads
 
@@ -96,8 +96,8 @@ class LayeredModel:
 def open_layered(
     path: Path_, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> LayeredModel:
-    """The transformer in a directory of transformers or of Sentence Transformers; of an encoder and a decoder the
-    encoder."""
+    """Open the transformer in a directory of transformers or Sentence Transformers. From an encoder and a decoder, take
+    the encoder."""
     place, width = usable(device), dtype_named(dtype)
     opened = open_spec(path)
     model, notes = _loaded(opened, width)
@@ -106,7 +106,7 @@ def open_layered(
     rows = getattr(table, "num_embeddings", None) or len(table.weight)
     model = moved(model, place, width)
     head = getattr(model, "get_output_embeddings", lambda: None)()
-    why = "" if isinstance(head, torch.nn.Linear) else f"the head is no linear layer but {type(head).__name__}"
+    why = "" if isinstance(head, torch.nn.Linear) else f"the head is {type(head).__name__}, not a linear layer"
     if head is None:
         why = ONLY_ENCODER if files.config.get("is_encoder_decoder") else NO_HEAD
     own = tuple(sorted(path for path in files.path.iterdir() if path.suffix in (".json", ".safetensors", ".bin")))
@@ -120,12 +120,12 @@ def _loaded(opened: Opened, dtype: torch.dtype) -> tuple[Any, list[str]]:
     path, folder = opened.path, opened.files.path
     if is_sentence_transformers(path):
         if not (folder / "config.json").is_file():
-            raise UnsupportedModel(f"expected a transformer in {path}, got none: it has no layers; diagnose its table")
+            raise UnsupportedModel(f"expected a transformer in {path}, got none: without layers, diagnose its table")
         return load_encoder(folder)[0], ["The model is the transformer of a sentence encoder."]
     model = load_model(opened.files, dtype=dtype, fast=True)
     if not is_seq2seq(model):
         return model, []
-    return model.get_encoder(), ["Of an encoder and a decoder the encoder was read."]
+    return model.get_encoder(), ["Only the encoder of this encoder-decoder was read."]
 
 
 def _probe(found: LayeredModel) -> None:
@@ -154,7 +154,7 @@ def _probe(found: LayeredModel) -> None:
 
 
 def _final_norm(found: LayeredModel, ids: Tensor, mask: Tensor) -> torch.nn.Module | None:
-    """The norm behind the last layer: it stands in no list of layers, and gives the last hidden state."""
+    """The norm after the last layer. It is in no list of layers, and its output is the last hidden state."""
     outputs = {}
 
     def note(module: torch.nn.Module, inputs: Any, output: Any) -> None:

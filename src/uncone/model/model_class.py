@@ -1,6 +1,6 @@
-"""The class of transformers that config.json names: built without weights, or loaded to run; and its tensors.
+"""The transformers class that config.json names, built without weights or loaded to run, and its tensors.
 
-The only file that knows internal interfaces of transformers (version 5). Keys of files are translated as
+This is the only file that uses internal interfaces of transformers (version 5). It translates the keys of files as
 from_pretrained does: GPT-NeoX writes its `lm_head` as `embed_out`.
 """
 
@@ -27,14 +27,14 @@ from uncone.rows.names import listing
 _LEFT_OUT = re.compile(
     r"_?(attn|experts)_implementation\w*|(quantization|compression)_config|auto_map|use_pretrained_backbone"
 )
-# What a constructor makes in a few seconds: 1,024 layers take about two.
+# What a constructor builds in a few seconds: 1,024 layers take about two.
 _MOST = (
     (r"(layer|block|depth|stage)s?$", 1024),
     (r"(expert|head|group|codebook)s?$", 4096),
     (r"^num_labels$", 2**17),
     (r"", 2**31),
 )
-_MOST_PARTS = 2**18  # twenty times those of models with 126 layers, built in ten seconds
+_MOST_PARTS = 2**18  # twenty times the parts of a model with 126 layers, built in ten seconds
 
 
 def build(files: ModelFiles) -> Any:
@@ -47,9 +47,9 @@ def build(files: ModelFiles) -> Any:
 
 
 def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: bool = False) -> Any:
-    """The model on the CPU, for evaluation; `dtype` None is the config's or as stored.
+    """Load the model on the CPU, for evaluation. `dtype` None uses the config's dtype, or the stored one.
 
-    `fast` takes the attention of torch, where the class has it, which rounds otherwise.
+    `fast` uses the attention of torch if the class supports it. It rounds differently.
     """
     refuse_adapter(files.path)
     refuse_quantised(files)
@@ -58,7 +58,7 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
     stored = sum(math.prod(entry.shape) for entry in files.entries.values())
     if described > 2 * stored + 2**20:  # small parts may be missing
         raise InputError(
-            f"expected weights for the model that config.json of {files.where} describes, {described} numbers, "
+            f"expected weights for the model that config.json of {files.where} describes ({described} numbers), "
             f"got {stored}: they belong to different models, or a part is missing; download it again"
         )
     model_class = _class_of(files)
@@ -84,7 +84,7 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
 
 def refuse_adapter(path: Path) -> None:
     if (path / ADAPTER).exists():
-        way_out = "merge the adapter first (model.merge_and_unload() of PEFT), save, and give that directory"
+        way_out = "merge the adapter first (PEFT's model.merge_and_unload()), save, and give that directory"
         raise UnsupportedModel(f"expected a whole model, got {path} with {ADAPTER}: {way_out}")
 
 
@@ -92,7 +92,7 @@ def refuse_quantised(files: ModelFiles) -> None:
     for part in text_parts(files.config):
         for key in ("quantization_config", "compression_config"):
             if part.get(key):
-                got = f"{files.path} whose config.json has a {key}: give the model that was quantised"
+                got = f"{files.path} whose config.json has a {key}: give the model before quantisation"
                 raise UnsupportedModel(f"expected weights in floating point, got {got}")
 
 
@@ -108,7 +108,7 @@ def _class_of(files: ModelFiles) -> Any:
         kind = files.config.get("model_type")
         try:
             model_class = MODEL_MAPPING[CONFIG_MAPPING[kind]]
-        except Exception as error:  # KeyError, or anything of a missing package
+        except Exception as error:  # KeyError, or whatever a missing package raises
             why = f"the model type {kind!r}, which transformers does not build ({first_line(error)})"
             raise UnsupportedModel(f"config.json names no architecture and {why}") from error
         return model_class[0] if isinstance(model_class, list | tuple) else model_class
@@ -119,13 +119,13 @@ def _class_of(files: ModelFiles) -> Any:
     if not is_model or getattr(model_class, "config_class", None) is None:
         raise UnsupportedModel(
             f"the class {name!r} in config.json is not part of transformers {transformers.__version__}, "
-            "and code that comes with a model is never run: a newer transformers may know it"
+            "and uncone never runs code that comes with a model: a newer transformers may know it"
         )
     return model_class
 
 
 def _config_for(model_class: Any, config: Mapping[str, Any], attention: str = "eager") -> Any:
-    """From the checked object: the directory could draw in other files."""
+    """The config from the checked object, because the directory could draw in other files."""
     own, config_class = config, model_class.config_class
     kind = getattr(config_class, "model_type", None)
     if config.get("model_type") != kind:  # the text model of a multimodal config
@@ -141,7 +141,7 @@ def _config_for(model_class: Any, config: Mapping[str, Any], attention: str = "e
 
 
 def check_sizes(config: Mapping[str, Any]) -> None:
-    """Refuse counts of layers, experts, labels or the like that no constructor comes to an end with."""
+    """Refuse counts of layers, experts, labels or the like with which no constructor would finish."""
     for part in objects(config):
         for key, value in part.items():
             most = next(most for pattern, most in _MOST if re.search(pattern, key))
@@ -152,7 +152,7 @@ def check_sizes(config: Mapping[str, Any]) -> None:
 
 @contextmanager
 def bounded_construction() -> Iterator[None]:
-    """Stop a constructor of this thread that makes modules without end."""
+    """Stop a constructor of this thread that makes modules endlessly."""
     thread, count = threading.get_ident(), itertools.count(1)
 
     def stop(*_: Any) -> None:
@@ -182,7 +182,7 @@ def _absurd(expected: str, came: str) -> InputError:
 
 
 def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
-    """From a parameter's name to the tensor among `names` that is loaded into it unchanged."""
+    """Map each parameter's name to the tensor among `names` that is loaded into it unchanged."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
@@ -206,7 +206,7 @@ def parameter_keys(files: ModelFiles) -> dict[str, str]:
 
 
 def shared_names(files: ModelFiles) -> frozenset[str]:
-    """The tensors of the head or one tied to it: torch.save writes several."""
+    """The tensors of the head and of parameters tied to it, since torch.save writes several."""
     model = build(files)
     keys, head = file_keys(model, files.tensors), model.get_output_embeddings().weight
     return frozenset(keys[name] for name in names_of(model, head) if name in keys)
@@ -217,9 +217,9 @@ def names_of(model: Any, parameter: Any) -> list[str]:
 
 
 def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
-    """From each tensor missing once nothing is tied to the file's tensor to copy; and the head's name.
+    """Map each tensor that is missing once nothing is tied to the file's tensor to copy. Also return the head's name.
 
-    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder.
+    A class ties more than the head: BERT ties the biases of its head, T5 the embeddings of its encoder and decoder.
     """
     from transformers.core_model_loading import revert_weight_conversion
 
@@ -227,12 +227,12 @@ def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
     head = apart.get_output_embeddings().weight
     if len(names_of(apart, head)) > 1:
         got = f"{type(tied).__name__}, which ties it whatever config.json says"
-        raise UnsupportedModel(f"expected a class whose head can stand apart, got {got}")
+        raise UnsupportedModel(f"expected a class whose head can be untied, got {got}")
     keys, tied_keys = file_keys(apart, files.tensors), file_keys(tied, files.tensors)
     groups: dict[int, list[str]] = {}
     for name, parameter in tied.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append(name)
-    # From each parameter to its tensor, or that of one tied to it.
+    # From each parameter to its tensor, or to the tensor of a parameter tied to it.
     sources = dict[str, str]()
     for names in groups.values():
         if own := [tied_keys[name] for name in names if name in tied_keys]:

@@ -1,4 +1,4 @@
-"""From a spec to `Rows`: arrays, files, the matrices of every kind of model; and the files that it reads."""
+"""From a spec to `Rows` (arrays, files, the matrices of any kind of model) and to the files that it reads."""
 
 import os
 from collections.abc import Sequence
@@ -32,11 +32,11 @@ Spec = Path_
 
 @dataclass(eq=False)
 class Opened(os.PathLike[str]):
-    """What a spec names, found once; it stands for the spec, and keeps what was opened."""
+    """What a spec names, found once. It can be used as the spec, and keeps what was opened."""
 
     spec: str
-    path: Path  # it exists; of a model's name the cached snapshot
-    part: str | None  # behind the '#'
+    path: Path  # exists; for a model's name, the cached snapshot
+    part: str | None  # after the '#'
     name: str  # for reports: never a whole path of this machine
 
     @property
@@ -50,7 +50,7 @@ class Opened(os.PathLike[str]):
 
     @cached_property
     def is_model(self) -> bool:
-        """A table and a head, and not only a file of tensors."""
+        """Whether it has a table and a head, and is not only a file of tensors."""
         is_rows = self.path.suffix == ".lance" or is_parquet_folder(self.path)
         return (self.path.is_dir() and not is_rows) or is_model_file(self.path)
 
@@ -75,10 +75,10 @@ class Opened(os.PathLike[str]):
 
 @dataclass(eq=False)
 class OpenedRemote(Opened):
-    """What a URL names; nothing is asked for before it is used. Its `spec` can be shown: the address may hold a password."""
+    """What a URL names. Nothing is requested before it is used. Show the `spec`: the address may hold a password."""
 
     address: Address
-    allow_full: bool = False  # of a server that serves no parts
+    allow_full: bool = False  # even if the server serves no parts
 
     @cached_property
     def is_model(self) -> bool:
@@ -130,31 +130,31 @@ class Subjects:
     name: str
     rows: tuple[tuple[str, Rows], ...]
     notes: tuple[str, ...] = ()
-    cap: float | None = None  # the cap of the model's logits: with one, the head's mean has an effect
+    cap: float | None = None  # the cap of the model's logits; under a cap, the head's mean has an effect
     editable: bool = False  # a directory of transformers, whose rows `repair_tokens` can set
 
 
 def open_rows(spec: Any, *, skip_nonfinite: bool = False, allow_full: bool = False) -> Rows:
-    """Open a matrix to be read block by block; nothing is loaded, and only a URL touches the network.
+    """Open a matrix that is read block by block. Nothing is loaded, and only a URL touches the network.
 
     Args:
         spec: one of - a tensor, NumPy array, list or DataFrame (N, D); a DataFrame or Series (pandas, polars)
             with one column of lists, where a column `id` gives the ids of rows; - `file.npy`; `file.npz`, or
-            `file.npz#key` when it holds several matrices; - `file.parquet` or a folder of such files, with `#column` when
-            several columns hold lists of floats; - word vectors: text (`.vec`, `.txt`, `.glove`, `.vec.gz`,
-            `.txt.gz`), or word2vec binary (`.bin`); - `file.safetensors`, or `file.safetensors#tensor` when
+            `file.npz#key` when it holds several matrices; - `file.parquet` or a folder of such files, with
+            `#column` when several columns hold lists of floats; - word vectors: text (`.vec`, `.txt`, `.glove`,
+            `.vec.gz`, `.txt.gz`), or word2vec binary (`.bin`); - `file.safetensors`, or `file.safetensors#tensor` when
             it holds several matrices; - `file.pt`, `.pth`, `.ckpt` or `.bin` as `torch.save` writes them,
-            with `#tensor` where there are several; - `MODEL#input` or `MODEL#head`: the token table or output
+            with `#tensor` when they hold several; - `MODEL#input` or `MODEL#head`: the token table or output
             head of a model, or `MODEL#tensor` for any other of its tensors. A model is a directory of
-            transformers or Sentence Transformers, the name of a cached one (NAME or NAME@REVISION), or a GGUF
+            transformers or Sentence Transformers, the name of a cached model (NAME or NAME@REVISION), or a GGUF
             file. - a URL of a `.safetensors`, `.npy` or `.parquet` file, or of a folder of transformers with
-            `#head`, `#input` or `#tensor`: `hf://ORG/MODEL`, `https://`, or `s3://` and other stores of fsspec. Of it
-            ranges of bytes are read: headers, and the rows as often as they are wanted. Nothing is kept on disk.
-        skip_nonfinite: leave out rows with NaN or inf (`left_out` of the result names them); costs one pass.
-        allow_full: of a server that serves no parts of a file take the whole, into memory.
+            `#head`, `#input` or `#tensor`: `hf://ORG/MODEL`, `https://`, or `s3://` and other stores of fsspec. Only
+            ranges of bytes are read: headers, and the rows each time they are used. Nothing is kept on disk.
+        skip_nonfinite: leave out rows with NaN or inf (`left_out` of the result names them). This costs one pass.
+        allow_full: if a server serves no parts of a file, load the whole file into memory.
 
     Returns:
-        `Rows` with `shape`, `dtype`, `name`, `labels` (token strings or words, where there are) and
+        `Rows` with `shape`, `dtype`, `name`, `labels` (token strings or words, if any) and
             `blocks()`.
 
     Raises:
@@ -179,13 +179,13 @@ def open_subjects(
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Subjects:
-    """A model's table and head, or the matrix that `spec` names, to be read several times; shards of it by `engine`."""
+    """A model's table and head, or the matrix that `spec` names, for several passes. `engine` works on its shards."""
     if isinstance(spec, str | os.PathLike):
         spec = _allowing(spec, allow_full)
         if isinstance(spec, OpenedMany):
             spec = replace(spec, engine=engine, skip_damaged=skip_damaged)
         elif skip_damaged:
-            raise InputError(f"expected shards with --skip-damaged, got {spec.name}: leave it out")
+            raise InputError(f"expected shards with --skip-damaged, got {spec.name}: leave out the option")
     opened = _open_subjects(spec)
     opened = replace(opened, notes=(*opened.notes, *(note for _, rows in opened.rows for note in rows.notes)))
     by_engine([rows for _, rows in opened.rows], engine)
@@ -207,13 +207,13 @@ def open_subjects(
 
 
 def by_engine(of_spec: Sequence[Rows], engine: Engine | None) -> None:
-    """Let an engine work on the shards of rows. Raises InputError: they have none."""
+    """Let an engine work on the shards of rows. InputError: the rows have no shards."""
     if engine is None:
         return
     for rows in of_spec:
         if not rows.parts:
             raise InputError(
-                f"expected shards with --workers or --engine, got {rows.name}: one file is read by this process, leave them out"
+                f"expected shards with --workers or --engine, got {rows.name}: leave them out for a single file"
             )
         rows.engine = engine
 
@@ -221,7 +221,7 @@ def by_engine(of_spec: Sequence[Rows], engine: Engine | None) -> None:
 def open_at_hand(
     spec: Any, name: str, *, skip_nonfinite: bool, progress: Progress | None, engine: Engine | None = None
 ) -> Rows:
-    """`open_rows`, for rows to be read several times."""
+    """`open_rows`, for rows that are read several times."""
     rows = at_hand(name, open_rows(spec), progress)
     by_engine([rows], engine)
     return without_nonfinite(rows) if skip_nonfinite else rows
@@ -283,7 +283,7 @@ def open_spec(spec: Spec) -> Opened:
     if path is None:
         raise InputError(
             f"no file or folder {name!r}, and no model of that name in the Hugging Face cache: {misspelt(name)}"
-            f"expected {KINDS}; of a name uncone downloads nothing, but reads hf://{name[:200]}"
+            f"expected {KINDS}; uncone downloads nothing by name, but can read hf://{name[:200]}"
         )
     if part == "":
         raise InputError(f"expected a tensor's name after '#', got {text!r}: name it, or leave out the '#'")
@@ -309,8 +309,8 @@ def _open_subjects(spec: Any) -> Subjects:
 
 
 def _capped(cap: float) -> str:
-    why = "since a vector added to all of its rows changes probabilities"
-    return f"The model caps its logits at {cap:g}: its head is read as stored, {why}."
+    why = "because adding a vector to all of its rows changes probabilities"
+    return f"The model caps its logits at {cap:g}. Its head is read as stored, {why}."
 
 
 def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
@@ -320,7 +320,7 @@ def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
         return open_adapter(path).matrix(part, by_kind=by_kind)
     model = opened.model
     if part is None:
-        way_out = f"say {path}#input, {path}#head or {path}#TENSOR"
+        way_out = f"give {path}#input, {path}#head or {path}#TENSOR"
         raise InputError(f"expected one matrix of the model {path}, got the whole model: {way_out}")
     if part not in ("input", "head"):
         rows, kinds = model.rows(part), {}
@@ -332,7 +332,7 @@ def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
     places = model.places()
     tensor = places.input if part == "input" else places.head
     if tensor is None:
-        why = f"{places.why}; its token table is {path}#input"
+        why = f"{places.why}; open its token table as {path}#input"
         raise InputError(f"expected a model with an output head, got {path}: {why}")
     return part, model.rows(tensor, with_tokens=True)
 
@@ -347,10 +347,10 @@ def _open_model(opened: Opened) -> Subjects:
         notes.append(_capped(model.cap))
     if places.tied:
         how = "as table and as head" if model.cap else "as table and, with its mean removed, as head"
-        notes.append(f"The output head is tied to the token table: one matrix, read {how}.")
+        notes.append(f"The output head is tied to the token table. This one matrix is read {how}.")
     kinds = sorted({matrix.dtype for _, matrix in rows} - set(DTYPES))
     if kinds:
-        notes.append(f"The rows are stored as {' and '.join(kinds)}: the dequantised rows are read.")
+        notes.append(f"The rows are stored as {' and '.join(kinds)} and dequantised for reading.")
     cap = None if places.head is None else model.cap
     return Subjects(opened, opened.name, tuple(rows), tuple(notes), cap, (opened.path / "config.json").is_file())
 

@@ -1,4 +1,4 @@
-"""Which tensors are table and head: by config.json and shapes, then transformers' class, then known names."""
+"""Find the table and head among tensors: by config.json and shapes, then transformers' class, then known names."""
 
 import re
 import sys
@@ -28,7 +28,7 @@ distilbert electra falcon flaubert gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt
 mpnet mpt openai-gpt opt roberta starcoder2 xglm xlm xlm-roberta"""
 _COMPARED_FIRST = 16
 TIED_BY_DEFAULT = _SEQ2SEQ | set(_OTHERS.split())
-"""Model types whose config class ties by default: older versions wrote the flag only to say no."""
+"""Model types whose config class ties by default: older versions wrote the flag only if it was false."""
 
 _HAS_HEAD = (
     (r".*(MTModel|DoubleHeadsModel|WithLMHeadModel)|.*EncoderDecoder.*", None),
@@ -36,7 +36,7 @@ _HAS_HEAD = (
     (r".*(ForCausalLM|ForMaskedLM|LMHeadModel)", True),
     (r".*(Model|For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice)", False),
 )
-"""Whether classes of such a name have an output head; the first rule counts, and None leaves it to `locate`.
+"""Whether classes with such a name have an output head. The first match counts, and None leaves it to `locate`.
 
 Checked against 1,001 classes of transformers 5.23, built from default configs.
 """
@@ -47,8 +47,8 @@ class Places:
     """Where the token table and the output head are, by their names in the file."""
 
     input: str
-    head: str | None  # None where the model has none, or the checkpoint: see `why`
-    tied: bool  # the head and the table are the same numbers
+    head: str | None  # None if the model or the checkpoint has no head: see `why`
+    tied: bool  # whether the head and the table hold the same numbers
     why: str  # how this is known, or why there is no head: one sentence for users
 
 
@@ -56,9 +56,9 @@ class Places:
 class LanguageModel:
     places: Callable[[], Places]  # looked for when called
     rows: Callable[..., Rows]
-    """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
+    """rows(tensor, with_tokens=False): one tensor; with token strings if its rows are the vocabulary."""
     cap: float | None = None  # logits z become cap tanh(z / cap)
-    files: ModelFiles | None = None  # None of GGUF
+    files: ModelFiles | None = None  # None for GGUF
 
 
 def language_model(files: ModelFiles) -> LanguageModel:
@@ -67,8 +67,8 @@ def language_model(files: ModelFiles) -> LanguageModel:
 
 
 def find_places(files: ModelFiles) -> Places:
-    """Where one matrix has `vocab_size` rows, config.json decides alone. Otherwise transformers builds the class
-    without weights; where it cannot, well-known names decide if they leave no choice."""
+    """If one matrix has `vocab_size` rows, config.json alone decides. Otherwise transformers builds the class without
+    weights. If it cannot, well-known names decide, provided they leave no choice."""
     try:
         return _from_header(files) or locate(files)
     except UnsupportedModel as error:
@@ -76,7 +76,7 @@ def find_places(files: ModelFiles) -> Places:
 
 
 def _from_header(files: ModelFiles) -> Places | None:
-    """By config.json and the tensors' shapes; None where they leave a doubt."""
+    """By config.json and the tensors' shapes; None if they leave a doubt."""
     config, candidates, architecture = files.config, vocabulary_matrices(files), _architecture(files.config)
     # Encoder and decoder may differ: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`.
     sizes = [value for key, value in config.items() if re.fullmatch("(?!type_).*vocab_size", key)]
@@ -110,7 +110,7 @@ def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
     if len(tables) == len(heads) == 1 and len(candidates) == 2:
         return _settled(files, tables[0], heads[0], f"found by the names of the tensors, since {reason}")
     if len(candidates) == 1 and architecture is not None and _has_head(architecture) is False and not heads:
-        why = f"whether {architecture} has an output head is not known, since {reason}"
+        why = f"it is not known whether {architecture} has an output head, since {reason}"
         return Places(candidates[0], None, False, why)
     known = matrices(files.entries)
     choice = candidates or sorted(known, key=lambda name: (-known[name].shape[0], name))
@@ -121,7 +121,7 @@ def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
 
 
 def _settled(files: ModelFiles, table: str, head: str, why: str) -> Places:
-    """`tied` by the numbers: transformers 5 ties two stored matrices only where they are equal."""
+    """The numbers decide `tied`: transformers 5 ties two stored matrices only if they are equal."""
     return Places(table, head, head == table or same_rows(files, table, head), why)
 
 
@@ -146,7 +146,7 @@ def _architecture(config: Mapping[str, Any]) -> str | None:
 
 
 def _is_tied(config: Mapping[str, Any]) -> bool:
-    """The flag says yes wherever it stands; or it stands nowhere and the class ties by default."""
+    """Whether the flag is true wherever it occurs, or occurs nowhere and the class ties by default."""
     flags = [part["tie_word_embeddings"] for part in text_parts(config) if "tie_word_embeddings" in part]
     if "text_config" in config and "tie_word_embeddings" not in config:
         return False
@@ -154,24 +154,24 @@ def _is_tied(config: Mapping[str, Any]) -> bool:
 
 
 def _has_head(architecture: str, model_type: object = None) -> bool | None:
-    """Whether such a class has one output head over the vocabulary; None where the name does not tell."""
+    """Whether such a class has one output head over the vocabulary; None if the name does not show it."""
     if architecture.endswith("ForConditionalGeneration"):  # speech and image models are called that too
         return True if str(model_type) in _SEQ2SEQ else None
     return next((has_head for rule, has_head in _HAS_HEAD if re.fullmatch(rule, architecture)), None)
 
 
 def ends_in(tensor: str, endings: tuple[str, ...]) -> bool:
-    """The tensor is the weight of a module of one of these names."""
+    """Whether the tensor is the weight of a module with one of these names."""
     return f".{tensor}".endswith(tuple(f".{ending}.weight" for ending in endings))
 
 
 def _no_head(architecture: str) -> str:
-    ends = ": this checkpoint holds the model without one" if architecture.endswith("Model") else " over the vocabulary"
+    ends = ": this checkpoint holds the model without it" if architecture.endswith("Model") else " over the vocabulary"
     return f"{architecture} has no output head{ends}"
 
 
 def locate(files: ModelFiles) -> Places:
-    """By the class that config.json names, as transformers places its tensors."""
+    """Find the places by the class that config.json names, as transformers assigns its tensors."""
     need("opening a model by its class")
     from uncone.model.model_class import build, file_keys  # which runs torch
 
@@ -187,7 +187,7 @@ def locate(files: ModelFiles) -> Places:
             raise UnsupportedModel(f"no tensor in {files.where} is loaded unchanged as {table_of}")
         head_key = None if head is None else _key_of(model, head, keys, files)
     if head_key is not None:
-        return _settled(files, table_key, head_key, f"found by the class {kind} of transformers")
+        return _settled(files, table_key, head_key, f"found by the transformers class {kind}")
     why = f"{kind} has an output head of its own, but the checkpoint holds no tensor for it"
     if head is None:
         bare = f"config.json names no architecture, and {kind}, the bare model, has no output head"
@@ -199,7 +199,7 @@ def _matrix_of(model: Any, which: str) -> Any:
     """`which` is "input" or "output"."""
     try:
         module = getattr(model, f"get_{which}_embeddings")()
-    except (NotImplementedError, AttributeError):  # how transformers says that there is none
+    except (NotImplementedError, AttributeError):  # how transformers reports that there is none
         return None
     weight = getattr(module, "weight", None)
     return module if isinstance(weight, sys.modules["torch"].nn.Parameter) and weight.ndim == 2 else None
@@ -210,14 +210,14 @@ def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles)
     key = next((keys[name] for name in _names(model, module) if name in keys), None)
     if key is not None and files.entries[key].shape != tuple(module.weight.shape):
         raise InputError(
-            f"config.json of {files.where} makes {key!r} {list(module.weight.shape)}, the file has "
+            f"config.json of {files.where} gives {key!r} the shape {list(module.weight.shape)}, the file has "
             f"{list(files.entries[key].shape)}: to measure it anyway, open {files.where}#{key}"
         )
     return key
 
 
 def _names(model: Any, module: Any) -> list[str]:
-    """Under the module itself first, then those it is tied to."""
+    """Names under the module itself first, then names it is tied to."""
     from uncone.model.model_class import names_of
 
     own = [f"{name}.weight" for name, other in model.named_modules(remove_duplicate=False) if other is module]

@@ -1,4 +1,4 @@
-"""A model that is elsewhere: its config, its index of shards and their headers; of its tensors only what is read."""
+"""A model on another machine: its config, its index of shards, their headers, and only the rows that are used."""
 
 import tempfile
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def _tensors(address: Address, opened: _Open) -> Tensors:
 
 
 def _token_labels(address: Address, opened: _Open, n: int) -> TokenLabels:
-    """Of its tokenizer's files, which stay on this machine for so long only."""
+    """Labels from its tokenizer's files, which stay on this machine only meanwhile."""
     with tempfile.TemporaryDirectory(prefix="uncone-") as folder:
         for name in (*TOKENIZER_FILES[:3], "added_tokens.json"):
             try:
@@ -66,5 +66,5 @@ def _token_labels(address: Address, opened: _Open, n: int) -> TokenLabels:
 
 def _content(file: RemoteFile, most: int) -> bytes:
     if file.size > most:
-        raise InputError(f"expected at most {most} bytes in {file.name}, got {file.size}: name another")
+        raise InputError(f"expected at most {most} bytes in {file.name}, got {file.size}: name another file")
     return file.read(0, file.size)

@@ -14,7 +14,7 @@ from uncone.rows.names import listing
 
 MODULES = "modules.json"
 LIBRARY = ("the Sentence Transformers model", "sentence-transformers", "sentence", "sentence_transformers")
-"""For `need`."""
+"""Arguments of `need`."""
 _STATIC = "StaticEmbedding"
 _TABLES = ("embedding.weight", "embeddings")  # of Sentence Transformers, and of model2vec
 
@@ -24,7 +24,7 @@ def is_sentence_transformers(directory: Path) -> bool:
 
 
 def read_modules(directory: Path) -> list[dict[str, Any]]:
-    """Of modules.json, in order: each a type, a path (of a folder in it) and a name."""
+    """The modules in modules.json, in order, each with a type, a path (of a folder in `directory`) and a name."""
     where = directory / MODULES
     if not where.is_file():
         got = f"{directory}: give the folder that its save wrote"
@@ -36,7 +36,7 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
                 pass
             case _:
                 got = f"{str(module)[:80]!r}: copy it again"
-                raise InputError(f"expected a type, a path and a name of each module in {where}, got {got}")
+                raise InputError(f"expected a type, a path and a name for each module in {where}, got {got}")
         leads_out = path.startswith("/") or ".." in PurePosixPath(path).parts or {"\\", "\0"} & set(path)
         if leads_out or len(path.encode("utf-8", "replace")) > 255:
             raise InputError(f"expected folders inside {directory}, got {path[:200]!r} in {MODULES}: do not trust it")
@@ -59,7 +59,7 @@ def open_sentence_transformers(directory: Path) -> LanguageModel:
 
         return LanguageModel(partial(_static_places, files), rows, files=files)
     if not (folder / "config.json").is_file():
-        way_out = "its token table is not known; open a matrix of its weights as FILE#NAME"
+        way_out = "uncone does not know its token table; open a matrix of its weights as FILE#NAME"
         raise UnsupportedModel(f"the first module of {directory} is a {kind} without config.json: {way_out}")
     files = open_model_files(folder)
     return LanguageModel(cache(partial(_module_places, files, kind)), partial(rows_of, files), files=files)
@@ -70,7 +70,7 @@ def _static_places(files: ModelFiles) -> Places:
     if table is None:
         names, there = " or ".join(map(repr, _TABLES)), listing(files.tensors)
         raise UnsupportedModel(f"no tensor {names} in {files.path}: name one yourself; there are {there}")
-    return Places(table, None, False, f"{_STATIC} has no output head: its vectors are means of rows of the table")
+    return Places(table, None, False, f"{_STATIC} has no output head: its vectors are means of table rows")
 
 
 def _module_places(files: ModelFiles, kind: str) -> Places:
@@ -80,12 +80,12 @@ def _module_places(files: ModelFiles, kind: str) -> Places:
 
 
 def load_sentence_transformer(directory: Path, *, device: str | None = None) -> Any:
-    """No code of the model's own is run."""
+    """Load the model without running code of its own."""
     for module in read_modules(directory):
         if not module["type"].startswith("sentence_transformers."):
             raise UnsupportedModel(
                 f"expected modules of sentence_transformers in {directory}, got {module['type'][:200]!r}: "
-                "code of a model is never run; embed the texts yourself, and give the vectors"
+                "uncone never runs a model's code; embed the texts yourself, and give the vectors"
             )
     library = need(*LIBRARY)
     check_archives(directory)

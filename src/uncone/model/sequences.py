@@ -24,7 +24,7 @@ class Template:
 
 
 def template_of(tokenizer: Any) -> Template:
-    """Special tokens are all but the unknown one."""
+    """All special tokens count as special, except the unknown token."""
     plain = tokenizer.encode("a", add_special_tokens=False).ids
     framed = tokenizer.encode("a").ids
     at = next((i for i in range(len(framed)) if framed[i : i + len(plain)] == plain), 0)
@@ -40,8 +40,8 @@ class Sequences:
     sources: Sequence[TextSource]
     tokenizer: Any
     template: Template
-    longest: int  # ids of a sequence, with those around it
-    causal: bool  # windows of running text; else each line or document is a passage
+    longest: int  # ids of a sequence, with the special ids around it
+    causal: bool  # windows of running text; if false, each line or document is a passage
     rows: int  # of the model's table
     cut: int = 0
 

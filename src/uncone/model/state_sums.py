@@ -1,4 +1,4 @@
-"""What is kept of the states of a text, and its file."""
+"""The sums that are kept of the states of a text, and their file."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from uncone.rows import Array, as_array
 from uncone.rows.floats import is_tensor
 from uncone.rows.safetensors import read_tensors, sealed_bytes
 
-SEGMENT = 64  # tokens of a segment: a longer sequence is several
-_SEGMENTS = 2**16  # of a sequence, at most
+SEGMENT = 64  # tokens of a segment: a longer sequence has several
+_SEGMENTS = 2**16  # the most segments of a sequence
 _FORMAT = "uncone.hidden_states/4"
 _HOW = "remove it, or resume with the same model, texts and options"
 
@@ -33,7 +33,7 @@ class Sample:
     ids: Array  # (n,) int64
     sequences: Array  # (n,) int64: from 0 in the order of the text
     positions: Array  # (n,) int64, in the sequence, special tokens counted
-    segments: Array  # (n,) int64, ascending: tokens of one segment stand side by side
+    segments: Array  # (n,) int64, ascending: tokens of one segment are adjacent
 
 
 class StateSums:
@@ -44,30 +44,30 @@ class StateSums:
         check_memory(size, f"the products of the columns of {len(widths)} layers", "diagnose a smaller model")
         self.moments = [Moments(d) for d in widths]
         for m in self.moments:
-            m.sum_products()  # are saved: few states have the same readings after resuming
+            m.sum_products()  # these are saved, so that few states have the same readings after resuming
         self._share()
         self.blocks = UnitBlocks(widths)
-        self.counts = np.zeros(rows, np.int64)  # (V,): how often each id was read, special ones too
+        self.counts = np.zeros(rows, np.int64)  # (V,): how often each id was read, special ids too
         self.apart = np.zeros((2, 1 + len(widths)))
-        """Of special positions and of sinks the number, and the sum of norms of each layer."""
-        self.sequences = 0  # that were read
-        self.read = 0  # tokens of the text, those in no sum too
+        """For special positions and for sinks, their number and the sum of their norms in each layer."""
+        self.sequences = 0  # sequences read so far
+        self.read = 0  # tokens of the text, including tokens in no sum
         self._most, self._seed = sample, seed
-        # Rows of one buffer are used again: copies, kept and dropped, would leave holes that add up.
+        # Rows of one buffer are reused: copies, kept and dropped, would leave holes in memory that add up.
         room = sample + 2 * SEGMENT
         self._buffers = [np.empty((room, d), np.float32) for d in widths]
         self._free = np.arange(room)
-        self._kept = list[tuple[int, Array, Array]]()  # of each segment its key, rows in the buffers, and places
+        self._kept = list[tuple[int, Array, Array]]()  # the key, buffer rows and places of each segment
 
     @property
     def tokens(self) -> int:
         return self.moments[0].n
 
     def update(self, layers: Sequence[Any], norms: Array, places: Array) -> None:
-        """Add the states (n, D) of each layer, of their norms (layers, n), in the order of the text.
+        """Add the states (n, D) of each layer, with their norms (layers, n), in the order of the text.
 
-        The sums of tensors on a GPU are taken there. `places` (n, 3) are ids, sequences (numbered on from the calls
-        before) and positions.
+        Tensors on a GPU are summed there. `places` (n, 3) are ids, sequences (numbered on from earlier calls) and
+        positions.
         """
         if not len(places):
             return
@@ -83,7 +83,7 @@ class StateSums:
         self._sample(layers, places)
 
     def absorb(self, later: Self) -> None:
-        """Add the sums of what comes next in the text."""
+        """Add the sums of the next part of the text."""
         self.moments = [one.absorb(other) for one, other in zip(self.moments, later.moments, strict=True)]
         self._share()
         self.blocks.absorb(later.blocks)
@@ -94,7 +94,7 @@ class StateSums:
             self._offer(key, [buffer[rows] for buffer in later._buffers], places)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Of the buffers go the rows in use alone."""
+        """Only the rows in use leave the buffers."""
         rows = np.concatenate([np.zeros(0, np.int64), *(rows for _, rows, _ in self._kept)])
         begins = np.cumsum([0, *(len(rows) for _, rows, _ in self._kept)])
         spans = (np.arange(a, b) for a, b in pairwise(begins.tolist()))
@@ -109,15 +109,15 @@ class StateSums:
         return Sample(tuple(buffer[rows] for buffer in self._buffers), *places.T)
 
     def _share(self) -> None:
-        """One working memory for layers of one width."""
+        """Let layers of one width share one working memory."""
         for m in self.moments[1:]:
             if m.d == self.moments[0].d:
                 m.work_with(self.moments[0])
 
     def _sample(self, layers: Sequence[Any], places: Array) -> None:
-        """Keep the segments with the least keys, as many as fit (bottom-k): the same ones however the text is cut."""
+        """Keep the segments with the lowest keys, as many as fit (bottom-k): the same however the text is cut."""
         segment = places[:, 2] // SEGMENT
-        numbers = places[:, 1] * _SEGMENTS + segment  # do not depend on what is left out, nor on what was read before
+        numbers = places[:, 1] * _SEGMENTS + segment  # independent of what is left out and of what was read before
         for begin, end in pairwise([*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), len(places)]):
             own = np.column_stack([places[begin:end], numbers[begin:end]])
             self._offer(_key(int(numbers[begin]), self._seed), [x[begin:end] for x in layers], own)
@@ -150,7 +150,7 @@ class StateSums:
     def load(self, path: Path_, digest: str) -> None:
         tensors, metadata = read_tensors(path, format=_FORMAT, what="sums of hidden states", how=_HOW, sealed=True)
         if metadata["digest"] != digest:
-            raise InputError(f"expected the states of this model and text, got those of others in {path}: {_HOW}")
+            raise InputError(f"expected the states of this model and text, got other states in {path}: {_HOW}")
         for i, m in enumerate(self.moments):
             own = {name.partition(".")[2]: x for name, x in tensors.items() if name.startswith(f"{i}.")}
             self.blocks.sums[i], _ = own.pop("blocks").reshape(-1, m.d), own.pop("sample")
@@ -165,5 +165,5 @@ class StateSums:
 
 
 def _key(number: int, seed: int) -> int:
-    """A random number of a segment, the same in every run."""
+    """A random number for a segment, the same in every run."""
     return int.from_bytes(hashlib.blake2b(f"{seed}:{number}".encode(), digest_size=8).digest(), "big")

@@ -1,4 +1,4 @@
-"""What is written may not be what is read, nor a file of a model that is."""
+"""Refuse to write over what is read, or over a file of a model that is read."""
 
 import os
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ def check_targets_apart(
             continue
         opened = open_spec(spec)
         path = opened.path
-        # Of a GGUF model the other parts are read too.
+        # The other parts of a GGUF model are read too.
         files += [Path(split_part(one)[0]) for one in getattr(opened, "specs", ())]
         files += [path, *(path.parent.glob(f"*{path.suffix}") if is_model_file(path) else ())]
-        if not path.is_dir():  # a file lies in the folder of its model, or one folder further down
+        if not path.is_dir():  # a file is in the folder of its model, or one folder further down
             is_of_a_model = path.name.endswith((".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf"))
             models += [folder for folder in path.parents[:2] if is_of_a_model and _holds_a_model(folder)]
         elif opened.is_model:
@@ -36,7 +36,7 @@ def check_targets_apart(
         else:  # the folder's next reader would read another file there, but not a result
             for target in named:
                 if not is_new_result(target) and lies_in(target, path):
-                    got = f"{target} in folder {path}, whose files are read: give another place"
+                    got = f"{target} in folder {path}, whose files are read: choose another place"
                     raise InputError(f"expected another file to write than what is read, got {got}")
     check_apart(named, files, models)
 

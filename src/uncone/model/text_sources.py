@@ -16,12 +16,12 @@ from uncone.rows.names import named
 from uncone.rows.open import split_part
 from uncone.rows.parquet import guarded, pyarrow_parquet
 
-PIECE_BYTES = 2**14  # a piece of plain text ends with the line that reaches so many
+PIECE_BYTES = 2**14  # a piece of plain text ends with the line that reaches this size
 LONGEST_PIECE = 2**22  # longer lines are cut, at a space if there is one
-MOST_TEXT = 2**20  # characters of the beginning of texts
+MOST_TEXT = 2**20  # characters read from the beginning of texts
 DEFAULT_PART = "text"
 _ROWS_AT_ONCE = 1024
-_MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors
+_MARK = b"\xef\xbb\xbf"  # which some editors put before UTF-8
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which JSON may hold
 _HOW = "give a text in UTF-8 (.txt), JSON lines (.jsonl#field) or Parquet (.parquet#column)"
 
@@ -29,9 +29,9 @@ _HOW = "give a text in UTF-8 (.txt), JSON lines (.jsonl#field) or Parquet (.parq
 @dataclass(frozen=True)
 class TextSource:
     path: Path
-    part: str | None = None  # the field of JSON lines, or the column of Parquet; None of a plain text
-    kept: tuple[str, ...] = ()  # its first pieces, where an earlier reader has kept them
-    is_whole: bool = False  # the kept pieces are all
+    part: str | None = None  # the field of JSON lines, or the column of Parquet; None for a plain text
+    kept: tuple[str, ...] = ()  # its first pieces, if an earlier reader has kept them
+    is_whole: bool = False  # whether the kept pieces are the whole text
 
     @property
     def name(self) -> str:
@@ -42,19 +42,19 @@ class TextSource:
         return self.path.stat().st_size
 
     def pieces(self) -> Iterator[str]:
-        """Whole lines of a plain text, some 16 KiB at once, or documents; the same at every reading."""
+        """Whole lines of a plain text, about 16 KiB at once, or documents. Every reading gives the same pieces."""
         yield from self.kept
         if not self.is_whole:
             yield from islice(_reader(self.path)(self.path, self.part or DEFAULT_PART), len(self.kept), None)
 
     def passages(self) -> Iterator[str]:
-        """Lines of a plain text that are not blank, without their ends; of other files documents."""
+        """The lines of a plain text that are not blank, without their ends, or the documents of other files."""
         for piece in self.pieces():
             yield from ([piece] if self.part is not None else filter(str.strip, piece.splitlines()))
 
 
 def open_texts(texts: Path_ | Sequence[Path_]) -> tuple[TextSource, ...]:
-    """The sources that paths name: `.txt` or any other file of text, `.jsonl#field`, `.parquet#column`, also packed."""
+    """The sources that paths name: `.txt` or other text files, `.jsonl#field`, `.parquet#column`, also compressed."""
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     if not given:
         raise InputError(f"expected a text, got none: {_HOW}")
@@ -98,7 +98,7 @@ def _reader(path: Path) -> Callable[[Path, str], Iterator[str]]:
 
 
 def _of_text(path: Path, _: str) -> Iterator[str]:
-    """`seen` bytes went before, so that an error says where it stands."""
+    """Count the `seen` bytes, so that an error can give its position."""
     with open_unpacked(path, how=_HOW) as file:
         rest, seen = b"", 0
         while block := file.read(PIECE_BYTES):
@@ -115,7 +115,7 @@ def _of_text(path: Path, _: str) -> Iterator[str]:
 
 
 def _cut(text: bytes) -> int:
-    """Behind the last space, or before the last character that begins."""
+    """The place after the last space, or before the last character that begins."""
     space = text.rfind(b" ", PIECE_BYTES) + 1
     begins = (i for i in range(len(text) - 1, len(text) - 5, -1) if text[i] & 0xC0 != 0x80)
     return space or next(begins, len(text))

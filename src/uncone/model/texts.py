@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 
 
 def cut(ids: Tensor, length: int) -> Tensor | None:
-    """Windows (B, length) of ids (N,) without the rest; one shorter window of few ids; None below two."""
+    """Windows (B, length) of ids (N,) without the rest, one shorter window of few ids, or None below two ids."""
     if len(ids) < 2:
         return None
     full = len(ids) // length
@@ -22,7 +22,7 @@ def cut(ids: Tensor, length: int) -> Tensor | None:
 
 
 def longest_input(model: Any, most: int = 128) -> int:
-    """Ids of a window: `most`, or what the model has positions for."""
+    """The number of ids in a window: `most`, or as many as the model has positions for."""
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     known = [
         value
@@ -30,7 +30,7 @@ def longest_input(model: Any, most: int = 128) -> int:
         if type(value := getattr(config, name, None)) is int and value > 0
     ]
     positions = min(known, default=most)
-    # some count positions from 2, behind the padding's
+    # some models count positions from 2, after the padding's
     return max(2, min(most, positions - 4 if positions > 16 else positions // 2))
 
 
@@ -44,12 +44,12 @@ def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]
         return None, f"the tokenizer fails ({first_line(error)})"
     ids = torch.tensor(read, dtype=torch.int64)
     if (most := max(read or (), default=-1)) >= n:
-        return None, f"the tokenizer gives id {most}, the model has {n} rows"
+        return None, f"the tokenizer gives id {most}, but the model has {n} rows"
     return ids, ""
 
 
 def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
-    """(the tokenizer of a directory, which neither cuts nor pads, "") or (None, why not)."""
+    """(the tokenizer of a directory, which neither truncates nor pads, "") or (None, why not)."""
     return _tokenizer(lambda: open_tokenizer(files.path))
 
 

@@ -25,25 +25,25 @@ from uncone.rows import Array
 from uncone.rows.bytes import LocalFile, one_ahead
 from uncone.rows.safetensors import read_header, read_tensors, sealed_bytes
 
-MOST_BLOCKS = 40  # stretches with counts of their own, for intervals
+MOST_BLOCKS = 40  # stretches with their own counts, for intervals
 FIRST_BLOCK = 2**14  # characters of a stretch at first; neighbours are joined when there are too many
-MOST_WORDS = 2**22  # different ones; then new ones are left out
+MOST_WORDS = 2**22  # different words; further new words are left out
 WORD = re.compile(r"\w+")  # in lower case
 _BATCH = 2**21  # characters that are tokenised at once, on all cores
 _SAVE_AFTER_S, _SHARE_OF_SAVING = 10.0, 0.05
 _FORMAT, _PLACES = "uncone.count/2", ("width", "characters", "source", "pieces")
-_HOW = "choose another name to save, or say --overwrite (overwrite=True) to replace it and count from the beginning"
+_HOW = "choose another name to save, or use --overwrite (overwrite=True) to replace it and count from the beginning"
 
 
 @dataclass(frozen=True, eq=False)
 class Counted:
     vocabulary: Vocabulary
     counts: Array  # int64 (V,)
-    blocks: Array | None  # (B, V), of stretches of the text; None where counts are added
-    words: dict[str, int] | None  # where words were counted
+    blocks: Array | None  # (B, V), for stretches of the text; None if counts are added
+    words: dict[str, int] | None  # None unless words were counted
     characters: int
     sources: tuple[str, ...]
-    texts: tuple[TextSource, ...] = ()  # with what was kept of them
+    texts: tuple[TextSource, ...] = ()  # with the pieces that were kept
     notes: tuple[str, ...] = ()
 
 
@@ -57,17 +57,17 @@ def count_tokens(
     keep: int = 0,
     progress: Progress | None = None,
 ) -> Counted:
-    """Count the tokens of texts, and their words beside them.
+    """Count the tokens of texts, and also their words.
 
-    The tokenizer reads pieces of whole lines (of some 16 KiB) or whole documents, without special tokens at their ends.
-    A token over the end of a piece is read as two.
+    The tokenizer reads pieces of whole lines (about 16 KiB) or whole documents, without special tokens at their ends.
+    A token across the end of a piece is read as two.
 
     Args:
         texts: as for `open_texts`; and counts, as for `read_counts`, to be added.
-        resume: a file for the state, written about every ten seconds. A run that finds it goes on from there, if texts,
-            tokenizer and options are as they were. It is left for `forget`.
-        overwrite: replace what else is in that file.
-        keep: how many characters of the beginning of the texts to keep, for another reader.
+        resume: a file for the state, written about every ten seconds. A run that finds it goes on, if texts, tokenizer
+            and options are the same. `forget` removes the file.
+        overwrite: replace any other content of that file.
+        keep: how many characters to keep from the beginning of the texts, for another reader.
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     made = [Path(one) for one in given if is_counts(one)]
@@ -79,7 +79,7 @@ def count_tokens(
     _count(vocabulary, sources, state, resume, keep, progress)
     if sources and not state.characters:
         names = ", ".join(one.name for one in sources)
-        raise InputError(f"expected a text, got nothing in {names}: give one with at least a character")
+        raise InputError(f"expected a text, got nothing in {names}: give a text with at least one character")
     counts = state.blocks.sum(0)
     for path in made:
         read = read_counts(path, vocabulary.size, vocabulary.labels)
@@ -88,7 +88,7 @@ def count_tokens(
     if not counts.any():
         raise InputError("expected a text with at least one token, got none: give another text")
     if state.words is not None and len(state.words) >= MOST_WORDS:
-        notes += (f"Of the words the first {MOST_WORDS:,} different ones were counted, and no others.",)
+        notes += (f"Only the first {MOST_WORDS:,} different words were counted.",)
     return Counted(
         vocabulary,
         counts,
@@ -121,7 +121,7 @@ class _State:
                 self.blocks[:half], self.blocks[half:] = self.blocks[::2] + self.blocks[1::2], 0
                 self.width *= 2
             row = self.blocks[self.characters // self.width]
-            if len(tokens) < len(row) // 8:  # as of short documents
+            if len(tokens) < len(row) // 8:  # as in short documents
                 np.add.at(row, tokens, 1)
             else:
                 row += np.bincount(tokens, minlength=len(row))
@@ -141,7 +141,7 @@ def _count(
     keep: int,
     progress: Progress | None,
 ) -> None:
-    """Each of `sources` is replaced by itself with the pieces that are kept."""
+    """Replace each of `sources` by a copy with the pieces that are kept."""
     saved, took = time.monotonic(), 0.0
     total, before = sum(source.size for source in sources), state.source
     while state.source < len(sources):
@@ -218,13 +218,13 @@ def _load(path: Path, of: dict[str, Any], shape: tuple[int, ...]) -> _State:
     )
     told, blocks = json.loads(tensors["told"].tobytes()), tensors["blocks"]
     if told["of"] != of or blocks.shape != shape:
-        raise InputError(f"expected the state of these texts and options, got that of others in {path}: {_HOW}")
+        raise InputError(f"expected the state of these texts and options, got another state in {path}: {_HOW}")
     words = None if told["words"] is None else Counter[str](told["words"])
     return _State(blocks, words, of=of, **{name: told[name] for name in _PLACES})
 
 
 def forget(resume: Path) -> None:
-    """Remove the state of a count that has ended; another file of this name stays."""
+    """Remove the state of a finished count. Another file of this name stays."""
     with suppress(InputError):
         if read_header(LocalFile(resume))[1].get("format") == _FORMAT:
             resume.unlink()

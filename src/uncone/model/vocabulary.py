@@ -1,4 +1,4 @@
-"""The tokenizer of a model alone, with the rows that its ids name; without weights and torch."""
+"""A model's tokenizer and the rows that its ids name, opened without weights or torch."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from uncone.roles import Path_
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """A `tokenizers.Tokenizer` that neither cuts nor pads, and what its ids stand for."""
+    """A `tokenizers.Tokenizer` that neither truncates nor pads, and what its ids stand for."""
 
     name: str
     tokenizer: Any
-    size: int  # rows of the token table; without a model one more than the largest id
+    size: int  # rows of the token table; without a model, the largest id plus one
     labels: Sequence[str | None]  # the token of each id
 
     def digest(self) -> str:
@@ -27,7 +27,7 @@ class Vocabulary:
 
 
 def open_vocabulary(spec: Path_) -> Vocabulary:
-    """Of a model (a directory or a cached name), of a tokenizer's directory, or of a tokenizer.json."""
+    """The vocabulary of a model (a directory or a cached name), a tokenizer's directory, or a tokenizer.json."""
     opened = open_spec(spec)
     path = opened.path
     if opened.part is not None:

@@ -1,4 +1,4 @@
-"""What a result shows, as blocks: renderers know these and no record."""
+"""The blocks that make up a report. Renderers work from blocks alone and never see a record."""
 
 from itertools import islice, pairwise
 from math import sqrt
@@ -38,7 +38,7 @@ class Bullets:
 @part
 class Cell:
     text: str
-    note: str = ""  # below it, quieter
+    note: str = ""  # muted, below the text
     tone: Tone = ""
 
 
@@ -51,9 +51,9 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
-    numbers: tuple[str, ...] = ()  # the columns that are set to the right
+    numbers: tuple[str, ...] = ()  # the right-aligned columns
     title: str = ""
-    groups: tuple[tuple[str, int], ...] = ()  # runs of rows: the title of each, and how many they are
+    groups: tuple[tuple[str, int], ...] = ()  # runs of rows: the title of each, and its number of rows
     grouped_by: str = ""  # what the titles are
 
     def runs(self) -> list[tuple[str, tuple[Row, ...]]]:
@@ -70,16 +70,16 @@ class Code:
 
 @part
 class Curve:
-    """A line through points in the order of `x`; None in `y` breaks it."""
+    """A line through points in the order of `x`; None in `y` breaks the line."""
 
     name: str
     x: tuple[float, ...]
     y: tuple[float | None, ...]
-    style: str = "raw"  # names its colour and dashes
+    style: str = "raw"  # the name of its colour and dashes
     dots: bool = False  # whether every point is marked
     tips: tuple[str, ...] = ()  # what each point is
-    marked: tuple[int, ...] = ()  # the places of points that are marked in another way
-    line: bool = True  # without it there are dots alone
+    marked: tuple[int, ...] = ()  # indices of points that are marked differently
+    line: bool = True  # whether to draw the line, or only dots
 
 
 @part
@@ -94,7 +94,7 @@ class Mark:
 
 @part
 class Shade:
-    """The area between two lines over `x`, behind the curves: where values are expected."""
+    """The area between two lines over `x`, drawn behind the curves, where values are expected."""
 
     x: tuple[float, ...]
     low: tuple[float, ...]
@@ -108,16 +108,16 @@ class Chart:
     x_label: str
     y_label: str
     curves: tuple[Curve, ...] = ()
-    edges: tuple[float, ...] = ()  # of the bars, one more than bars
+    edges: tuple[float, ...] = ()  # edges of the bars, one more than bars
     bars: tuple[float, ...] = ()
     marks: tuple[Mark, ...] = ()
-    bands: tuple[tuple[float, float], ...] = ()  # of x, shaded
+    bands: tuple[tuple[float, float], ...] = ()  # shaded ranges of x
     shades: tuple[Shade, ...] = ()
     log_x: bool = False
     log_y: bool = False
-    x_limits: tuple[float, float] | None = None  # the ends of the horizontal axis, by default those of the drawing
+    x_limits: tuple[float, float] | None = None  # the ends of the horizontal axis, by default the ends of the data
     caption: str = ""
-    spark: str = ""  # labels the line of bars in a terminal, which leaves out charts without one
+    spark: str = ""  # labels the line of bars in a terminal, which leaves out charts without a label
 
 
 @part
@@ -142,23 +142,23 @@ class Cloud:
 
 @part
 class HeatMap:
-    """Numbers as shades, the greatest the darkest. Neighbours meet halfway."""
+    """Numbers as shades, darker for greater numbers. Neighbouring cells meet halfway."""
 
     name: str
     title: str
     x_label: str
     y_label: str
     value_label: str
-    x: tuple[float, ...]  # ascending, as `y`
+    x: tuple[float, ...]  # ascending, like `y`
     y: tuple[float, ...]
-    values: tuple[tuple[float | None, ...], ...]  # a row for each of `y`, from below; None stays blank
+    values: tuple[tuple[float | None, ...], ...]  # one row per item of `y`, bottom first; None stays blank
     log_x: bool = False
     log_y: bool = False
     caption: str = ""
     spark: str = ""
 
     def edges(self, places: tuple[float, ...], *, log: bool) -> tuple[float, ...]:
-        """Where the cells at `places` end: halfway to neighbours, else at the place itself."""
+        """The edges of the cells at `places`: halfway between neighbours, and at the first and last place."""
         if len(places) == 1:
             half = max(0.5, abs(places[0]) / 1000)
             return (places[0] / 2, places[0] * 2) if log else (places[0] - half, places[0] + half)
@@ -174,17 +174,17 @@ class Gauge:
     label: str
     value: float | None
     reason: str = ""
-    reference: float | None = None  # of an isotropic cloud
+    reference: float | None = None  # the value of an isotropic cloud
     limits: tuple[float | None, float | None] = (None, None)
     better: str = ""
-    about: str = ""  # what it was read from
-    judged: str = ""  # the finding that rests on it, in the colour of `tone`
+    about: str = ""  # what the value was measured on
+    judged: str = ""  # the finding that rests on this value, in the colour of `tone`
     tone: Tone = ""
 
 
 @part
 class Gauges:
-    """The headline numbers. A terminal leaves them out, as it has them in a table."""
+    """The headline numbers. A terminal leaves them out, because its tables have them."""
 
     gauges: tuple[Gauge, ...]
 
@@ -194,8 +194,8 @@ class Figure:
     title: str
     charts: tuple[Chart | Intervals | HeatMap | Cloud, ...]
     caption: str = ""
-    legend: tuple[tuple[str, str], ...] = ()  # names of styles of curves
-    spark: str = ""  # their heading in a terminal
+    legend: tuple[tuple[str, str], ...] = ()  # the name of each style of curve
+    spark: str = ""  # the heading of the charts in a terminal
 
 
 @part
@@ -219,14 +219,14 @@ class Document:
     footer: Blocks = ()
 
     def brief(self) -> "Document":
-        """The verdict, the findings with their first evidence, and what to do: no tables, pictures and sections, and no
-        finding that is neither good nor bad."""
+        """The verdict, the findings with their first evidence, and what to do. Tables, pictures, sections and findings
+        that are neither good nor bad are left out."""
         kept, left_out = list[Block](), False
         for block in self.blocks:
             if isinstance(block, Heading):
                 left_out = block.level == 3 or block.tone in _NEITHER or block.text == "Notes"
                 if block.level == 2 and kept and isinstance(kept[-1], Heading) and kept[-1].level == 2:
-                    kept.pop()  # nothing was behind it
+                    kept.pop()  # nothing followed it
             if not left_out and isinstance(block, Heading | Text | Code):
                 kept.append(block)
             elif not left_out and isinstance(block, Bullets):

@@ -1,4 +1,4 @@
-"""The `repr` of records: their fields on one screen, hostile text visible."""
+"""The `repr` of records: their fields on one screen, with hidden characters escaped."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ _LEAST = 12  # characters: less room shows nothing useful
 
 
 def brief(record: Any) -> str:
-    """The fields that differ from their defaults, each cut to a line."""
+    """The fields that differ from their defaults, each cut to one line."""
     names = [field.name for field in dataclasses.fields(record) if not _is_usual(record, field)]
     parts = [f"{name}={_value(getattr(record, name), WIDTH - len(name) - 6)}" for name in names]
     name = type(record).__name__
@@ -33,7 +33,7 @@ def part(cls: type[Made]) -> type[Made]:
 
 
 def folded(parts: Iterable[str], *, ends: tuple[str, str], room: int, total: int) -> str:
-    """The `parts` that fit into `room` characters; if some do not, how many there are."""
+    """The `parts` that fit into `room` characters, and the total number if some do not fit."""
     shown, used, rest = list[str](), 0, f"… {total:,} in all"
     for part in parts:
         shown.append(part)
@@ -72,7 +72,7 @@ def _value(value: Any, room: int) -> str:
         return folded(parts, ends=ends, room=room, total=len(value))
     try:
         return shortened(repr(value), room)
-    except ValueError:  # an integer of more digits than Python writes
+    except ValueError:  # an integer with more digits than Python prints
         return f"<{type(value).__name__}>"
 
 

@@ -10,9 +10,9 @@ from uncone.records.layout import LARGEST_DRAWN, SMALLEST_DRAWN
 from uncone.records.parts import Group, Norms, Spectrum
 from uncone.records.text import NEAR_DIGITS, count, counted, number, optional
 
-_FLOOR = 1e-9  # of the largest eigenvalue: smaller ones of a float32 matrix are rounding
+_FLOOR = 1e-9  # share of the largest eigenvalue: below it, a float32 matrix has only rounding errors
 _NORM = "Euclidean norm (embedding units)"
-_FINEST = 1e-4  # of the largest norm: the narrowest bin, as rows of one length differ by rounding
+_FINEST = 1e-4  # narrowest bin, as a share of the largest norm: rows of equal length differ by rounding
 _MOST_VERTICES = 160
 READINGS = (
     ("bins", "Cosine to reserved rows", "mean cosine", "cosine to reserved", "cosine_to_reserved", True),
@@ -28,7 +28,7 @@ def spectrum_chart(spectrum: Spectrum) -> Chart | None:
     if max(map(len, drawn)) < 2:
         return None
     raw, _, isotropic = drawn
-    caption = "The flatter the line, the evener the cloud."
+    caption = "A flatter line means a more even cloud."
     if raw and isotropic:
         times = number(raw[0] / isotropic[0])
         caption = f"The largest eigenvalue as stored is {times} times an isotropic cloud's. {caption}"
@@ -70,7 +70,7 @@ def spectra_compared(sides: Sequence[tuple[str, str, Spectrum]], *, centered: bo
 
 
 def norms_compared(sides: Sequence[tuple[str, str, Norms]]) -> Chart | None:
-    """In per cent of the rows, so that different numbers of rows compare."""
+    """In per cent of the rows, so that matrices with different numbers of rows can be compared."""
     sides = [side for side in sides if _has_norms(side[2])]
     if not sides:
         return None
@@ -98,7 +98,7 @@ def _has_norms(norms: Norms) -> bool:
 
 
 def _unit_of(norms: Sequence[Norms]) -> float:
-    """The usual width of the widest bins, wide enough for the rounding of equal norms."""
+    """The largest median bin width, at least wide enough for the rounding of equal norms."""
     usual = (statistics.median(right - left for left, right in pairwise(one.edges)) for one in norms)
     return max(*usual, *(_FINEST * abs(one.edges[-1]) for one in norms))
 
@@ -108,7 +108,7 @@ def _near(value: float) -> str:
 
 
 def _coarser(norms: Norms, least: float) -> Norms:
-    """Join neighbouring bins until each is `least` wide, so that no bar is higher than all rows."""
+    """Join neighbouring bins until each is `least` wide, so that no bar is higher than the number of rows."""
     edges, counts = [norms.edges[0]], [0]
     for rows, (_, right) in zip(norms.counts, pairwise(norms.edges), strict=True):
         counts[-1] += rows
@@ -143,8 +143,8 @@ Side = tuple[str, str, Sequence[Group]]  # name, style of the line, bins
 
 
 def bin_charts(sides: Sequence[Side], *, called: str = "reserved rows") -> list[Chart]:
-    """A chart by id for every reading of a bin (Bis et al. 2021, Figure 3); one side alone has dots. `called`: the rows
-    that bins are compared to."""
+    """One chart by id for each reading of a bin (Bis et al. 2021, Figure 3). A single side is drawn with dots. `called`
+    names the rows that bins are compared with."""
     charts = [chart for reading in READINGS if (chart := _bin_chart(sides, *reading)) is not None]
     short = called.removesuffix(" rows").removeprefix("the ")
     named = ((chart.title.replace("reserved rows", called), chart) for chart in charts)
@@ -176,7 +176,7 @@ def _bin_chart(
     limits = (float(min(g.start for g in groups)), float(max(g.stop for g in groups)))
     chart = Chart(name, title, "row id", y_label, tuple(curves), bands=held, x_limits=limits, spark=spark)
     marks = (Mark(0.0, "y"),) if around_zero else ()
-    return replace(chart, marks=marks, caption=f"Least and greatest: {'; '.join(ends)}.")
+    return replace(chart, marks=marks, caption=f"Lowest and highest: {'; '.join(ends)}.")
 
 
 def _ids(group: Group) -> str:
@@ -184,7 +184,7 @@ def _ids(group: Group) -> str:
 
 
 def bins_table(bins: Sequence[Sequence[Group]], place: int) -> list[tuple[str, ...]]:
-    """The numbers behind the chart `READINGS[place]`: a row for each bin of any side, matched by its ends."""
+    """The numbers behind the chart `READINGS[place]`: one row per bin of any side, matched by the ends of the bin."""
     *_, field, around_zero = READINGS[place]
     limits = (-1.0, 1.0) if around_zero else (0.0, None)
     by_span = [{(group.start, group.stop): getattr(group, field) for group in side} for side in bins]

@@ -1,4 +1,4 @@
-"""How records put blocks together: what holds nothing is left out."""
+"""How records put blocks together. Empty blocks are left out."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,11 +7,11 @@ from typing import Literal
 
 from uncone.records.blocks import Block, Blocks, Figure, Folded, Heading, Intervals, Row, Table, Text
 
-SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond, sums and quotients leave the range of a float
+SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond these, sums and quotients leave the range of a float
 
 
 def shown(*blocks: Block | Iterable[Block]) -> Blocks:
-    """The blocks and those of groups, without those that hold nothing (text, rows, charts)."""
+    """The blocks, alone or in groups, without the empty blocks (no text, rows or charts)."""
     flat = chain.from_iterable((block,) if isinstance(block, Block) else block for block in blocks)
     content = ("text", "items", "rows", "gauges", "charts", "blocks")
     return tuple(b for b in flat if isinstance(b, Heading) or any(getattr(b, name, ()) for name in content))
@@ -28,7 +28,7 @@ def folded(blocks: Blocks) -> Blocks:
 
 
 def beneath(title: str, blocks: Iterable[Block]) -> Iterable[Block]:
-    """The blocks of a record as a part of another: its verdict leads them."""
+    """The blocks of a record as a part of another record, starting with its verdict."""
     for block in blocks:
         if isinstance(block, Heading) and block.level == 1:
             yield from (Heading(title, 3), Text(block.text, "lead"))
@@ -37,7 +37,7 @@ def beneath(title: str, blocks: Iterable[Block]) -> Iterable[Block]:
 
 
 def numbers(columns: tuple[str, ...], rows: Iterable[Row]) -> Table:
-    """A table of numbers, but for its first column."""
+    """A table of numbers, except for its first column."""
     return Table(columns, tuple(rows), columns[1:])
 
 
@@ -56,7 +56,7 @@ def named(blocks: Iterable[Block], prefix: str) -> Iterable[Block]:
 def moved(
     title: str, x_label: str, rows: Iterable[tuple[str, float, float]], caption: str, origin: float = 0.0
 ) -> Figure:
-    """The chart `changes` of rows (name, before, after): a dot at each number after, a line from before."""
+    """The chart `changes` of rows (name, before, after): a line from each `before` to a dot at `after`."""
     there = (row for row in rows if max(map(abs, row[1:])) < LARGEST_DRAWN)
     drawn = tuple((name, after, min(before, after), max(before, after)) for name, before, after in there)
     return Figure(title, (Intervals("changes", title, x_label, drawn, origin, caption),) if drawn else ())

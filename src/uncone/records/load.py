@@ -15,7 +15,7 @@ def kinds() -> list[type[Record]]:
 
 
 def load_record(path: Path_) -> Record:
-    """Read the record in the file, of any kind. InputError: as of `Record.load`, or a schema of no kind."""
+    """Read a record of any kind from a file. InputError: as for `Record.load`, or the schema is unknown."""
     how = "uncone COMMAND --json F"
     data = parsed(read_text(path, how), what="record", how=how)
     schema, of = schema_of(data), {kind.SCHEMA: kind for kind in kinds() if kind.SCHEMA}

@@ -1,4 +1,4 @@
-"""What is fixed about a measure: readings, documents and help are made from it."""
+"""Descriptions of the measures. Readings, documents and help are made from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ QUESTIONS = {
     "Groups of rows": ("cosine_between", "permutation_test"),
     "Norms": ("norm_id_correlation",),
 }  # fmt: skip
-"""All measures, by the question that they answer; the first of each speaks for it."""
+"""All measures by the question that they answer. The first measure of each question represents it."""
 _NAMES = tuple(name for names in QUESTIONS.values() for name in names)
 _GROUPS = (*QUESTIONS.items(), ("Others", ("",)))
-_ROWS: dict[bool | None, str] = {True: "mean row subtracted", False: "rows as stored"}
+_ROWS: dict[bool | None, str] = {True: "rows with the mean row subtracted", False: "rows as stored"}
 
 
 def by_question(measurements: Sequence[Measurement]) -> list[tuple[str, list[Measurement]]]:
@@ -47,15 +47,15 @@ def _measure(reading: str) -> str:
 class MeasureDescription:
     name: str
     says: str
-    definition: str  # the sentence in every record, with `{name}` for what was asked
+    definition: str  # the sentence in every record, with `{name}` for the value of an option
     formula: str
     range: tuple[End, End]
     better: Literal["higher", "lower", "neither"]
     isotropic: str  # the reference in words
     reads_badly: str
     source: str
-    centered: bool | None = None  # whether the mean row is subtracted unless asked otherwise; None does not matter
-    variants: tuple[tuple[str, str], ...] = ()  # the names that its options give a reading, with what each is
+    centered: bool | None = None  # whether the mean row is subtracted by default; None where it does not matter
+    variants: tuple[tuple[str, str], ...] = ()  # names of readings with other options, and what each reading is
     interval: str = "95%, by the infinitesimal jackknife over rows."  # of a reading, or why there is none
 
     def measured(
@@ -69,7 +69,7 @@ class MeasureDescription:
         asked: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Measurement:
-        """The reading `value`. `lowest` and `highest` stand in for ends that depend on the rows, `asked` fills in the
+        """The reading `value`. `lowest` and `highest` are the ends that depend on the rows, `asked` fills in the
         definition, and `fields` are other fields of a `Measurement`."""
         if centered is None:
             centered = self.centered
@@ -92,7 +92,7 @@ class MeasureDescription:
         return (
             f"Range: {self.span}; {better(self.better)}.",
             f"Isotropic: {self.isotropic}.",
-            f"Read from: {_ROWS.get(self.centered, 'as stored or with the mean row subtracted is the same')}.",
+            f"Measured on: {_ROWS.get(self.centered, 'rows as stored (subtracting the mean row changes nothing)')}.",
             *(f"`{name}`: {words}." for name, words in self.variants),
             f"Interval: {self.interval}",
             f"Reads badly when {self.reads_badly}",
@@ -121,7 +121,7 @@ class Measures(Record):
         blocks: list[Block] = [Heading(f"{len(others) + 1} measures", 1)]
         for question, group in self.by_question:
             rows = tuple((one.name, one.span, one.better, one.says) for one in group)
-            blocks += [Heading(question), Table(("measure", "range", "better", "what it says"), rows)]
+            blocks += [Heading(question), Table(("measure", "range", "better", "what it shows"), rows)]
         return tuple(blocks)
 
     def to_rows(self) -> list[dict[str, Any]]:

@@ -33,13 +33,13 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def detail(full: str, measurement: Measurement, path: str) -> Any:
-    """The detail of the measurement `full` at the dotted `path`, where items of lists go by their place."""
+    """The detail of the measurement `full` at the dotted `path`, where items of lists are named by index."""
     value: Any = measurement.details
     for part in path.split("."):
         inner, there = dict[str, Any](), ""
         if isinstance(value, Mapping):
             inner = dict(value)
-            there = f"there is {', '.join(shortened(str(key), LONGEST) for key in list(inner)[:10])}"
+            there = f"choose from {', '.join(shortened(str(key), LONGEST) for key in list(inner)[:10])}"
         elif isinstance(value, Sequence) and not isinstance(value, str):
             inner = {str(place): item for place, item in enumerate(value)}
             there = f"there are items 0 to {len(value) - 1}"

@@ -1,4 +1,4 @@
-"""Parts of results: readings, findings, bins, spectra, norms, the picture, and what was fitted on."""
+"""Parts of results: readings, findings, bins, spectra, norms, the picture, and the rows of a fit."""
 
 import array
 import base64
@@ -15,10 +15,10 @@ from uncone.records.brief import part
 from uncone.records.text import counted, headline, plural
 
 Level = Literal["severe", "warning", "note", "healthy", "structure", "no_effect"]
-"""Defects (a note is small), no defect, what all trained tables have, and what changes no probability."""
+"""Defects (a note is a small defect), no defect, what all trained tables have, and what changes no probability."""
 DEFECTS: tuple[Level, ...] = ("severe", "warning")
 _LARGEST_SCALE = 1e290
-_LARGEST_INTEGER = 2**53  # beyond, JavaScript reads another number
+_LARGEST_INTEGER = 2**53  # beyond this, JavaScript reads a different number
 
 
 @part
@@ -32,17 +32,17 @@ class Measurement:
     better: Literal["higher", "lower", "neither"] = "neither"  # `higher`, `lower` or `neither`
     reference: float | None = None  # what an isotropic cloud of the same size gives
     interval: tuple[float, float] | None = None  # an interval around the value, where a measure has one
-    n: int = 0  # rows it was read from
+    n: int = 0  # rows it was measured on
     d: int = 0  # columns
-    centered: bool | None = None  # whether the mean row was subtracted; `null` where the question does not arise
-    details: Mapping[str, Any] = field(default_factory=dict)  # whatever else the measure tells
+    centered: bool | None = None  # whether the mean row was subtracted; `null` where this does not apply
+    details: Mapping[str, Any] = field(default_factory=dict)  # whatever else the measure reports
     warnings: tuple[str, ...] = ()  # why the value may mislead here
     definition: str = ""  # the meaning of the number in one sentence
-    reads_badly: str = ""  # "reads badly when ...": when the value misleads, whatever the rows
+    reads_badly: str = ""  # ends the sentence "reads badly when ...": when the value misleads, on any rows
 
     @property
     def distance(self) -> float | None:
-        """The value less the reference; None where either is unknown."""
+        """The value minus the reference, or None where either is unknown."""
         return None if self.value is None or self.reference is None else self.value - self.reference
 
     def __float__(self) -> float:
@@ -54,7 +54,7 @@ class Measurement:
         return round(float(self), digits)
 
     def __format__(self, spec: str) -> str:
-        """The sentence, or with a `spec` such as ".3f" the value alone."""
+        """The sentence, or only the value with a `spec` such as ".3f"."""
         return format(float(self), spec) if spec else str(self)
 
     def __str__(self) -> str:
@@ -75,10 +75,10 @@ class Finding:
     summary: str  # the cause in words
     evidence: tuple[str, ...] = ()  # the numbers it rests on
     repair: str = ""  # what to do; empty where there is nothing to do
-    # the same as a line to paste into a shell, or into Python for rows in memory; empty where there is none
+    # the repair as a line to paste into a shell, or into Python for rows in memory; empty where there is none
     command: str = ""
     measures: tuple[str, ...] = ()  # the readings it rests on
-    # how far a defect goes, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions
+    # the size of a defect, from 0 up: a cosine, or a share of rows, of variance or of lost dimensions
     extent: float | None = None
 
     @property
@@ -91,27 +91,27 @@ class OddRows:
     """Rows that are zero, equal to an earlier one, or at least ten times as long as the median row."""
 
     kind: Literal["zero", "equal", "giant"]  # `zero`, `equal` (to an earlier row) or `giant`
-    n: int  # such rows, without those that are reserved by name
+    n: int  # such rows, not counting rows that are reserved by name
     reserved: int = 0  # zero rows among the reserved ones
-    ids: tuple[int, ...] = ()  # the first few; of giant rows the longest
+    ids: tuple[int, ...] = ()  # the first few rows, or the longest giant rows
     labels: tuple[str | None, ...] = ()  # their tokens
-    length: float | None = None  # of the longest, in medians
-    sampled: int = 1  # above 1, `n` is an estimate from one row in so many, and a note of the subject says so
-    twins: tuple[int, ...] = ()  # of equal rows: for each of `ids` the first row that it equals
+    length: float | None = None  # length of the longest row, in median lengths
+    sampled: int = 1  # above 1, `n` is estimated from one row in this many, and a note of the subject says so
+    twins: tuple[int, ...] = ()  # for equal rows, the first row that each of `ids` equals
     twin_labels: tuple[str | None, ...] = ()  # the tokens of `twins`
-    most: tuple[int, int] | None = None  # of equal rows: the first of those that occur most often, and how often
+    most: tuple[int, int] | None = None  # of equal rows: the most common row (its first copy), and its count
     most_label: str | None = None  # the token of that row
 
 
 @part
 class RandomScores:
-    """What two random rows of a collection score: their cosine."""
+    """The score of two random rows of a collection: their cosine."""
 
     mean: float  # the mean score of all pairs of different rows, exact
     reached: float  # the score that 1 in 100 of `pairs` reaches
-    pairs: int  # the pairs that were counted for `reached`
-    rows: int  # the rows of these pairs: all that are not zero, or those that were drawn
-    seed: int | None = None  # of the draw; `null` where no rows were drawn
+    pairs: int  # the number of pairs behind `reached`
+    rows: int  # the rows of these pairs: all rows that are not zero, or a random sample
+    seed: int | None = None  # seed of the sample; `null` where all rows were used
 
 
 @part
@@ -119,8 +119,8 @@ class NearDuplicates:
     """Rows whose cosine to a row that is not equal to them is at least `bar`."""
 
     n: int  # rows with a near-duplicate
-    asked: int  # rows whose nearest rows were searched
-    bar: float  # the cosine
+    asked: int  # rows whose nearest neighbours were searched
+    bar: float  # the cosine from which rows count as near-duplicates
     usual: float  # the median cosine of a row to its tenth nearest row
     share: float  # the distance at the bar, as a share of the distance at `usual`
     ids: tuple[int, ...] = ()  # the later row of each of the closest pairs, the closest first
@@ -128,7 +128,7 @@ class NearDuplicates:
     twins: tuple[int, ...] = ()  # the earlier row of each pair
     twin_labels: tuple[str | None, ...] = ()  # the names of `twins`
     cosines: tuple[float, ...] = ()  # the cosine of each pair
-    largest: tuple[int, int] | None = None  # the first row of the largest group that such pairs link, and its rows
+    largest: tuple[int, int] | None = None  # the first row of the largest group that such pairs link, and its size
     largest_label: str | None = None  # the name of that row
 
 
@@ -136,11 +136,11 @@ class NearDuplicates:
 class Group:
     """Readings of a bin of ids, or of the reserved rows. Undefined readings are None."""
 
-    name: str  # for people
+    name: str  # a name to show
     start: int  # first id
-    stop: int  # one after the last id; 0 for the reserved rows, which are no span
+    stop: int  # one after the last id; 0 for the reserved rows, which form no span
     n: int  # rows
-    zero_rows: int  # of which all zero
+    zero_rows: int  # rows that are all zero
     norm_mean: float | None  # mean row length
     norm_std: float | None  # its standard deviation
     mean_cosine: float | None  # among the rows of the group
@@ -150,19 +150,19 @@ class Group:
 
 @part
 class Groups:
-    """Rows in bins of ids, and the reserved rows that each bin is compared to."""
+    """Rows in bins of ids, and the reserved rows that each bin is compared with."""
 
     bin_size: int  # ids in a bin
     reserved: str  # which rows are the reserved ones
-    reserved_group: Group | None  # their readings
+    reserved_group: Group | None  # the readings of the reserved rows
     bins: tuple[Group, ...]  # bins in the order of ids, empty ones left out
-    reserved_by_name: bool = True  # the tokenizer names them; else the last ids stand in
-    # what the tokenizer names: `reserved` tokens, which no text uses, or `special` ones, some of which may be trained
+    reserved_by_name: bool = True  # whether the tokenizer names them; if not, the last ids are used instead
+    # what the tokenizer names: `reserved` tokens, which no text uses, or `special` tokens, which may be trained
     named: Literal["reserved", "special"] = "reserved"
 
     @property
     def called(self) -> str:
-        """The rows that bins are compared to."""
+        """The rows that bins are compared with."""
         return (
             {"reserved": "reserved rows", "special": "special tokens"}[self.named]
             if self.reserved_by_name
@@ -179,17 +179,17 @@ class Spectrum:
     """Eigenvalues of the rows, and of an isotropic cloud (Marchenko-Pastur quantiles)."""
 
     raw: tuple[float, ...]  # eigenvalues of the second moment, largest first
-    centered: tuple[float, ...]  # of the covariance
-    isotropic: tuple[float, ...]  # of an isotropic cloud with the same trace, rows and columns
+    centered: tuple[float, ...]  # eigenvalues of the covariance
+    isotropic: tuple[float, ...]  # eigenvalues of an isotropic cloud with the same trace, rows and columns
 
 
 @part
 class Norms:
-    """The rows' Euclidean norms: `counts[i]` lie in [edges[i], edges[i + 1])."""
+    """The Euclidean norms of the rows: `counts[i]` of them are in [edges[i], edges[i + 1])."""
 
-    smallest: float  # shortest row
+    smallest: float  # length of the shortest row
     mean: float  # mean length
-    largest: float  # longest row
+    largest: float  # length of the longest row
     edges: tuple[float, ...]  # edges of the histogram, one more than counts
     counts: tuple[int, ...]  # rows in each bar
 
@@ -202,14 +202,14 @@ class Norms:
 
 @part
 class Fitted:
-    """The rows that something was fitted on. The same numbers have the same digest in any file format."""
+    """The rows of a fit. The same numbers have the same digest in any file format."""
 
-    name: str  # the rows that something was fitted on, as they were named
+    name: str  # the name under which the rows were given
     n: int  # rows
     d: int  # columns
-    # of the rows as little-endian float32 (float64 where they are); `null` where only their sums were seen
+    # digest of the rows as little-endian float32 (float64 if they are); `null` where only their sums were seen
     sha256: str | None = None
-    # the same of their weights; `null` where every row counted once, `in the moments` where only weighted sums were
+    # digest of their weights; `null` where every row counted once, `in the moments` where only weighted sums were
     # seen
     weights: str | None = None
 
@@ -218,17 +218,17 @@ class Fitted:
 class Picture:
     """The rows along the first three singular directions, raw and centred. Arrays are row-major."""
 
-    total: int  # rows there are
+    total: int  # number of rows in the matrix
     ids: tuple[int, ...]  # the rows pictured, all or a sample
-    labels: tuple[str | None, ...]  # the token of each, likewise
-    groups: tuple[int, ...]  # the group of each, a place in `group_names`
-    group_names: tuple[str, ...]  # for people
-    raw: str  # base64 of little-endian int16, three a row: coordinates along the first three singular directions
-    raw_scale: float  # multiply by it
-    centered: str  # the same with the mean row subtracted, along directions of its own
-    centered_scale: float  # multiply by it
-    norms: str | None = None  # base64 of little-endian uint16, one a row: the Euclidean length of the row as stored
-    norm_scale: float = 1.0  # multiply by it
+    labels: tuple[str | None, ...]  # the token of each pictured row
+    groups: tuple[int, ...]  # the group of each pictured row, an index into `group_names`
+    group_names: tuple[str, ...]  # names to show
+    raw: str  # base64 of little-endian int16, three per row: coordinates along the first three singular directions
+    raw_scale: float  # multiply `raw` by it
+    centered: str  # the same with the mean row subtracted, along the centred rows' own directions
+    centered_scale: float  # multiply `centered` by it
+    norms: str | None = None  # base64 of little-endian uint16, one per row: the Euclidean length of the row as stored
+    norm_scale: float = 1.0  # multiply `norms` by it
     counts: tuple[int, ...] | None = None  # how often the token of each row occurs in the text that was counted
 
     def __post_init__(self) -> None:
@@ -250,7 +250,7 @@ class Picture:
         expect(of_norms == 2 * n, f"{counted(n, 'norm')} of one uint16 in the picture, got another length")
         if self.counts is not None:
             there = len(self.counts)
-            beyond = ", some beyond" if there == n else ""
+            beyond = ", some out of range" if there == n else ""
             fit = there == n and all(0 <= often < _LARGEST_INTEGER for often in self.counts)
             expect(fit, f"{counted(n, 'count')} {small}, got {there}{beyond}")
 
@@ -258,7 +258,7 @@ class Picture:
         return _points(*((self.centered, self.centered_scale) if centered else (self.raw, self.raw_scale)))
 
     def outermost(self, most: int) -> list[tuple[str, list[str]]]:
-        """The tokens of each group that has some, the farthest from the mean row first."""
+        """The tokens of each group with any tokens, farthest from the mean row first."""
         points = self.coordinates(centered=True)
         by_group: list[list[str]] = [[] for _ in self.group_names]
         for i in sorted(range(len(points)), key=lambda i: -math.hypot(*points[i])):  # ties in the order of the ids
@@ -273,7 +273,7 @@ class Picture:
         return [value * self.norm_scale for value in _integers(self.norms, "H", "norms")]
 
 
-@lru_cache(maxsize=2)  # a page asks several times, and again for a table that is tied to its head
+@lru_cache(maxsize=2)  # a page needs them several times, and again for a table that is tied to its head
 def _points(text: str, scale: float) -> list[tuple[float, float, float]]:
     flat = [value * scale for value in _integers(text, "h", "coordinates")]
     return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True))

@@ -1,4 +1,4 @@
-"""Measurements in one table by question, with what is wrong with them and what their names mean."""
+"""Measurements in one table by question, with their warnings and the meaning of their names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,7 +47,7 @@ def _cells(m: Measurement, fixed: bool) -> Row:
     name, used = title(m.name), {True: "centred", False: "raw", None: ""}[is_centered(m, fixed)]
     value = "undefined" if m.value is None else number(m.value, limits=m.range)
     ends = [[number(end, limits=m.range, digits=digits) for end in m.interval or ()] for digits in range(3, 7)]
-    interval = " to ".join(next((two for two in ends if len({*two}) == 2), ends[0]))  # so many digits that they differ
+    interval = " to ".join(next((two for two in ends if len({*two}) == 2), ends[0]))  # enough digits to differ
     name = name if name.endswith(used) else f"{name}, {used}"
     direction = "" if m.better == "neither" else m.better
     return name, Cell(value, interval, "strong"), optional(m.reference, m.range), direction, count(m.n)

@@ -16,9 +16,9 @@ from uncone.errors import expect as expect
 from uncone.regular import open_regular
 from uncone.roles import Path_
 
-LARGEST_RECORD = 256 * 2**20  # bytes; a diagnosis with a picture of all its points takes some millions
+LARGEST_RECORD = 256 * 2**20  # bytes; a diagnosis with a picture of all its points takes a few million
 _DEEPEST = 20
-_LARGEST_INTEGER = 2**63  # beyond, an integer may not fit a float
+_LARGEST_INTEGER = 2**63  # beyond this, an integer may not fit a float
 _hints = cache(typing.get_type_hints)
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ def read_text(path: Path_, how: str) -> str:
     with open_regular(path, how=way) as file:
         size = os.fstat(file.fileno()).st_size
         expect(size <= LARGEST_RECORD, f"a record of at most {LARGEST_RECORD} bytes, got {size} in {path}: {way}")
-        content = file.read(size)  # no more, though the file may grow meanwhile
+        content = file.read(size)  # no more, even if the file grows meanwhile
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -37,7 +37,7 @@ def read_text(path: Path_, how: str) -> str:
 
 def parsed(text: str, *, what: str, how: str) -> Any:
     def refuse(name: str) -> Any:
-        raise ValueError(f"{name} is no JSON number")
+        raise ValueError(f"{name} is not a JSON number")
 
     try:
         return json.loads(text, parse_constant=refuse)
@@ -100,7 +100,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
 
 
 def _missed(data: Any, depth: int = 0) -> str:
-    """What a value of any kind should have been, or ""; 1e999 is read as infinite."""
+    """What a value of any kind should have been, or "" if it is valid. 1e999 is read as infinite."""
     if depth == _DEEPEST:
         return f"at most {_DEEPEST} levels"
     if isinstance(data, (dict, list)):

@@ -35,7 +35,7 @@ class Record:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "__repr__" not in vars(cls):  # else a dataclass writes one of every field
+        if "__repr__" not in vars(cls):  # otherwise a dataclass writes one with every field
             cls.__repr__ = brief  # type: ignore[method-assign]
         words = re.sub(r"(?<!^)([A-Z])", r" \1", cls.__name__).lower()
         command = next((of[2] for of in QUESTIONS.values() if of[1].endswith(f".{cls.__name__}")), "")
@@ -56,11 +56,11 @@ class Record:
         return "\n".join([*verdict, *numbers])
 
     def blocks(self) -> Blocks:
-        """What to show, from the verdict (a heading of level 1) on."""
+        """What to show, starting with the verdict (a heading of level 1)."""
         raise NotImplementedError(f"{type(self).__name__} has no blocks")
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Rows of a table: here one, of the fields that are numbers or texts."""
+        """The rows of a table: by default one row, of the fields that are numbers or texts."""
         plain = (str, int, float, bool, type(None))
         fields = dataclasses.asdict(self)  # type: ignore[call-overload]
         return [{name: value for name, value in fields.items() if isinstance(value, plain)}]
@@ -79,7 +79,7 @@ class Record:
             return json.dumps(self, allow_nan=False, separators=(",", ":"), default=_fields) + "\n"
         except ValueError as error:
             where, value = next(_not_finite(self, self.KIND), (self.KIND, error))
-            why = f"got {value} at {where}: JSON has no such number; print the result, or write its page"
+            why = f"got {value} at {where}, which JSON cannot hold: print the result, or write its page"
             raise InputError(f"expected finite numbers in a {self.KIND}, {why}") from error
 
     def save(self, path: Path_) -> None:
@@ -103,11 +103,11 @@ class Record:
             raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
 
     def to_frame(self, part: str = "") -> "DataFrame":
-        """`to_rows` as a table of pandas, or a `part` of this record by its name.
+        """`to_rows` as a pandas DataFrame, or the `part` of this record with this name.
 
-        A part is a list in the record: of a diagnosis "findings", "groups", "bins", "layers" and others; `tables()` has
-        them as plain rows. UnsupportedModel: pandas is not installed. InputError: no part has this name; the message
-        lists all."""
+        A part is a list in the record, such as the "findings", "groups", "bins" or "layers" of a diagnosis. `tables()`
+        returns the parts as plain rows. UnsupportedModel: pandas is not installed. InputError: no part has this name;
+        the message lists all names."""
         if not part:
             return frame_of(self.to_rows())
         tables = self.tables()
@@ -118,14 +118,14 @@ class Record:
         return frame_of(tables[part])
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows of every part that `to_frame` takes, by its name; an empty part is left out."""
+        """The rows of every part that `to_frame` accepts, by part name. Empty parts are left out."""
         return tables_of(self)
 
     def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
-        """Draw a chart with matplotlib (extra `[plot]`) on `ax`, by default the first on new axes; the figure and axes.
+        """Draw a chart with matplotlib (extra `[plot]`) on `ax` or new axes, and return the figure and the axes.
 
-        `name` is "spectrum", "norms", "bins", "cone", of a head "head spectrum" and so on. InputError: no chart has
-        this name; the message lists all."""
+        `name` is "spectrum", "norms", "bins", "cone", for a head "head spectrum" and so on; by default the first chart.
+        InputError: no chart has this name; the message lists all names."""
         from uncone.report.plot import charts_of, draw
 
         charts = charts_of(self.blocks())

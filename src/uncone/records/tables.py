@@ -1,17 +1,17 @@
-"""The parts of a record that are lists, as tables: its findings, its bins, its layers."""
+"""The lists in a record as tables: its findings, its bins, its layers."""
 
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 Rows = list[dict[str, Any]]
-_LONGEST, _MOST = 4096, 16  # letters of a text, and numbers of a tuple, that a cell holds
+_LONGEST, _MOST = 4096, 16  # the most letters of a text, and numbers of a tuple, in a cell
 _PLAIN = (str, int, float, bool, type(None))
 
 
 def tables_of(record: Any) -> dict[str, Rows]:
-    """By the name of the field, its items one a row. Of two fields of one name the one nearer to the record has it, and
-    the other also its holder's: `bins` and `by_count.bins`. Items of items say whose they are: its name, or its place."""
+    """Tables by field name, one item per row. If two fields share a name, the field nearer to the record keeps it, and
+    the other has its holder's name first: `bins`, `by_count.bins`. Nested items have their holder's name or index."""
     found = dict[tuple[str, ...], Rows]()
     for path, row in _items(record, (), {}):
         found.setdefault(path, []).append(row)
@@ -37,7 +37,7 @@ def _items(part: Any, path: tuple[str, ...], whose: dict[str, Any]) -> Iterator[
 
 
 def _row(item: Any) -> dict[str, Any]:
-    """Its plain fields, and by `FIELD.NAME` those of a part of it."""
+    """The plain fields of an item, and those of its parts as `FIELD.NAME`."""
     row = dict[str, Any]()
     for field in dataclasses.fields(item):
         value = getattr(item, field.name)
@@ -55,7 +55,7 @@ def _plain(part: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _trimmed(rows: Rows) -> Rows:
-    """Without columns of long lists and texts, such as the picture's, and of lists that have a table of their own."""
+    """Drop columns of long lists and texts, such as the picture's, and of lists that have their own table."""
 
     def is_long(cell: Any) -> bool:
         return isinstance(cell, str | tuple) and len(cell) > (_LONGEST if isinstance(cell, str) else _MOST)

@@ -1,4 +1,4 @@
-"""Words and numbers for reports: hostile strings visible, no number rounded onto a limit."""
+"""Words and numbers for reports: hidden characters escaped, no number rounded onto a limit."""
 
 import math
 import re
@@ -6,15 +6,15 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-_THIN_SPACE = "\u202f"  # does not break a power over two lines
+_THIN_SPACE = "\u202f"  # keeps a power on one line
 Limits = tuple[float | None, float | None]  # the ends of a range, None where unbounded
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# Letters and marks by category, yet drawn as nothing: fillers, joiners and variation selectors.
+# Letters and marks by category, but invisible: fillers, joiners and variation selectors.
 _HIDDEN_SPANS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 _HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)).union(*_HIDDEN_SPANS)
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-NEAR_DIGITS = 12  # that tell apart numbers near 1, such as the norms of unit rows
+NEAR_DIGITS = 12  # enough to separate numbers near 1, such as the norms of unit rows
 _MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
 _POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
 COMMAND = re.compile("`((?:uncone|python|pip) [^`]+)`")  # a command to paste, in a text
@@ -34,8 +34,8 @@ _SUFFIXES |= {"nats": " (nats)", "ms": " (ms)", "mib": " (MiB)"}
 
 
 def visible(text: str) -> str:
-    """`text` with an escape for every character that cannot be seen or that reorders its neighbours, as UTF-8 and XML
-    allow it."""
+    """`text` with an escape for every character that cannot be seen, that reorders its neighbours, or that UTF-8 or XML
+    forbids."""
     return text if text.isascii() and text.isprintable() else text.translate(_shown)
 
 
@@ -61,8 +61,8 @@ def count(value: int) -> str:
 
 
 def number(value: float, *, limits: Limits = (None, None), digits: int = 3, most: int = 6) -> str:
-    """`value` to about `digits` significant digits, with commas between thousands, or as `1.23e-4`. It is not rounded
-    onto one of `limits`, 1 or -1 unless it is there: it gets up to `most` digits, else it is `<1`."""
+    """`value` to about `digits` significant digits, with commas between thousands, or as `1.23e-4`. It is never
+    rounded onto one of `limits`, 1 or -1: it gets up to `most` digits, or is shown as `<1`."""
     value = float(value)
     if not math.isfinite(value):
         return str(value)
@@ -96,7 +96,7 @@ def optional(value: Any, limits: Limits = (None, None), shown: Callable[[Any], s
 
 
 def headline(name: str, value: float | None, reason: str, reference: float | None, limits: Limits) -> str:
-    """A reading in one line; `reference` is that of an isotropic cloud."""
+    """A reading in one line; `reference` is the value of an isotropic cloud."""
     if value is None:
         return f"{visible(name)} undefined: {visible(reason)}"
     isotropic = "" if reference is None else f" (isotropic {number(reference, limits=limits)})"
@@ -149,13 +149,13 @@ def listing(parts: Sequence[str]) -> str:
 
 
 def decimals(values: Iterable[float], digits: int) -> int:
-    """`digits`, or more so that none of `values` prints as 0, unless it is below 1e-9 (rounding)."""
+    """`digits`, or more if one of `values` would print as 0. Values up to 1e-9 are rounding and may print as 0."""
     small = (abs(value) for value in values if 1e-9 < abs(value) < 0.5 / 10**digits)
     return max((digits, *(-math.floor(math.log10(value)) for value in small)))
 
 
 def percent(share: float, *, precise: bool = False) -> str:
-    """In whole percent, or `precise` to three digits; with more digits where those would reach 0 or 100."""
+    """In whole percent, or to three digits if `precise`, with more digits where it would round to 0 or 100."""
     if not abs(share) < 1e12:  # nobody reads three hundred digits
         return f"{number(share)} times"
     if precise and f"{100 * share:.3g}" not in ("0", "100"):

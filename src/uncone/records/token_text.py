@@ -1,4 +1,4 @@
-"""Token strings as text: bytes that a tokenizer spells as letters are read, and spaces at an end are marked."""
+"""Token strings as text: letters that stand for bytes are decoded, and spaces at either end are marked."""
 
 import re
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ _SPACES = re.compile("^ +| +$| {2,}")
 
 
 def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> list[str | None]:
-    """The labels of `rows` for a record: at most 200 characters, and of a byte-level vocabulary the text (`" the"` of
-    `"Ġthe"`). Bytes that are no text alone stay visible, as `"\\xe2\\x80"`."""
+    """The labels of `rows` for a record, at most 200 characters each. Byte-level labels are decoded (`"Ġthe"` becomes
+    `" the"`). Bytes that are not text on their own stay visible, as `"\\xe2\\x80"`."""
     if labels is None:
         return [None] * len(rows)
     spelled = is_byte_level(labels)
@@ -24,8 +24,8 @@ def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> lis
 
 
 def is_byte_level(labels: Sequence[str | None]) -> bool:
-    """Whether tokens spell bytes as letters, as in GPT-2 and Llama 3: nearly all hold only these 256 letters, and `Ġ`,
-    the space, begins one in a hundred, or all 256 are tokens."""
+    """Whether tokens spell bytes as letters, as in GPT-2 and Llama 3: nearly all hold only these 256 letters, and
+    either `Ġ`, the space, begins more than one in a hundred, or all 256 letters are tokens."""
     some = [label for label in labels[:: len(labels) // 20_000 + 1] if label]
     if sum(_LETTERS.issuperset(label) for label in some) < max(1, 0.95 * len(some)):
         return False

@@ -18,15 +18,15 @@ Kind = Literal["place", "length", "decay", "equality"]
 _KINDS: dict[str, str] = {"place": "direction and place", "length": "length", "decay": "decay", "equality": "equality"}
 Reading = Literal["mean_cosine", "mean_norm", "cosine_to_reserved", "cosine_to_common"]
 _READINGS: tuple[tuple[Reading, str, str, Literal["lower", "neither"], Limits], ...] = (
-    ("cosine_to_reserved", "to reserved", "mean cosine of its rows and the reserved rows", "lower", _COSINES),
+    ("cosine_to_reserved", "to reserved", "mean cosine between its rows and the reserved rows", "lower", _COSINES),
     ("mean_cosine", "within", "mean cosine between rows of the group", "lower", _COSINES),
-    ("cosine_to_common", "to common", "mean cosine of its rows and the mean of all", "neither", _COSINES),
+    ("cosine_to_common", "to common", "mean cosine between its rows and the mean of all rows", "neither", _COSINES),
     ("mean_norm", "norm", "mean norm of the rows of the group", "neither", _LENGTHS),
 )
 _CHANCE = (
-    "Mean cosines: to the reserved rows, within the group, and to the direction of the sum of all unit rows. "
-    "Above chance: by how many standard deviations the cosine within is above random groups of its size, "
-    "and the most that such a group's probability can be (Cantelli), whatever the distribution."
+    "Mean cosines to the reserved rows, within the group, and to the common direction (the sum of all unit rows). "
+    "Above chance: how many standard deviations (sd) the cosine within is above that of random groups of this size. "
+    "A random group reaches it with probability p at most, whatever the distribution (Cantelli)."
 )
 
 
@@ -53,10 +53,10 @@ class FrequencyGroup:
     mean_norm: Estimate  # mean row length
     cosine_to_reserved: Estimate  # mean cosine to the reserved rows
     cosine_to_common: Estimate  # mean cosine to the sum of all unit rows
-    # standard deviations by which `mean_cosine` lies above that of random groups of this size
+    # how many standard deviations `mean_cosine` is above that of random groups of this size
     excess: float | None = None
-    chance: float | None = None  # at most the probability that a random group has as much (Cantelli)
-    counts: tuple[int, int] | None = None  # the least and the greatest of their counts
+    chance: float | None = None  # upper bound on the probability that a random group has as much (Cantelli)
+    counts: tuple[int, int] | None = None  # the lowest and the highest count of its tokens
 
 
 @part
@@ -69,10 +69,10 @@ class Difference:
 
 @part
 class FrequencyGroups:
-    # what rows were ranked by: `count`, `id` where no counts were given, or `rank` where ids were said to be ranks
+    # what rows were ranked by: `count`, `id` where no counts were given, or `rank` where the ids were given as ranks
     by: Literal["count", "id", "rank"]
-    definition: str  # how they were cut
-    confidence: float  # of the intervals
+    definition: str  # how the groups were cut
+    confidence: float  # confidence level of the intervals
     groups: tuple[FrequencyGroup, ...]  # frequent, medium, rare, never seen, reserved; empty ones left out
     differences: tuple[Difference, ...]  # between groups
 
@@ -80,20 +80,20 @@ class FrequencyGroups:
 @part
 class UnderTrainedToken:
     id: int  # the row
-    # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, with bytes that are no text alone as
+    # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, with bytes that are not text alone as
     # `\xe2\x80`
     token: str | None
     indicator: float  # cosine distance, or norm
     p: float  # one-sided p-value
-    q: float  # the least false-discovery rate at which it is found
+    q: float  # the lowest false-discovery rate at which the row is found
     norm: float  # its length
     cosine_to_unused: float | None  # to the mean of the known-unused rows, as the definition says
-    cosine_to_mean: float | None  # of the row as it is, to the mean row; `null` for a head, whose mean is subtracted
+    cosine_to_mean: float | None  # of the row as stored, to the mean row; `null` for a head, whose mean is subtracted
     count: int | None = None  # how often it occurs, where counts were given
     expected: bool = False  # whether it was known to be unused
     special: bool = False  # whether it is a special token of the tokenizer, which may be trained
-    leaning: bool = False  # whether its direction alone says so: hardly trained, and not found
-    # the evidence by which it is found: `place` (of its direction too), `length`, `decay`, `equality`
+    leaning: bool = False  # whether only its direction looks untrained: hardly trained, and not found
+    # the evidence that finds the row: `place` (with its direction), `length`, `decay`, `equality`
     kinds: tuple[str, ...] = ()
 
 
@@ -102,47 +102,47 @@ class EvidenceKind:
     """One kind of evidence for untrained rows."""
 
     name: Kind  # `place`, `length`, `decay` or `equality`
-    found: int | None  # of the found rows, so many by this kind; `null` where it does not count
-    known_found: int | None  # known-unused rows that it finds alone; `null` without any, or where it is undefined
-    of: int | None  # of so many known-unused rows, or rows in their place; it counts where it finds half of them
+    found: int | None  # how many of the found rows this kind finds; `null` where this kind does not count
+    known_found: int | None  # known-unused rows that this kind finds alone; `null` without such rows, or if undefined
+    of: int | None  # known-unused rows, or rows in their place, that were tested; the kind counts if it finds half
 
 
 @part
 class UnderTrained:
-    # rows that look untrained and were not known to be unused; `null` exactly when nothing could be told
+    # rows that look untrained and were not known to be unused; `null` exactly when the test cannot decide
     found: int | None
-    reason: str = ""  # why nothing could be told, else empty
+    reason: str = ""  # why the test cannot decide, else empty
     indicator: Literal["cosine", "norm", ""] = ""  # `cosine` or `norm`; lower is suspect
     definition: str = ""  # what the indicator is
     rate: float = 0.0  # the false-discovery rate
     tested: int = 0  # rows that were tested
     reference: str = ""  # which rows the others are compared with, and why these; empty where there are none
     known: int = 0  # rows known to be unused
-    known_found: int = 0  # of which found by the same test
-    center: float | None = None  # of the null of the indicator
-    scale: float | None = None  # its standard deviation
-    threshold: float | None = None  # the last indicator that was found
-    # at most 200 found rows, 20 known ones and 200 that lean, the smallest p-values of each first
+    known_found: int = 0  # known-unused rows that the same test finds
+    center: float | None = None  # centre of the indicator's null distribution
+    scale: float | None = None  # standard deviation of the null distribution
+    threshold: float | None = None  # the indicator of the last row that was found
+    # at most 200 found rows, 20 known rows and 200 leaning rows, the smallest p-values of each first
     tokens: tuple[UnderTrainedToken, ...] = ()
     notes: tuple[str, ...] = ()  # cautions
     special: int = 0  # special tokens of the tokenizer among the rows that were tested
-    special_found: int = 0  # of which found
-    # rows whose direction alone is that of the unused ones: hardly trained, and not among those found
+    special_found: int = 0  # special tokens that are found
+    # rows that share only the direction of the unused rows: hardly trained, and not among the found rows
     leaning: int = 0
     kinds: tuple[EvidenceKind, ...] = ()  # the kinds of evidence that were tried
 
     @property
     def by_kind(self) -> str:
-        """Where several kinds of evidence speak for the found rows, which; and which find too few known-unused rows."""
-        speak = [f"{_KINDS[one.name]} ({count(one.found)} of these)" for one in self.kinds if one.found]
+        """The kinds of evidence for the found rows, if several, and the kinds that find too few known-unused rows."""
+        speak = [f"{_KINDS[one.name]} ({counted(one.found, 'row')})" for one in self.kinds if one.found]
         weak = [one for one in self.kinds if one.found is None and one.known_found is not None]
-        told = [f"Evidence: {', '.join(speak)}"] * (len(speak) > 1)
+        sentences = [f"Evidence: {', '.join(speak)}"] * (len(speak) > 1)
         if weak and len(weak) < len(self.kinds):
             found = ", ".join(count(one.known_found or 0) for one in weak)
             names = listing([_KINDS[one.name] for one in weak])
             do = plural(len(weak), "has no power here: it finds", "have no power here: they find")
-            told.append(f"{names.capitalize()} {do} {found} of {count(weak[0].of or 0)} unused rows")
-        return ". ".join(told)
+            sentences.append(f"{names.capitalize()} {do} {found} of {count(weak[0].of or 0)} unused rows")
+        return ". ".join(sentences)
 
     def listed(self, which: Literal["found", "known", "leaning"]) -> list[UnderTrainedToken]:
         def kind(one: UnderTrainedToken) -> str:
@@ -166,7 +166,7 @@ def token_measurements(groups: FrequencyGroups | None, rows: UnderTrained | None
     if rows is not None:
         share = None if rows.found is None or not rows.tested else rows.found / rows.tested
         known = (None if share is None else 0.0, None, rows.tested, d)
-        what = "rows that look untrained and were not known to, of those tested"
+        what = "share of the tested rows that look untrained and were not known to be unused"
         how = f"{what}; {rows.definition}, false-discovery rate {rows.rate:g}"
         readings.append(Measurement(UNDER_TRAINED_SHARE, share, rows.reason, _SHARES, "lower", *known, definition=how))
     return tuple(readings)
@@ -185,14 +185,14 @@ def frequency_blocks(groups: FrequencyGroups | None) -> Blocks:
     compared = Table(("groups", "reading", "difference"), differences, ("difference",))
     lead = (
         f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the "
-        f"common direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval."
+        f"common direction, and mean norms. Below each value is its {100 * groups.confidence:g}% interval (±)."
     )
     occurrences = numbers(("group", "each occurs", "occurrences"), counts)
     return section(
         "Frequent and rare tokens",
         Text(lead, "lead"),
         numbers(columns, map(_group, groups.groups)),
-        Folded("What the columns say", shown(Text(_CHANCE), occurrences)),
+        Folded("What the columns mean", shown(Text(_CHANCE), occurrences)),
         Folded("Differences between groups, with their intervals", shown(compared)),
     )
 
@@ -223,7 +223,7 @@ def under_trained_blocks(rows: UnderTrained | None) -> Blocks:
         return ()
     news, known, leaning = rows.listed("found"), rows.listed("known"), rows.listed("leaning")
     first, rest, total = news[:_MOST_SHOWN], news[_MOST_SHOWN:], rows.found or 0
-    more = f"{count(total - len(first))} more; the page and the record list the first {count(len(news))}."
+    more = f"{count(total - len(first))} more. The page and the record list the first {count(len(news))}."
     listed = shown(_token_table(rows, first), Text(more if total > len(first) else "", "quiet"))
     of_known = f"Known to be unused, for comparison: the first {count(len(known))} of {count(rows.known)}"
     blocks = section(
@@ -251,18 +251,18 @@ def _lead(rows: UnderTrained) -> str:
     if rows.special_found:
         text += f" Among them are {count(rows.special_found)} of {counted(rows.special, 'special token')}."
     if rows.leaning:
-        leans = plural(rows.leaning, "row has", "rows have")
-        text += f" {count(rows.leaning)} more {leans} that direction and not that place: hardly trained."
+        leans = counted(rows.leaning, "more row has", "more rows have")
+        text += f" {leans} the direction of the unused rows but not their place: hardly trained."
     if not rows.known:
         return f"{text} No row is known to be unused."
     looks = counted(rows.known_found, "looks", "look")
-    return f"{text} Of {counted(rows.known, 'row')} known to be unused {looks} it too."
+    return f"{text} Of {counted(rows.known, 'row')} known to be unused, {looks} untrained too."
 
 
 def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Table:
     distance = ("distance",) if rows.indicator == "cosine" else ()
     often = ("count",) if any(t.count is not None for t in tokens) else ()
-    by = ("by",) if len({t.kinds for t in rows.tokens if not t.leaning}) > 1 else ()  # else the text says it
+    by = ("by",) if len({t.kinds for t in rows.tokens if not t.leaning}) > 1 else ()  # otherwise the text names it
     columns = ("token", "id", *distance, "p", "q", "norm", "to unused", "to mean", *often, *by)
     cells = list[Row]()
     for t in tokens:

@@ -1,4 +1,4 @@
-"""`Rows`: a matrix read block by block, never whole; rows made of others; the form of a writer."""
+"""`Rows` (a matrix read block by block, never whole), rows made of other rows, and the interface of a writer."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from uncone.roles import Ticks, Told
 from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
 T = TypeVar("T")
-Labels = Sequence[str | None] | None  # what each row stands for, as token strings; None where not known
+Labels = Sequence[str | None] | None  # what each row stands for, as token strings; None if unknown
 
 GRID = 8192  # rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID)
 _LOAD = {".npy": "numpy.load", ".npz": "numpy.load", ".pt": "torch.load", ".safetensors": "safetensors.torch.load_file"}
@@ -28,32 +28,32 @@ class Tokens(list[str | None]):
 
 
 class Rows:
-    """N rows of D features, read in blocks of float32, or of float64 where the source is float64.
+    """N rows of D features, read in blocks of float32, or of float64 if the source is float64.
 
-    A reader sets `shape`, `dtype`, `name`, and implements `fill`, or `read` where it need not copy.
+    A reader sets `shape`, `dtype`, `name`, and implements `fill`, or `read` if it need not copy.
     """
 
     shape: tuple[int, int]  # (N, D)
-    dtype: str  # the dtype as stored: of `DTYPES`, or a quantised type of GGUF such as "Q4_K"
+    dtype: str  # the dtype as stored: one of `DTYPES`, or a quantised type of GGUF such as "Q4_K"
     name: str  # where the rows come from
     left_out: tuple[int, ...] = ()  # rows of the source that are not finite
 
-    load_labels: Callable[[], Labels] | None = None  # called once, when they are first wanted
+    load_labels: Callable[[], Labels] | None = None  # called once, when the labels are first used
     _labels: Labels = None
 
     @property
     def labels(self) -> Labels:
-        """What each row stands for, or None where nothing is known."""
+        """What each row stands for, or None if nothing is known."""
         if self._labels is None and self.load_labels is not None:
             self._labels = self.load_labels()
             self.load_labels = None
         return self._labels
 
-    load_keys: Callable[[], Labels] | None = None  # of ids that the source has beside labels
+    load_keys: Callable[[], Labels] | None = None  # loads the ids that the source has next to labels
 
     @property
     def keys(self) -> Labels:
-        """The ids that the source gives its rows, else the labels."""
+        """The ids that the source gives its rows, or else the labels."""
         keys = None if self.load_keys is None else self.load_keys()
         return self.labels if keys is None else keys
 
@@ -63,8 +63,8 @@ class Rows:
         return None
 
     def at_hand(self, progress: Told = None) -> "Rows":
-        """Rows to be read several times: what is elsewhere comes once, and is kept in memory if there is room. `progress`
-        is told the bytes that came, of how many."""
+        """Rows to be read several times: remote rows are fetched once, and kept in memory if there is room. `progress`
+        gets the bytes fetched so far and their total."""
         return self
 
     @property
@@ -73,7 +73,7 @@ class Rows:
 
     @property
     def part(self) -> int:
-        """Rows of a cell of the grid to read at once: 16 MiB of them, 1,024 to all."""
+        """How many rows of a grid cell to read at once: 16 MiB, but between 1,024 rows and all."""
         size = GRID
         while size > 1024 and size * self.shape[1] * self.widened.itemsize > 2**24:
             size //= 2
@@ -83,24 +83,24 @@ class Rows:
         self.shape, self.dtype, self.name = (shape[0], shape[1]), dtype, name
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        """Rows [start, stop): in `out`, or else in an array that is not to be written to."""
+        """Rows [start, stop): in `out`, or else in an array that must not be written to."""
         out = np.empty((stop - start, self.shape[1]), self.widened) if out is None else out
         self.fill(start, out)
         return out
 
-    parts: tuple[Any, ...] = ()  # that lie apart, each a `Part`; none where the rows are in one place
-    engine: Any = None  # that works on them; None is this process
+    parts: tuple[Any, ...] = ()  # shards, each a `Part`; empty if the rows are in one place
+    engine: Any = None  # the engine that works on the parts; None is this process
     notes: tuple[str, ...] = ()  # what was left out
 
     def over_parts(self, work: Callable[["Rows", int], T], merge: Callable[[T, T], T], progress: Ticks = None) -> T:
-        """What `work` makes of rows and of the number of the first: of all, or of each part, which `merge` joins in order.
+        """The result of `work(rows, number of the first)` on all rows, or on each part, joined by `merge` in order.
 
-        Both, and what they return, must be fit to be sent to another process.
+        It must be possible to send both functions, and what they return, to another process.
         """
         return work(self, 0)
 
     def without(self, bad: Array) -> "Rows":
-        """The rows but those at `bad` (int64, ascending), which `left_out` names."""
+        """The rows except the rows at `bad` (int64, ascending), which `left_out` names."""
         return SelectedRows(self, np.delete(np.arange(self.shape[0]), bad), left_out=tuple(bad.tolist()))
 
     def fill(self, start: int, out: Array) -> None:
@@ -116,9 +116,9 @@ class Rows:
             yield self.read(start, start + count, out=buffer.get(count))
 
     def numbered(self, progress: Ticks = None, size: int = GRID) -> Iterator[tuple[int, Array]]:
-        """(number of its first row, block); then `progress` gets how many rows are done.
+        """Pairs (number of its first row, block). After each, `progress` gets the number of rows done.
 
-        `del block` before the next is read lets the reader use its memory again.
+        `del block` before the next block is read lets the reader reuse its memory.
         """
         blocks, n = self.blocks(size), self.shape[0]
         for start in range(0, n, size):
@@ -128,7 +128,7 @@ class Rows:
         next(blocks, None)  # the reader ends its work
 
     def take(self, indices: Any) -> Array:
-        """The rows at `indices` (ascending), copied: of each cell of the grid their span is read."""
+        """The rows at `indices` (ascending), copied. In each cell of the grid, the span that holds them is read."""
         indices = np.asarray(as_array(indices))
         cells = np.split(indices, np.flatnonzero(np.diff(indices // GRID)) + 1)
         parts = [self.read(int(cell[0]), int(cell[-1]) + 1)[cell - cell[0]] for cell in cells if len(cell)]
@@ -136,7 +136,7 @@ class Rows:
 
 
 class DerivedRows(Rows):
-    """Rows made of `rows` one by one: all is theirs but what a subclass changes."""
+    """Rows made of `rows` one by one. Everything that a subclass does not change is the same."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -165,7 +165,7 @@ class CenteredRows(DerivedRows):
 
 
 class SelectedRows(DerivedRows):
-    """The rows at `kept` (int64, ascending), with their ids; `first`: the id of row 0 where rows have none."""
+    """The rows at `kept` (int64, ascending), with their ids. `first` is the id of row 0 if the rows have no ids."""
 
     def __init__(self, rows: Rows, kept: Array, *, left_out: tuple[int, ...] = (), first: int = 0) -> None:
         super().__init__(rows)
@@ -218,11 +218,11 @@ def nonfinite_error(rows: Rows) -> InputError:
     plural = "rows" if len(bad) != 1 else "row"
     got = f"{len(bad)} {plural} of {rows.shape[0]} with NaN or inf in {rows.name} ({plural} {first})"
     way = "with --skip-nonfinite, or in Python with uncone.open_rows(x, skip_nonfinite=True)"
-    return InputError(f"expected finite rows, got {got}: mend them, or go on without them: {way}")
+    return InputError(f"expected finite rows, got {got}: mend them, or leave them out {way}")
 
 
 def without_nonfinite(rows: Rows, progress: Ticks = None) -> Rows:
-    """`rows`, read once, without those that are not finite: `left_out` names them."""
+    """`rows`, read once, without the rows that are not finite, which `left_out` names."""
     bad, n = nonfinite_rows(rows, progress), rows.shape[0]
     if len(bad) == n:
         raise InputError(f"expected finite rows, got none of {n} in {rows.name}: there is nothing to measure")
@@ -259,13 +259,13 @@ class ArrayRows(Rows):
         if dtype not in DTYPES:
             raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: use x.float()")
         check_shape(tuple(x.shape), name)
-        # Others come block by block.
+        # Tensors on other devices come block by block.
         self._x = of_tensor(x, name)[0] if is_tensor(x) and x.device.type in ("cpu", "meta") else x
         self._describe(x.shape, dtype, name)
 
     @property
     def on_device(self) -> Any:
-        """The tensor where it is on a GPU of CUDA; None for all else."""
+        """The tensor if it is on a CUDA GPU, else None."""
         x: Any = self._x
         return x if is_tensor(x) and x.is_cuda else None
 
@@ -288,7 +288,7 @@ class ArrayRows(Rows):
 
 def float_array(x: Array, name: str) -> Array:
     if isinstance(x, np.ma.MaskedArray):
-        got = f"one with a mask from {name}: fill or drop the masked rows"
+        got = f"a masked array from {name}: fill or drop the masked rows"
         raise InputError(f"expected an array without a mask, got {got}")
     if x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise InputError(f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: use x.astype('float32')")
@@ -296,7 +296,7 @@ def float_array(x: Array, name: str) -> Array:
 
 
 def as_rows(x: Any, *, name: str | None = None) -> Rows:
-    """`x` as Rows: a tensor or array (N, D) of either byte order without a copy where that can be."""
+    """`x` as Rows: a tensor or array (N, D) of either byte order without a copy where possible."""
     if isinstance(x, Rows):
         return x
     if is_tensor(x):
@@ -309,7 +309,7 @@ def as_rows(x: Any, *, name: str | None = None) -> Rows:
 
 @dataclass(frozen=True)
 class Source:
-    """The rows that are read, and what part of a file they are, if its format is written too."""
+    """The rows that are read, and which part of a file they are, if the same format is written."""
 
     rows: Rows
     format: str | None = None
@@ -319,7 +319,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Target:
-    """The file to write: `shape` (N, K) of `dtype`, named `part` where the format has names."""
+    """The file to write: `shape` (N, K) of `dtype`, named `part` if the format has names."""
 
     path: Path
     format: str
@@ -335,22 +335,22 @@ class Target:
     def check_free(self, names: Iterable[str]) -> None:
         if self.part in names:
             raise InputError(
-                f"expected a free name, got {self.path.name}#{self.part}, as the source has: choose another"
+                f"expected a free name, got {self.path.name}#{self.part}, which the source has: choose another"
             )
 
 
 class Writer:
-    """Writes rows in order to an empty `handle`, and what else a source of the same format has."""
+    """Writes rows in order to an empty `handle`, and everything else that a source of the same format has."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         self._handle = handle
         self.begin(target, source)
 
     def begin(self, target: Target, source: Source) -> None:
-        """Write what stands before the first row."""
+        """Write what comes before the first row."""
 
     def write(self, rows: Array) -> None:
-        """The next rows (any number, K) as they are stored (`floats.narrow`), which may change afterwards."""
+        """Write the next rows (any number, K) as stored (`floats.narrow`). The caller may change them afterwards."""
         self._handle.write(raw_bytes(rows))
 
     def close(self) -> None:

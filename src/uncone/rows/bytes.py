@@ -1,4 +1,4 @@
-"""The bytes of a file, and rows that stand in order, or can only be read forwards."""
+"""The bytes of a file, and rows that are stored in order, or can only be read forwards."""
 
 import copy
 import io
@@ -26,11 +26,11 @@ T = TypeVar("T")
 ZIP, PICKLE = b"PK\x03\x04", b"\x80"  # how files of `torch.save` begin, now and before PyTorch 1.6
 MOST_INFLATED = 1032  # bytes for one byte of a deflated stream
 _NOTHING: Array = np.empty(0)
-_PIECE_BYTES = 2**24  # of what is kept in memory
+_PIECE_BYTES = 2**24  # bytes fetched at once into memory
 
 
 class File:
-    """Random access to bytes. `path` stands for it where it is on this machine, and else only in messages."""
+    """Random access to bytes. `path` exists only if the file is on this machine; otherwise it is for messages."""
 
     path: Path
     name: str
@@ -41,7 +41,7 @@ class File:
         return self.name
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill `buffer`; InputError where there are fewer bytes."""
+        """Fill `buffer`. InputError: there are fewer bytes."""
         raise NotImplementedError
 
     def head(self, most: int) -> bytes:
@@ -53,11 +53,11 @@ class File:
         return bytes(content)
 
     def check_whole(self) -> None:
-        """InputError where it was cut since it was opened."""
+        """InputError: the file was cut since it was opened."""
 
 
 class LocalFile(File):
-    """A file of this machine, closed with the object. Nothing is mapped: only the buffer takes memory."""
+    """A file on this machine, closed with the object. Nothing is mapped: only the buffer takes memory."""
 
     is_local = True
 
@@ -82,7 +82,7 @@ class LocalFile(File):
 
 
 class MemoryFile(File):
-    """The bytes [start, start + len(content)) of a file, kept; nothing else of it is asked for."""
+    """The bytes [start, start + len(content)) of a file, kept in memory. Nothing else of the file is read."""
 
     def __init__(self, name: str, start: int, content: Array) -> None:
         self.name, self.path, self._start, self._content = name, Path(name), start, content
@@ -98,7 +98,7 @@ def as_file(path: "Path_ | File") -> File:
 
 
 def member_start(source: File, member: zipfile.ZipInfo) -> int:
-    """Where the bytes of a member begin: its own header may be longer than the directory says."""
+    """Where the bytes of a member begin: its own header may be longer than the directory states."""
     lengths: tuple[int, int] = struct.unpack("<26xHH", source.read(member.header_offset, 30))
     return member.header_offset + 30 + sum(lengths)
 
@@ -158,7 +158,7 @@ class FlatRows(Rows):
     def fill(self, start: int, out: Array) -> None:
         stored, row_bytes = DTYPES[self.dtype], self.shape[1] * DTYPES[self.dtype].itemsize
         whole = stored == out.dtype or not self._source.is_local  # in one request
-        at_once = max(1, len(out) if whole else 2**20 // self.shape[1])  # few beside a block
+        at_once = max(1, len(out) if whole else 2**20 // self.shape[1])  # few compared with a block
         for first in range(0, len(out), at_once):
             part = out[first : first + at_once]
             raw = part if stored == out.dtype else np.empty(part.shape, stored)
@@ -174,10 +174,10 @@ class FlatRows(Rows):
 
 
 class StreamedRows(Rows):
-    """Rows of compressed bytes, text or records: they come in pieces of any length from set places.
+    """Rows of compressed bytes, text or records: they come in pieces of any length from fixed places.
 
-    A reader implements `begin` and `pieces`. In ascending order reads cost one pass over the source, in any other up to
-    one each.
+    A reader implements `begin` and `pieces`. Reads in ascending order cost one pass over the source, in any other order
+    up to one pass each.
     """
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class StreamedRows(Rows):
         raise NotImplementedError
 
     def pieces(self, begin: int) -> Iterator[Array]:
-        """Arrays (any number, D) of the source's or the blocks' dtype that stay, from row `begin` on."""
+        """Arrays (any number, D) from row `begin` on, in the source's or the blocks' dtype. They stay valid."""
         raise NotImplementedError
 
     def all_pieces(self) -> Iterator[Array]:
@@ -200,9 +200,9 @@ class StreamedRows(Rows):
         if not len(out):  # past the last row there is no place to begin at
             return
         with self._lock:
-            cursor, self._cursor = self._cursor, None  # an error on the way leaves none
+            cursor, self._cursor = self._cursor, None  # an error on the way leaves no cursor
             if cursor is None or not self.begin(start) <= cursor.row <= start:
-                # Of a copy without a cursor: a cycle would keep the file open.
+                # Read from a copy without a cursor: a cycle would keep the file open.
                 begin = self.begin(start)
                 cursor = _Cursor(copy.copy(self).pieces(begin), begin, self.name)
             cursor.skip(start - cursor.row)

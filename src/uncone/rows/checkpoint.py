@@ -1,6 +1,6 @@
-"""The tensors of a PyTorch checkpoint: torch reads it, with `weights_only`, and maps its numbers; nothing in it is run.
+"""The tensors of a PyTorch checkpoint. torch reads it with `weights_only` and maps its numbers. Nothing in it is run.
 
-A mapped file that is cut meanwhile would end the process: its size is looked at before each block. Files from before
+A mapped file that is cut meanwhile would end the process, so its size is checked before each block. Files from before
 PyTorch 1.6 are loaded whole.
 """
 
@@ -29,8 +29,8 @@ from uncone.rows.safetensors import FLOATS, PIECE_BYTES, Entry
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch's magic number, as pickle writes it
 _CODES = {getattr(torch, name): code for code, name in FLOATS.items()}
 _CONVERT = (
-    "where you trust the file, load it by PyTorch and save its state_dict with safetensors.torch.save_file; "
-    "uncone runs no code of a file"
+    "if you trust the file, load it with PyTorch and save its state_dict with safetensors.torch.save_file; "
+    "uncone runs no code from a file"
 )
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
 _LONGEST_NAME = 4096  # nested containers could make far more text than the file holds
@@ -39,7 +39,7 @@ _MARK = object()
 
 @dataclass(frozen=True)
 class StoredTensor(Entry):
-    """Its byte range is in memory, where the file is mapped."""
+    """A tensor whose byte range is in memory, where the file is mapped."""
 
     tensor: torch.Tensor
 
@@ -49,7 +49,7 @@ class StoredTensor(Entry):
         axes = sorted((stride, n) for stride, n in zip(self.tensor.stride(), self.shape, strict=True) if n > 1)
         reached = itertools.accumulate((stride * (n - 1) for stride, n in axes), initial=0)
         if 0 not in self.shape and any(stride <= before for (stride, _), before in zip(axes, reached, strict=False)):
-            raise InputError(f"expected rows apart in {where}, got overlapping ones: save x.contiguous()")
+            raise InputError(f"expected separate rows in {where}, got overlapping rows: save x.contiguous()")
         return _MappedRows(self.tensor, source, name=where)
 
     def pieces(self, source: File) -> Iterator[torch.Tensor]:
@@ -67,7 +67,7 @@ class StoredTensor(Entry):
 
 
 def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
-    """Names in nested dicts and lists are joined with dots."""
+    """The tensors by name. Names in nested dicts and lists are joined with dots."""
     if source.head(14)[2:] == _LEGACY:
         content = _load_whole(source)
     elif source.head(4) == ZIP:
@@ -80,8 +80,8 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     for name, tensor in _tensors(content, source):
         if name in entries:
             raise InputError(
-                f"expected one tensor {name[:80]!r} in {source.name}, got two: joined with dots, names of nested "
-                "dicts are equal; load it with torch.load(..., weights_only=True) and pass the tensor"
+                f"expected one tensor {name[:80]!r} in {source.name}, got two: names of nested dicts are equal "
+                "when joined with dots; load it with torch.load(..., weights_only=True) and pass the tensor"
             )
         start = tensor.data_ptr() if tensor.layout == torch.strided else 0
         stop = start + tensor.numel() * tensor.element_size()
@@ -90,7 +90,7 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
 
 
 class _MappedRows(ArrayRows):
-    """Blocks are no views of a mapped tensor, to be read after a cut."""
+    """Blocks are not views of the mapped tensor, because a view could be read after a cut."""
 
     def __init__(self, x: torch.Tensor, source: File, *, name: str) -> None:
         super().__init__(x, name=name)
@@ -104,7 +104,7 @@ class _MappedRows(ArrayRows):
 
 
 class _Storage(torch.UntypedStorage):
-    """Memory that knows whether it was read into: torch skips a storage that an old file names and lacks."""
+    """Memory that knows whether it was read into: torch skips a storage that an old file names but lacks."""
 
     is_read = False
 
@@ -137,14 +137,14 @@ def _load(source: LocalFile, where: Any, *, mmap: bool) -> Any:
                 raise _broken(source, str(error).rpartition("WeightsUnpickler error: ")[2]) from error
             raise InputError(
                 f"expected tensors and plain values in {source.name}, got an object of {named[1]}, which "
-                f"only unpickling could bring back, and that can run code: {_CONVERT}"
+                f"only unpickling could restore, and unpickling can run code: {_CONVERT}"
             ) from None
-        except Exception as error:  # torch raises anything over instructions
+        except Exception as error:  # torch raises anything over bad instructions
             if not (isinstance(error, AttributeError) and "UntypedStorage" in str(error)):
                 raise _broken(source, error) from error
             raise InputError(
-                f"expected tensors of older dtypes in {source.name}, as from before PyTorch 1.6, got one of a newer "
-                "dtype (float8 or uint16 and more): save it again without _use_new_zipfile_serialization=False"
+                f"expected dtypes from before PyTorch 1.6 in {source.name}, got a tensor of a newer "
+                "dtype (float8, uint16 or the like): save it again without _use_new_zipfile_serialization=False"
             ) from error
 
 
@@ -158,7 +158,7 @@ def _broken(source: LocalFile, reason: str | Exception) -> InputError:
 
 
 def _load_mapped(source: LocalFile) -> Any:
-    """Torch compares no mapped record with the size of its storage."""
+    """Check the size of each mapped record against its storage, which torch does not."""
     sizes = []
 
     def keep(storage: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
@@ -175,7 +175,7 @@ def _load_mapped(source: LocalFile) -> Any:
     content = _load(source, keep, mmap=True)
     try:
         keys = list(_storage_keys(source.read(*instructions)))
-    except Exception as error:  # torch takes more than the standard library
+    except Exception as error:  # torch accepts more than the standard library
         raise _broken(source, error) from error
     seen, loaded = set(), iter(sizes)
     for key in keys:
@@ -183,16 +183,16 @@ def _load_mapped(source: LocalFile) -> Any:
             nbytes, is_kept = next(loaded, (-1, True))
             _, length = records.get(f"data/{key}".lower(), (0, -2))
             if length != nbytes:
-                raise _broken(source, f"record data/{key[:40]} has {length} bytes, and its storage {nbytes}")
+                raise _broken(source, f"record data/{key[:40]} has {length} bytes, but its storage {nbytes}")
             if is_kept:  # without memory it is looked up each time
                 seen.add(key)
     return content
 
 
 def _check_names(source: LocalFile, at: int, *, pickles: int) -> None:
-    """Refuse a class of a very long name: torch searches its own message in time that grows with its square."""
+    """Refuse a class with a very long name: torch searches its own message in time quadratic in its length."""
     longest = 0
-    with suppress(Exception):  # torch says what is wrong
+    with suppress(Exception):  # torch reports what is wrong
         file = io.BufferedReader(SequentialFile(source, at))
         for operation, argument, _ in itertools.chain(*(pickletools.genops(file) for _ in range(pickles))):
             longest = max(longest, len(str(argument)) if operation.name == "GLOBAL" else 0)
@@ -201,7 +201,7 @@ def _check_names(source: LocalFile, at: int, *, pickles: int) -> None:
 
 
 def _stored(source: LocalFile) -> zipfile.ZipFile:
-    """Torch maps members as they are: they may not be compressed."""
+    """Refuse compressed members, because torch maps members as they are."""
     try:
         with zipfile.ZipFile(source.path) as archive:
             members = archive.infolist()
@@ -215,9 +215,9 @@ def _stored(source: LocalFile) -> zipfile.ZipFile:
 
 
 def _records(source: LocalFile, archive: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
-    """Of each member, by name without the folder, the begin and how many bytes there are before the next.
+    """Where each member begins, by name without the folder, and how many bytes there are before the next.
 
-    As in torch, case does not count; of two members with one name the shorter does.
+    As in torch, names ignore case. Of two members with one name the shorter counts.
     """
     found = dict[str, tuple[int, int]]()
     ends = sorted({member.header_offset for member in archive.infolist()} | {archive.start_dir})

@@ -14,13 +14,13 @@ DTYPES["bfloat16"] = np.dtype(np.uint16)  # all in the machine's byte order
 FLOATING = "float64, float32, float16 or bfloat16"
 _HALF = np.uint32(16)
 _PLACES, _EXPONENTS, _INFINITE = np.int32(-0x70002000), np.float32(2.0**112), 2.0**16
-"""Bits of a float16 in a float32, sign first; by what exponents differ; infinity then."""
+"""The bits of a float16 in a float32, sign first; the factor between the exponents; where infinity goes."""
 
 
 def widen(x: Array, out: Array) -> None:
-    """Floats as stored into `out`, float32 or float64, of the same shape."""
+    """Widen floats as stored into `out`, float32 or float64 of the same shape."""
     if x.dtype == np.float16 and out.dtype == np.float32 and x.size:
-        # NumPy takes five times as long. The bits in their new places, then exponents.
+        # NumPy takes five times as long. Move the bits to their new places, then scale.
         bits = np.left_shift(x.view(np.int16), 13, out=out.view(np.int32), dtype=np.int32)
         np.bitwise_and(bits, _PLACES, out=bits)
         np.multiply(out, _EXPONENTS, out=out)
@@ -36,7 +36,7 @@ def widen(x: Array, out: Array) -> None:
 
 def narrow(x: Array, dtype: str) -> Array:
     """Floats as `dtype` is stored, rounded to nearest, ties to even."""
-    with np.errstate(over="ignore"):  # the caller looks for infinities
+    with np.errstate(over="ignore"):  # the caller checks for infinities
         if dtype != "bfloat16":
             return x.astype(DTYPES[dtype], copy=False)
         bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
@@ -45,7 +45,7 @@ def narrow(x: Array, dtype: str) -> Array:
 
 
 def is_tensor(x: Any) -> bool:
-    """It is a tensor of torch, which is not loaded to find that out."""
+    """Whether it is a torch tensor. torch is not loaded to find that out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
@@ -58,7 +58,7 @@ def of_tensor(x: Any, name: str) -> tuple[Array, str]:
     dtype = str(x.dtype).removeprefix("torch.")
     x = x.detach().cpu().resolve_conj().resolve_neg()
     if x.layout != torch.strided or x.is_quantized:
-        raise InputError(f"expected a dense tensor, got {name} of another layout: use x.to_dense()")
+        raise InputError(f"expected a dense tensor, got {name} with another layout: use x.to_dense()")
     return (x.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else x.numpy()), dtype
 
 

@@ -1,4 +1,4 @@
-"""Rows from a table in memory: of pandas, polars or pyarrow, none of which is imported here."""
+"""Rows from a pandas, polars or pyarrow table in memory. None of these packages is imported here."""
 
 from collections.abc import Callable, Sequence
 from numbers import Real
@@ -21,11 +21,11 @@ def is_frame(x: Any) -> bool:
 
 
 def read_frame(x: Any) -> tuple[Array, str, _Load, _Load]:
-    """A row of numbers (N, D) for each row of `x`, the name of all, and how its ids and labels are read.
+    """The numbers (N, D) of a table, its name, and functions that load its ids and its labels.
 
-    Rows are the lists of one column, whatever the others hold, or else the numbers of all columns. The first of
-    `KEY_COLUMNS` gives ids, else the index of pandas where it holds texts or has such a name; the first of
-    `LABEL_COLUMNS` with texts gives labels. InputError names the column that is at fault."""
+    Rows are the lists of one column, whatever the other columns hold, or else the numbers of all columns. The first of
+    `KEY_COLUMNS` gives the ids, or else the pandas index if it holds texts or has such a name. The first of
+    `LABEL_COLUMNS` with texts gives the labels. InputError names the column at fault."""
     kind = type(x).__name__
     pairs = [(str(getattr(x, "name", None) or ""), x)] if _is_series(x) else _columns(x)
     held = {name: _held(series) for name, series in pairs}
@@ -33,11 +33,11 @@ def read_frame(x: Any) -> tuple[Array, str, _Load, _Load]:
     key = next((name for name in KEY_COLUMNS if held.get(name) in ("texts", "numbers")), None)
     if len(lists) > 1:
         got, way = listing([name for name, _ in lists]), f"df[{[*filter(None, [key]), lists[0][0]]!r}]"
-        raise InputError(f"expected one column of lists in the {kind}, got {got}: say which, as in {way}")
+        raise InputError(f"expected one column of lists in the {kind}, got {got}: choose one, as in {way}")
     is_wrong = {name: _is_series(x) or (what != "numbers" and name != key) for name, what in held.items()}
     if not lists and (any(is_wrong.values()) or set(held) <= {key}):
         wrong = [f"{f'column {name!r}' if name else 'a column'} of {held[name]}" for name in held if is_wrong[name]]
-        got = " and ".join(wrong[:3]) or ("no column" if key is None else f"ids alone, in {key!r}")
+        got = " and ".join(wrong[:3]) or ("no column" if key is None else f"only ids, in {key!r}")
         expected = f"a {kind} with a number in every cell, or with a column of lists of numbers"
         raise InputError(f"expected {expected}, got {got}: drop it, or pass the vectors, as in df['embedding']")
     source = f"{kind}#{lists[0][0]}" if lists and lists[0][0] else kind
@@ -103,7 +103,7 @@ def _stacked(name: str, series: Any) -> Array:
 
 
 def _numbers(frame: Any, pairs: Sequence[tuple[str, Any]], key: str | None) -> Array:
-    """All columns but `key`, row by row. Those of several types are objects in an array of the whole frame."""
+    """All columns except `key`, row by row. An array of a whole frame with several types would hold objects."""
     found = None if key is not None else np.asarray(frame, order="C")
     if found is None or found.dtype.kind not in "fiu":
         found = np.stack([_column(name, series) for name, series in pairs], axis=1)
@@ -122,7 +122,7 @@ def _column(name: str, series: Any) -> Array:
 
 
 def _names(series: Any) -> list[str | None]:
-    """Texts, and whole numbers as texts; None where there is none."""
+    """Texts, and whole numbers as texts; None for a missing cell."""
 
     def of(value: Any) -> str | None:
         if _is_missing(value):

@@ -35,7 +35,7 @@ _TRAITS = """
 TYPES = {
     int(number): (name, int(elements), int(size)) for number, name, elements, size in map(str.split, _TRAITS.split(","))
 }
-"""By number: name, elements a block, bytes a block."""
+"""By number: name, elements per block, bytes per block."""
 _FLOATS = {"F32": "float32", "F16": "float16", "F64": "float64", "BF16": "bfloat16"}
 
 
@@ -50,7 +50,7 @@ class GgufTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class StringArray:
-    """It is read when it is wanted."""
+    """An array of strings, read when it is used."""
 
     start: int
     count: int
@@ -58,7 +58,7 @@ class StringArray:
 
 @dataclass(frozen=True)
 class ScalarArray:
-    """Numbers of one of `struct`'s types, read when they are wanted."""
+    """Numbers of one of `struct`'s types, read when they are used."""
 
     start: int
     count: int
@@ -73,7 +73,7 @@ class GgufHeader(NamedTuple):
 def gguf_rows(source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *, where: str = "") -> Rows:
     where, tensor = where or f"{source.name}#{name}", named(tensors, name, source.name)
     if tensor.kind in ("I8", "I16", "I32", "I64"):
-        raise InputError(f"expected {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it")
+        raise InputError(f"expected {FLOATING}, or a quantised type, got {tensor.kind} from {where}: convert it")
     check_shape(tensor.shape, where)
     if tensor.kind in _FLOATS:
         return FlatRows(source, tensor.start, tensor.shape, _FLOATS[tensor.kind], where)
@@ -104,12 +104,12 @@ class _QuantisedRows(Rows):
             part = raw[: len(out) - at]
             self._source.read_into(self._start + (start + at) * self._row_bytes, part.reshape(-1).data)
             with np.errstate(all="ignore"):  # a scale can be anything
-                # as one row: of many the package makes groups of 16, each with its own calls
+                # as one row: the package splits many rows into groups of 16, each with its own calls
                 out[at : at + step] = self._dequantize(part.reshape(1, -1), self._type).reshape(len(part), -1)
 
 
 def read_gguf(source: LocalFile) -> GgufHeader:
-    """Every count and offset is checked against the file."""
+    """Read the header. Every count and offset is checked against the file."""
     cursor = _Cursor(source, 0)
     if source.size < 24 or cursor.take(4) != MAGIC:
         raise InputError(f"expected a GGUF file, got {source.name} without its magic number: copy it again")
@@ -130,13 +130,13 @@ def read_gguf(source: LocalFile) -> GgufHeader:
 
 
 def strings(source: LocalFile, array: StringArray) -> Iterator[str]:
-    """Bytes that are no UTF-8 are replaced."""
+    """The strings of an array. Bytes that are not UTF-8 are replaced."""
     cursor = _Cursor(source, array.start)
     return (cursor.text("a string", source.size) for _ in range(array.count))
 
 
 def numbers(source: LocalFile, array: ScalarArray, most: int) -> tuple[Any, ...]:
-    """The first `most`."""
+    """The first `most` numbers of an array."""
     count = min(array.count, most)
     content = _Cursor(source, array.start).take(count * struct.calcsize(array.type))
     return struct.unpack(f"<{count}{array.type}", content)
@@ -187,14 +187,14 @@ class _Cursor:
 
 
 def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
-    """A scalar, a short string, or where an array of strings or numbers is; None for other arrays and long strings."""
+    """A scalar, a short string, the place of an array of strings or numbers, or None (other arrays, long strings)."""
     if kind in _SCALARS:
         return cursor.unpack(_SCALARS[kind])[0]
     if kind == _STRING:
         length = cursor.length()
         return cursor.skip(length) if length > _LONGEST_VALUE else cursor.take(length).decode("utf-8", "replace")
     if kind != _ARRAY or depth > _DEEPEST:
-        raise cursor.lies(f"a value of type {kind}" if kind != _ARRAY else "arrays in arrays without end")
+        raise cursor.lies(f"a value of type {kind}" if kind != _ARRAY else "arrays nested too deeply")
     inner, count = cursor.unpack("IQ")
     if inner in _SCALARS:
         size = struct.calcsize(_SCALARS[inner])

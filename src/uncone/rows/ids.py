@@ -1,4 +1,4 @@
-"""What a table of pairs or of judgements calls rows."""
+"""The names that a table of pairs or judgements uses for rows."""
 
 import os
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ Ids = Path_ | Sequence[object]  # a file of ids, one per line, or the ids themse
 
 
 def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
-    """The place of each id: of `ids` (one for each row of the source), else of its own ids or labels, else of row
+    """The place of each id: from `ids` (one for each row of the source), else from its own ids or labels, else from row
     numbers.
 
-    Of equal labels the first row counts, as where words are looked up.
+    If labels are equal, the first row counts, as when words are looked up.
     """
     numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
     names: Labels = rows.keys if ids is None else None
@@ -29,7 +29,7 @@ def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
             raise InputError(f"expected {total} lines in {where}, one per row of {rows.name}, got {len(given)}")
         names = [given[number].strip() for number in numbers]
         if repeated := len(names) - len(set(names)):
-            got = f"{repeated} lines that repeat one: make them unique"
+            got = f"{repeated} lines that repeat an id: make them unique"
             raise InputError(f"expected each id once in {where}, got {got}")
     places = dict[str, int]()
     for place, name in enumerate(map(str, numbers) if names is None else names):

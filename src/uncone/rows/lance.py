@@ -1,4 +1,4 @@
-"""Rows of a column of fixed-size lists of a Lance dataset, by its fragments."""
+"""Rows from a column of fixed-size lists in a Lance dataset, by fragment."""
 
 import bisect
 import itertools
@@ -18,14 +18,14 @@ from uncone.rows.parts import Part, RowsInParts
 
 
 def open_lance(url: str, column: str | None, name: str, fragments: tuple[int, ...] | None = None) -> Rows:
-    """`url` is a folder or an address of a store; `name` stands for it in messages."""
+    """`url` is a folder or an address of a store; messages show `name` instead."""
     lance = needed("lance", f"reading {name} needs Lance, got none: pip install 'uncone[lance]'")
     try:
         dataset = lance.dataset(url)
         schema = dataset.schema
     except Exception as error:
         raise InputError(
-            f"expected a Lance dataset, got {name}, which lance does not open ({first_line(error)})"
+            f"expected a Lance dataset, got {name}, which lance cannot open ({first_line(error)})"
         ) from error
     if column is None:
         fitting = [field.name for field in schema if (kind_of(field.type) or ("", None))[1] is not None]
@@ -45,7 +45,7 @@ class LanceRows(RowsInParts, StreamedRows):
                 f"expected fixed-size lists of float64, float32 or float16, got {got}: write such a column"
             )
         chosen = [one for one in dataset.get_fragments() if fragments is None or one.fragment_id in fragments]
-        counts = [one.count_rows() for one in chosen]  # without rows that were deleted
+        counts = [one.count_rows() for one in chosen]  # without deleted rows
         self._fragments = [one for one, count in zip(chosen, counts, strict=True) if count]
         self._column, self.name, self.dtype = column, f"{name}#{column}", DTYPES[kind[0]]
         self._firsts = list(itertools.accumulate(filter(None, counts), initial=0))
@@ -78,5 +78,5 @@ class LanceRows(RowsInParts, StreamedRows):
             raise
         except Exception as error:
             raise InputError(
-                f"expected a Lance dataset, got {self.name}, which lance does not read ({first_line(error)})"
+                f"expected a Lance dataset, got {self.name}, which lance cannot read ({first_line(error)})"
             ) from error

@@ -10,13 +10,13 @@ from uncone.roles import Path_
 T = TypeVar("T")
 LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
 KEY_COLUMNS = ("id", "_id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "query_id", "query-id", "qid")
-"""Columns of labels (texts) and ids (texts or whole numbers): the first that is there."""
+"""Columns of labels (texts) and ids (texts or whole numbers): the first column that exists counts."""
 LONGEST_LABEL = 80
 _LONGEST, _COMPARED = 200, 2000  # a header may hold a million long names
 
 
 def named(known: Mapping[str, T], name: str, where: object, kind: str = "tensor") -> T:
-    """The thing called `name`; InputError names those most like it, or the first few."""
+    """The item called `name`. InputError lists the names most like it, or the first few."""
     if name in known:
         return known[name]
     names = sorted(known)

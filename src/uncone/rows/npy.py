@@ -1,6 +1,6 @@
 """NumPy's `.npy` and `.npz` files, read without loading and without unpickling, and their writers.
 
-A stored array is read where it is; a deflated one is inflated as it is read.
+A stored array is read where it is; a deflated array is inflated as it is read.
 """
 
 import io
@@ -34,15 +34,15 @@ from uncone.rows.floats import FLOATING, Array
 from uncone.rows.names import named, only
 
 LONGEST_HEADER = 65536
-_COLUMNS = 16  # read at once: then whole lines of the processor's cache are written
+_COLUMNS = 16  # read at once, so that whole lines of the processor's cache are written
 _ENCRYPTED = 1
 _PIECE_BYTES = 2**20
-_WRONG_SUM = "its checksum is not that of its bytes"
+_WRONG_SUM = "its checksum does not match its bytes"
 
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """`dtype` has its byte order; `offset` counts from the begin of the `.npy`."""
+    """`dtype` has its byte order; `offset` counts from the beginning of the `.npy`."""
 
     shape: tuple[int, ...]
     column_major: bool
@@ -59,7 +59,7 @@ class ArrayHeader:
 
 
 def open_npy(path: Path_ | File) -> Rows:
-    """Open a `.npy` file of one matrix of floats; InputError for any other."""
+    """Open a `.npy` file of one matrix of floats. InputError: any other file."""
     source = as_file(path)
     header = _matrix_header(source.head(LONGEST_HEADER), source.name, source.size)
     if header.column_major:
@@ -96,7 +96,7 @@ def array_header(head: bytes, name: str) -> ArrayHeader:
 
 
 class ColumnRows(Rows):
-    """The column-major matrix at byte `start` of `source`, a few columns at a time."""
+    """The column-major matrix at byte `start` of `source`, read a few columns at a time."""
 
     def __init__(self, source: File, start: int, header: ArrayHeader, name: str) -> None:
         self._source, self._offset, self._stored = source, start + header.offset, header.dtype
@@ -104,7 +104,7 @@ class ColumnRows(Rows):
 
     def fill(self, start: int, out: Array) -> None:
         (n, d), size = self.shape, self._stored.itemsize
-        # A power of two apart, columns would share lines of that cache.
+        # Columns a power of two apart would share lines of that cache.
         columns = np.empty((min(d, _COLUMNS), len(out) + 16), self._stored)[:, : len(out)]
         for j in range(0, d, _COLUMNS):
             part = columns[: min(_COLUMNS, d - j)]
@@ -125,7 +125,7 @@ def open_npz(path: Path, key: str | None) -> Rows:
     if key is None:
         axes = {name: member.float_axes() for name, member in members.items()}
         matrices = [name for name in members if axes[name] == 2]
-        # More axes are refused with their shape.
+        # An array with more axes is refused with its shape.
         key = only(matrices or [name for name in members if axes[name] > 2][:1], path, among=f"{len(members)} arrays")
     rows = named(members, key, path, "array").rows(f"{path}#{key}")
     beside = [members[name] for name in (f"{key}_ids", "ids", "id") if name in members]
@@ -167,12 +167,12 @@ class _Member:
     def head(self, name: str) -> bytes:
         info, packed, size = self.info, self.info.compress_size, self.info.file_size
         if info.flag_bits & _ENCRYPTED or not (self.is_stored or info.compress_type == zipfile.ZIP_DEFLATED):
-            got = f"an encrypted or otherwise made one from {name}: save it with numpy.savez"
+            got = f"an encrypted array or another compression from {name}: save it with numpy.savez"
             raise InputError(f"expected an array stored or deflated, got {got}")
         if self.is_stored and packed != size:
             raise self.lies(f"{packed} bytes are stored for {size}")
         if size > MOST_INFLATED * (packed + 1):
-            raise self.lies(f"{packed} deflated bytes cannot stand for {size}")
+            raise self.lies(f"{packed} deflated bytes cannot hold {size}")
         return bytes(_take(self.stream(), min(size, LONGEST_HEADER), name))
 
     def header(self, name: str) -> ArrayHeader:
@@ -195,7 +195,7 @@ class _Member:
         if not header.column_major:
             return _StoredRows(self, header, name) if self.is_stored else InflatedRows(self, header, name)
         if not self.is_stored:
-            way_out = "save it with numpy.savez, or numpy.ascontiguousarray of it"
+            way_out = "save it with numpy.savez, or save numpy.ascontiguousarray(x)"
             raise InputError(f"expected a row-major matrix, got a deflated column-major one from {name}: {way_out}")
         try:
             with self.stream() as stream:  # rows are not stored in order: the checksum is compared now
@@ -206,21 +206,21 @@ class _Member:
         return ColumnRows(self.source, self.start(), header, name)
 
     def keys(self, n: int) -> Labels:
-        """None for an array that holds no texts or whole numbers (n,)."""
+        """The ids, or None for an array that holds no texts or whole numbers (n,)."""
         name = f"{self.source.name}#{self.info.filename}"
         header = array_header(self.head(name), name)
         if header.shape != (n,) or header.dtype.kind not in "iuU":
             return None
         if header.offset + n * header.dtype.itemsize != self.info.file_size:
-            raise self.lies(f"{n} ids take another size than its {self.info.file_size} bytes")
+            raise self.lies(f"{n} ids do not take its {self.info.file_size} bytes")
         content = _take(self.stream(), self.info.file_size, name)[header.offset :]
         if header.dtype.kind != "U":
             return list(map(str, np.frombuffer(content, header.dtype).tolist()))
         width = header.dtype.itemsize // 4
-        try:  # NumPy makes characters of any number, or fails within
+        try:  # NumPy makes characters of any number, or fails inside
             text = content.decode("utf-32-be" if header.dtype.byteorder == ">" else "utf-32-le")
         except UnicodeDecodeError as error:
-            raise self.lies(f"its texts are none: {error.reason}") from error
+            raise self.lies(f"its texts do not decode: {error.reason}") from error
         return [text[at : at + width].rstrip("\0") for at in range(0, n * width, width)]
 
 
@@ -228,7 +228,7 @@ def _members(source: LocalFile) -> dict[str, _Member]:
     try:
         archive = zipfile.ZipFile(SequentialFile(source))
     except Exception as error:  # zipfile raises errors of many kinds over damaged files
-        got = f"{source.name}, no zip of arrays ({error}): save it with numpy.savez"
+        got = f"{source.name}, which is not a zip of arrays ({error}): save it with numpy.savez"
         raise InputError(f"expected a .npz file, got {got}") from error
     members = {}
     for info in archive.infolist():
@@ -263,13 +263,13 @@ class InflatedRows(StreamedRows):
 
 
 class _StoredRows(FlatRows):
-    """A stored row-major matrix; its checksum is compared once all of it was read in order."""
+    """A stored row-major matrix; its checksum is compared once all of it has been read in order."""
 
     def __init__(self, member: _Member, header: ArrayHeader, name: str) -> None:
         start, swapped = member.start(), not header.dtype.isnative
         super().__init__(member.source, start + header.offset, header.shape, header.kind, name, swapped)
         self._member, self._stop = member, start + member.info.file_size
-        # A place, and the checksum before it.
+        # A place, and the checksum of the bytes before it.
         self._first = self._reached = self._offset, zlib.crc32(member.source.read(start, header.offset))
 
     def _read_into(self, offset: int, content: Array) -> None:
@@ -310,7 +310,7 @@ class NpzWriter(Writer):
         self._zip.close()
 
     def _copy_others(self, path: Path, but: str, target: Target) -> None:
-        """Never loaded, so that a pickled member stays so."""
+        """Members are never loaded, so a pickled member stays pickled."""
         try:
             with zipfile.ZipFile(path) as archive:
                 others = [info for info in archive.infolist() if info.filename != but and not info.is_dir()]

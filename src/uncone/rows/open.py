@@ -20,8 +20,9 @@ from uncone.rows.word2vec import Word2VecRows, Word2VecWriter
 from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows
 
 KINDS = (
-    "a model directory, a folder or a glob of .npy or .parquet files, a .lance dataset, a .gguf, .safetensors, .npy, .npz, .parquet, .pt, .pth, "
-    ".ckpt, .bin, .vec, .glove or .txt file, or the name of a model in the Hugging Face cache"
+    "a model directory, a folder or a glob of .npy or .parquet files, a .lance dataset, a .gguf, .safetensors, .npy, "
+    ".npz, .parquet, .pt, .pth, .ckpt, .bin, .vec, .glove or .txt file, or the name of a model in the Hugging Face "
+    "cache"
 )
 _FORMATS = {f".{form}": form for form in ("npy", "npz", "safetensors", "parquet", "lance")}
 _FORMATS |= dict.fromkeys((".vec", ".txt", ".glove"), "text") | dict.fromkeys((".vec.gz", ".txt.gz"), "gzip")
@@ -37,7 +38,7 @@ _SINGLE = {"npy": "a .npy file"} | WORDS
 def split_part(spec: Path_, *, names: bool = False) -> tuple[str, str | None]:
     """The path in PATH#PART, and the part. With `names` other text is NAME#PART, where NAME has no '#'.
 
-    The path ends at the first '#' behind a path that exists, or else behind the ending of a format: a name may hold a
+    The path ends at the first '#' after a path that exists, or else after the ending of a format: a name may hold a
     '#'.
     """
     text = os.fspath(spec)
@@ -55,7 +56,7 @@ def format_of(path: Path_) -> str | None:
 
 
 def open_elsewhere(file: File, part: str | None) -> Rows:
-    """A file of a format of which parts can be read."""
+    """Open a remote file whose format allows reading parts."""
     form = format_of(file.name)
     if form == "npy" and part is None:
         return open_npy(file)
@@ -63,14 +64,14 @@ def open_elsewhere(file: File, part: str | None) -> Rows:
         return open_parquet(file, part)
     if form == "safetensors":
         return _open_tensors(file, read_header(file)[0], part)
-    expected = "a .safetensors, .npy or .parquet file, or a model's folder, to read from elsewhere"
+    expected = "a remote .safetensors, .npy or .parquet file, or a model's folder"
     raise InputError(
         f"expected {expected}, got {file.name}{f'#{part}' if part else ''}: copy the file, and open the copy"
     )
 
 
 def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
-    """A file whose name says no format is of the format `form`."""
+    """Open a file, in the format `form` if its name shows no format."""
     form = "parquet" if is_parquet_folder(path) else form or format_of(path)
     if form is None:
         raise InputError(f"expected {KINDS}, got {path.name!r} of another kind: convert it, or pass an array")
@@ -78,7 +79,7 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
         source = LocalFile(path)
         if source.head(4) == ZIP or source.head(1) == PICKLE:
             form = "checkpoint"
-        elif not source.head(1).isdigit():  # as word2vec begins, whose reader says what is wrong
+        elif not source.head(1).isdigit():  # word2vec begins so, and its reader reports what is wrong
             raise InputError(
                 f"expected a .bin file of torch.save or word2vec, got {path}: convert it, or pass an array"
             )
@@ -103,7 +104,7 @@ def _open_tensors(source: File, entries: Mapping[str, Entry], part: str | None) 
     if part is None:
         known = without_ties(entries)
         states = [name for name, entry in known.items() if len(entry.shape) > 2 and entry.dtype in FLOATS]
-        # More axes are refused with their shape.
+        # An array with more axes is refused with its shape.
         part = only(list(matrices(known)) or states[:1], path, among=f"{len(entries)} tensors")
     return named(entries, part, path).rows(source, f"{path}#{part}" if part else path)
 
@@ -131,13 +132,13 @@ def source_of(rows: Rows) -> Source:
 
 
 def target_of(out: Path_, source: Source, k: int) -> Target:
-    """The file that `out` names, of its suffix's format or else the source's, for rows of width `k`."""
+    """The file that `out` names, in the format of its suffix or else of the source, for rows of width `k`."""
     text, part = split_part(out)
     path = Path(text)
     form = format_of(path) or (source.format if not path.suffix else None)
     if form not in WRITERS:
         written = ", ".join(suffix for suffix, form in _FORMATS.items() if form in WRITERS)
-        raise InputError(f"expected a name that ends in {written}, got {path.name!r}: it says the format")
+        raise InputError(f"expected a name that ends in {written}, got {path.name!r}: the ending gives the format")
     if part is not None and form not in _PARTS:
         raise InputError(f"expected a file name without '#', got {path}#{part}: such a file holds one matrix")
     if part is None:
@@ -149,7 +150,7 @@ def target_of(out: Path_, source: Source, k: int) -> Target:
 def is_there(text: str) -> bool:
     try:
         return bool(text) and Path(text).exists()  # an unset variable of a shell names no folder
-    except OSError:  # longer than a file system's names
+    except OSError:  # longer than a file system allows
         return False
 
 
@@ -157,17 +158,17 @@ def _written_dtype(form: str, stored: str) -> tuple[str, str | None]:
     if stored == "float32" or (stored == "float64" and form not in WORDS):
         return stored, None
     if form in WORDS:
-        return "float32", f"The rows are stored as {stored}; with words float32 is written."
+        return "float32", f"The rows are stored as {stored}. Files with words are written in float32."
     if stored in DTYPES and (form == "safetensors" or stored != "bfloat16"):
         return stored, f"Computed in float32, then rounded once to {stored}, as the rows are stored."
-    return "float32", f"The rows are stored as {stored}; float32 is written, which holds every such number."
+    return "float32", f"The rows are stored as {stored}. The file is written in float32, which holds every such number."
 
 
 def _lost(form: str, source: Source) -> str | None:
     if source.format == "parquet" and form != "parquet":
-        return "Other columns of the source are not in the file written; a .parquet file would have them."
+        return "The written file lacks the other columns of the source. A .parquet file would have them."
     if source.format in WORDS and form not in (*WORDS, "parquet"):
-        return "The words of the source are not in the file written; text, word2vec and .parquet hold words."
+        return "The written file lacks the words of the source. Text, word2vec and .parquet files hold words."
     if source.format in ("npz", "safetensors") and form != source.format:
-        return f"What else {source.path.name if source.path else 'the source'} holds is not in the file written."
+        return f"The written file lacks everything else that {source.path.name if source.path else 'the source'} holds."
     return None

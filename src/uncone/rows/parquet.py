@@ -1,6 +1,6 @@
 """Rows of a Parquet column of lists, in a file or in a folder of part files.
 
-No row group is held whole, and what comes is compared with the footer's counts.
+No row group is held whole, and the counts read are compared with the footer's.
 """
 
 import bisect
@@ -25,13 +25,13 @@ from uncone.rows.parts import RowsInParts
 DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _DEEPEST = 64
 _BUFFER_BYTES = 2**20
-_REMOTE_BYTES = 2**23  # of a request
+_REMOTE_BYTES = 2**23  # bytes of a request
 
 
 def open_parquet(path: Path | File, column: str | None) -> Rows:
     """A column of lists of floats of one length, of a file or a folder of part files, sorted by path.
 
-    They may be in folders named `key=value`; names that begin with `_` or `.` are passed over.
+    Part files may be in folders named `key=value`. Names that begin with `_` or `.` are skipped.
     """
     files: list[Any] = [path]
     if isinstance(path, Path) and path.is_dir():
@@ -60,8 +60,8 @@ class ParquetRows(RowsInParts, StreamedRows):
         for part, kind in zip(parts, kinds, strict=True):
             if kind != kinds[0]:
                 first = f"{_told(kinds[0])} in {parts[0].path.name}"
-                got = f"{first} and {_told(kind)} in {part.path.name}: write the parts alike"
-                raise InputError(f"expected column {column!r} alike in all parts of {name}, got {got}")
+                got = f"{first} and {_told(kind)} in {part.path.name}: write all parts alike"
+                raise InputError(f"expected the same type of column {column!r} in all parts of {name}, got {got}")
         value, length = kinds[0]
         self.dtype = DTYPES[value]
         self._firsts = list(itertools.accumulate((part.rows for part in self._parts), initial=0))
@@ -92,7 +92,7 @@ class ParquetRows(RowsInParts, StreamedRows):
             for array in part.batches(self._column, max(1, min(GRID, 2**24 // d)), part.groups.index(row)):
                 _check_lists(array, d, row, f"{part.path}#{self._column}")
                 row += len(array)
-                if row > part.rows:  # else rows of the next part would have other numbers in a pass
+                if row > part.rows:  # otherwise rows of the next part would get wrong numbers in a pass
                     break
                 yield array.flatten().to_numpy().reshape(len(array), d)
             part.check_count("rows", row)
@@ -168,13 +168,13 @@ class Part:
         self.check_count(what, count)
 
     def check_count(self, what: str, count: int) -> None:
-        """Refuse another count than the footer's: pyarrow hands on what pages hold."""
+        """Refuse a count that differs from the footer's: pyarrow passes on whatever pages hold."""
         if count != self.rows:
             got = "more" if count > self.rows else count
             raise InputError(f"the footer of {self.path} is wrong: {self.rows} {what}, got {got}; copy it again")
 
     def batches(self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False) -> Iterator[Any]:
-        """Group `group` is counted among those with rows."""
+        """`group` counts only groups with rows."""
         with guarded(self.path):
             file = _parquet_file(self.path, [column] if as_dictionary else None)
             for batch in file.iter_batches(batch_size=size, row_groups=self.group_numbers[group:], columns=[column]):
@@ -184,10 +184,10 @@ class Part:
 
 
 def open_part(path: Path | File) -> Part:
-    """The footer may not contradict itself."""
+    """Open a part file, whose footer must not contradict itself."""
     with guarded(path):
         file = _parquet_file(path)
-        # No metadata of columns: pyarrow 26 ends the process over some that are damaged.
+        # Do not read the metadata of columns: pyarrow 26 ends the process over some damaged metadata.
         metadata, schema = file.metadata, file.schema_arrow
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     if metadata.num_rows != sum(rows) or min(rows, default=0) < 0:
@@ -201,13 +201,13 @@ def open_part(path: Path | File) -> Part:
 
 @contextmanager
 def guarded(path: Path | File) -> Iterator[None]:
-    """pyarrow raises anything over damaged files: here it is one of our errors."""
+    """Turn whatever pyarrow raises over damaged files into one of our errors."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        got = f"{path} which pyarrow does not read ({first_line(error)})"
+        got = f"{path} which pyarrow cannot read ({first_line(error)})"
         raise InputError(f"expected Parquet, got {got}: copy it again") from error
 
 
@@ -219,7 +219,7 @@ def _parquet_file(path: Path | File, dictionaries: list[str] | None = None) -> A
     source = as_file(path)  # its errors, before pyarrow's
     pq = pyarrow_parquet(f"reading {path}")
     # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it first reads
-    # a column chunk, which bounds the page; of Python's files it takes what is there.
+    # a column chunk, which bounds the page; from Python's files it takes what is there.
     file: Any = SequentialFile(source) if not source.is_local or source.size <= 2**24 else path
     size = 0 if source.size <= 2**24 else _BUFFER_BYTES if source.is_local else _REMOTE_BYTES
     return pq.ParquetFile(file, buffer_size=size, pre_buffer=False, read_dictionary=dictionaries)
@@ -227,7 +227,7 @@ def _parquet_file(path: Path | File, dictionaries: list[str] | None = None) -> A
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
     if depth > _DEEPEST:
-        got = f"deeper ones in {str(folder)[:200]}: give one of them"
+        got = f"deeper folders in {str(folder)[:200]}: give one of them"
         raise InputError(f"expected folders key=value at most {_DEEPEST} deep, got {got}")
     try:
         entries = sorted(folder.iterdir())
@@ -273,7 +273,7 @@ def _check_lists(array: Any, d: int, first: int, where: str) -> None:
         lengths = np.diff(array.offsets.to_numpy())
         other = np.flatnonzero(lengths != d)
         if len(other):
-            raise wrong(int(other[0]), f"one of {lengths[other[0]]}")
+            raise wrong(int(other[0]), f"a list of {lengths[other[0]]}")
     values = array.flatten()
     if len(values) != d * len(array):
         raise wrong(0, f"{len(values)} numbers in {len(array)} rows")
@@ -282,7 +282,7 @@ def _check_lists(array: Any, d: int, first: int, where: str) -> None:
 
 
 def _shortened(array: Any) -> list[str | None]:
-    """Texts as labels. Bytes that are no UTF-8, which Parquet does not rule out, become U+FFFD."""
+    """Texts as labels. Bytes that are not UTF-8, which Parquet does not rule out, become U+FFFD."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

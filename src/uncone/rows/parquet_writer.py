@@ -1,4 +1,4 @@
-"""The writer of a Parquet column of lists, beside the other columns of a Parquet source."""
+"""The writer of a Parquet column of lists, next to the other columns of a Parquet source."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,13 +9,13 @@ from uncone.rows.base import Source, Target, Writer
 from uncone.rows.floats import Array
 from uncone.rows.parquet import ParquetRows, guarded, pyarrow_parquet
 
-_LABELS = "label"  # of a source that is no Parquet file
+_LABELS = "label"  # the column of labels, for a source that is not a Parquet file
 _GROUP_BYTES = 32 * 2**20
 _AT_ONCE = 8192  # rows of the other columns
 
 
 class ParquetRowsWriter(Writer):
-    """Row groups of about 32 MiB; other columns and metadata are those of the source."""
+    """Row groups of about 32 MiB. Other columns and metadata come from the source."""
 
     def begin(self, target: Target, source: Source) -> None:
         pq = pyarrow_parquet("writing .parquet")
@@ -60,7 +60,7 @@ class ParquetRowsWriter(Writer):
 
 
 class _Beside:
-    """The columns beside the vectors, read in step with them."""
+    """The columns next to the vectors, read in step with them."""
 
     def __init__(self, schema: Any, batches: Iterator[Any]) -> None:
         self.schema, self._batches, self._rest = schema, batches, schema.empty_table()
@@ -95,12 +95,12 @@ def _labels(target: Target, source: Source) -> _Beside:
     if labels is None:
         return _Beside(pa.schema([]), iter(()))
     if target.part == _LABELS:
-        got = f"{target.path.name}#{target.part}: labels have it"
+        got = f"{target.path.name}#{target.part}, which the labels use"
         raise InputError(f"expected a name other than {_LABELS!r}, got {got}")
     schema = pa.schema([pa.field(_LABELS, pa.string())])
 
     def batch(start: int) -> Any:
-        # Lone surrogates, which JSON may hold, are no UTF-8.
+        # Lone surrogates, which JSON may hold, are not UTF-8.
         some = labels[start : start + _AT_ONCE]
         texts = [None if label is None else label.encode("utf-8", "replace").decode() for label in some]
         return pa.record_batch([pa.array(texts, pa.string())], schema=schema)
@@ -109,7 +109,7 @@ def _labels(target: Target, source: Source) -> _Beside:
 
 
 def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any) -> tuple[_Beside, Any]:
-    """The columns but the vectors, and the schema to write, with vectors of `value`."""
+    """The columns except the vectors, and the schema to write, with vectors of `value`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -117,13 +117,13 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
     schema = files[0].schema_arrow
     for path, file in zip(rows.files, files, strict=True):
         if not file.schema_arrow.equals(schema):
-            got = f"others in {path.name}: write the parts alike, or write .npy"
+            got = f"other columns in {path.name}: write all parts alike, or write .npy"
             raise InputError(f"expected the same columns in all parts of {source.path}, got {got}")
     at = schema.get_field_index(source.part or "")
     others, field = schema.remove(at), schema.field(at)
     target.check_free(others.names)
     if len(set(others.names)) < len(others.names):
-        got = "got two of one: rename one, or write .npy"
+        got = "got one name twice: rename a column, or write .npy"
         raise InputError(f"expected different names of columns in {source.path}, {got}")
 
     def batches() -> Iterator[Any]:

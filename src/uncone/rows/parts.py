@@ -1,7 +1,7 @@
-"""Rows that lie apart, in many files or fragments: joined for a reader, and worked on part by part by an engine.
+"""Rows in many files or fragments, joined for a reader, and processed part by part by an engine.
 
-What is summed over each part is merged in an order that the parts alone decide: runs of `RUN` parts one after the other, then
-pairs of runs. So an engine, the number of its workers and the order in which they end change no byte.
+The sums over parts are merged in an order that the parts alone decide: runs of `RUN` parts one after the other, then
+pairs of runs. So the engine, the number of its workers and the order in which they finish change no byte.
 """
 
 import bisect
@@ -21,23 +21,23 @@ from uncone.rows.floats import Array, as_array
 T = TypeVar("T")
 U = TypeVar("U")
 Work = Callable[[Rows, int], T]
-"""What is made of some rows, and of the number of the first."""
+"""A function of some rows and of the number of the first."""
 RUN = 8
 ROWS_A_COLUMN = 20
-"""Rows of a unit of work, for each column: a sum of D x D numbers of fewer rows would move more than the rows are."""
-_MOST_LABELS = 2**22  # rows, of which names are kept
+"""Rows per column in a unit of work: with fewer rows, a sum of D x D numbers would be more to move than the rows."""
+_MOST_LABELS = 2**22  # the most rows whose names are kept
 
 
 @dataclass(frozen=True)
 class Part:
-    """It can be sent to another process or machine, and opened there."""
+    """Some of the rows, which can be sent to another process or machine and opened there."""
 
     open: Callable[[], Rows]
     name: str
     shape: tuple[int, int]
     dtype: str
     gaps: tuple[int, tuple[int, ...]] | None = None
-    """Where rows of the matrix were left out: the id of the first row of the part, and the rows of it left out."""
+    """If rows of the matrix were left out: the id of the part's first row, and the rows that the part leaves out."""
 
     @property
     def ids(self) -> Array:
@@ -61,14 +61,14 @@ N = TypeVar("N", bound=Named)
 
 
 class Engine:
-    """What works on parts of rows."""
+    """Runs work on parts of rows."""
 
     def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
-        """Yield what workers make of the units, in the order of the units. `make` makes a worker once in each place."""
+        """Yield the workers' results in the order of the units. `make` makes a worker once in each place."""
         raise NotImplementedError
 
     def fold(self, tasks: "Sequence[Task[T]]", merge: Callable[[T, T], T], done: Callable[[int], None]) -> T:
-        """The results of tasks, merged as `Fold` does it; `done` is told how many rows are."""
+        """The results of tasks, merged as `Fold` does. `done` gets the number of rows done."""
         fold, rows = Fold(merge), 0
         for task, one in zip(tasks, self.each(_caller, tasks), strict=True):
             fold.add(one)
@@ -77,7 +77,7 @@ class Engine:
         return fold.result()
 
     def close(self) -> None:
-        """End what was begun."""
+        """Stop whatever was started."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class Task(Generic[T]):
 
 
 class Fold(Generic[T]):
-    """Merges what is added in order."""
+    """Merges the results that are added, in order."""
 
     def __init__(self, merge: Callable[[T, T], T]) -> None:
         self._merge, self._run, self._of_run = merge, list[T](), 0
-        self._whole = list[tuple[int, T]]()  # with how often pairs were merged
+        self._whole = list[tuple[int, T]]()  # each with the number of times pairs were merged
 
     def add(self, one: T) -> None:
         self._run, self._of_run = [self._merge(self._run.pop(), one) if self._run else one], self._of_run + 1
@@ -148,7 +148,7 @@ def worked(
     progress: Ticks = None,
     engine: Engine | None = None,
 ) -> T:
-    """`work` on units of parts of at least `ROWS_A_COLUMN` rows a column, but for the last."""
+    """`work` on units of parts with at least `ROWS_A_COLUMN` rows per column, except the last unit."""
     tasks, unit, first, rows = list[Task[T]](), list[Part](), 0, 0
     for i, part in enumerate(parts):
         unit.append(part)
@@ -189,18 +189,20 @@ class RowsInParts(Rows):
 
 
 class JoinedRows(RowsInParts):
-    """The rows of parts, one part below the other. Raises InputError: parts of different widths or types."""
+    """The rows of parts, one part below the other. InputError: parts of different widths or types."""
 
     def __init__(self, parts: Sequence[Part], name: str, engine: Engine | None = None) -> None:
         first, self.engine = parts[0], engine
         for part in parts:
             if (part.shape[1], part.dtype) != (first.shape[1], first.dtype):
                 one, other = (f"{of.shape[1]} columns of {of.dtype} in {of.name}" for of in (first, part))
-                raise InputError(f"expected shards alike in {name}, got {one} and {other}: write them alike")
+                raise InputError(
+                    f"expected shards of one width and dtype in {name}, got {one} and {other}: write them alike"
+                )
         self.parts = self._all = tuple(parts)
         self._firsts = list(itertools.accumulate((part.shape[0] for part in self.parts), initial=0))
         self._describe((self._firsts[-1], first.shape[1]), first.dtype, name)
-        self._opened: tuple[int, Rows] | None = None  # one at a time: there may be more than files may be open
+        self._opened: tuple[int, Rows] | None = None  # one at a time: there may be too many to open
 
     @property
     def ids(self) -> Array | None:

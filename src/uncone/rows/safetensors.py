@@ -1,6 +1,6 @@
 """safetensors: the rows of a tensor, and files written whole or with other rows in place of a tensor.
 
-The library gives no offsets, and writes metadata in another order each time: equal results would have unequal bytes.
+The library gives no offsets, and writes metadata in another order each time, so equal results would have unequal bytes.
 """
 
 import json
@@ -31,7 +31,7 @@ PIECE_BYTES = 2**22
 
 @dataclass(frozen=True)
 class Entry:
-    """Its byte range is that of the file."""
+    """A tensor, with its byte range in the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class Entry:
         return FlatRows(source, self.start, self.shape, FLOATS[self.dtype], where)
 
     def identity(self) -> tuple[Any, ...]:
-        """What is equal for two names of the same numbers."""
+        """A value that is equal for two names of the same numbers."""
         return self.start, self.dtype, self.shape
 
     def stored_bytes(self, source: File) -> Iterator[bytes | memoryview]:
@@ -54,7 +54,7 @@ class Entry:
 
 
 def read_header(source: File) -> tuple[dict[str, Entry], dict[str, str]]:
-    """The library checks a file of this machine; of others it would want all bytes."""
+    """Read and check the header. The library checks local files; of a remote file it would need all bytes."""
     try:
         if source.is_local:
             with safe_open(source.path, framework="np"):
@@ -63,7 +63,7 @@ def read_header(source: File) -> tuple[dict[str, Entry], dict[str, str]]:
         else:
             length, header = _checked_header(source)
     except (SafetensorError, OSError, ValueError, RecursionError, LookupError, TypeError) as error:
-        if isinstance(error, InputError) and not source.is_local:  # the connection, or who may read
+        if isinstance(error, InputError) and not source.is_local:  # the connection, or a permission
             raise
         raise InputError(
             f"expected a safetensors file, got {source.name}, which the library refuses ({error!s:.200}): "
@@ -78,34 +78,34 @@ def read_header(source: File) -> tuple[dict[str, Entry], dict[str, str]]:
 
 
 def _checked_header(source: File) -> tuple[int, dict[str, Any]]:
-    """As the library checks one: the tensors' bytes follow each other without a gap, from the header to the file's end.
-    Raises ValueError."""
+    """Check a header as the library does: the tensors' bytes follow each other without a gap, from the header to the
+    file's end. Raises ValueError."""
     length = int.from_bytes(source.read(0, 8), "little") if source.size >= 8 else 0
     if not 2 <= length <= min(_LONGEST_HEADER, source.size - 8):
         raise ValueError("its header has an impossible length")
     header = json.loads(source.read(8, length))
     if not isinstance(header, dict):
-        raise ValueError("its header is no object")
+        raise ValueError("its header is not an object")
     at, tensors = 0, {name: value for name, value in header.items() if name != _METADATA}
     for value in sorted(tensors.values(), key=lambda value: tuple(value["data_offsets"])):
         shape, (start, stop), size = value["shape"], value["data_offsets"], _SIZES.get(value["dtype"])
         if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
-            raise ValueError("shapes and offsets are no whole numbers")
+            raise ValueError("shapes and offsets are not whole numbers")
         if start != at or stop < start or (size is not None and stop - start != math.prod(shape) * size):
             raise ValueError("its tensors do not fill it")
         at = stop
     if 8 + length + at != source.size:
-        raise ValueError(f"its header announces {8 + length + at} bytes, and it has {source.size}")
+        raise ValueError(f"its header announces {8 + length + at} bytes, but it has {source.size}")
     return length, header
 
 
 def read_tensors(
     path: Path_ | File, *, format: str | tuple[str, ...], what: str, how: str, sealed: bool = False
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """The tensors of a file whose metadata name `format`, or one of several, and the metadata.
+    """The tensors of a file whose metadata name `format` (or one of several formats), and the metadata.
 
-    Messages say `what` such a file holds and `how` to write it. A checksum is compared where there is one; with
-    `sealed` there must be.
+    Messages state `what` such a file holds and `how` to write it. A checksum is compared if there is one. With
+    `sealed` there must be a checksum.
     """
     source = as_file(path)
     try:
@@ -125,12 +125,12 @@ def read_tensors(
             source.read_into(entry.start, raw_bytes(tensors[name]))
     is_sealed, known = sealed or _SUM in metadata, metadata.pop(_SUM, None)
     if is_sealed and known != checksum(_pieces(tensors, metadata)):
-        raise InputError(f"expected {what} as it was written, got {path} of another checksum: {how}")
+        raise InputError(f"expected {what} as it was written, got {path} with another checksum: {how}")
     return tensors, metadata
 
 
 def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Of several names for the same numbers the first stays."""
+    """Keep the first of several names for the same numbers."""
     first = dict[tuple[Any, ...], str]()
     return {name: entry for name, entry in entries.items() if first.setdefault(entry.identity(), name) == name}
 
@@ -140,7 +140,7 @@ def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 
 def to_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> bytes:
-    """A whole file of arrays or tensors: equal ones and equal metadata give equal bytes."""
+    """A whole file of arrays or tensors. Equal arrays and equal metadata give equal bytes."""
     return b"".join(_pieces(tensors, metadata))
 
 
@@ -151,7 +151,7 @@ def sealed_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> byt
 
 def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator[bytes]:
     stored = [(name, *(of_tensor(x, name) if is_tensor(x) else (x, str(x.dtype)))) for name, x in tensors.items()]
-    stored.sort(key=lambda item: (-item[1].itemsize, item[0]))  # each begins at a multiple of its item
+    stored.sort(key=lambda item: (-item[1].itemsize, item[0]))  # each begins at a multiple of its item size
     entries = [(name, Entry(CODES[dtype], x.shape, 0, x.nbytes)) for name, x, dtype in stored]
     yield header_bytes(entries, metadata)
     for _, x, _ in stored:
@@ -159,7 +159,7 @@ def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator
 
 
 def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, str]) -> bytes:
-    """Of a file of tensors in this order; only the sizes of entries count."""
+    """The header of a file of tensors in this order. Only the sizes of entries count."""
     content: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
     at = 0
     for name, entry in tensors:

@@ -12,18 +12,18 @@ from uncone.rows.frames import is_frame, read_frame
 
 
 def as_samples(x: Any, mask: Any = None) -> Rows:
-    """`x` as Rows, those that `mask` keeps.
+    """`x` as Rows, or the rows that `mask` keeps.
 
     Args:
         x: Rows, or a tensor, array, list or DataFrame (N, D) of numbers, or a DataFrame or Series with a column of
-            lists of them; with a mask also (B, T, D), or more axes before D. Integers and the numbers of lists become
-            float64.
-        mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep, as `attention_mask`. The `ids` of
-            the rows are then their places among all positions: b T + t.
+            lists of numbers; with a mask also (B, T, D), or more axes before D. Integers and the numbers of lists
+            become float64.
+        mask: bool or 0 and 1, in the shape of `x` without its last axis: True keeps, as in `attention_mask`. The `ids`
+            of the rows are then their places among all positions: b T + t.
 
     Raises:
-        InputError: anything else, integers beyond 2^53; three axes without a mask, since padding there cannot be told
-            from states; a mask that keeps none.
+        InputError: anything else, integers beyond 2^53; three axes without a mask, since padding there cannot be
+            distinguished from states; a mask that keeps no row.
     """
     name = "list" if isinstance(x, list | tuple) else None
     x = as_numbers(x) if name else x
@@ -41,13 +41,13 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
 
 
 def as_numbers(x: Any) -> Array:
-    """An array, without a copy where that can be: bfloat16 becomes float32, integers and lists float64."""
+    """An array, without a copy where possible: bfloat16 becomes float32, integers and lists float64."""
     x = as_array(x)
     if isinstance(x, list | tuple):
         try:
             x = np.stack([as_array(row) for row in x]) if any(map(is_tensor, x)) else np.asarray(x)
         except (TypeError, ValueError, RuntimeError) as error:
-            got = f"one that makes no array ({first_line(error)}): join ragged rows with numpy.concatenate"
+            got = f"a list that makes no array ({first_line(error)}): join ragged rows with numpy.concatenate"
             raise InputError(f"expected a list of rows of one length, got {got}") from error
     if not isinstance(x, np.ndarray):
         got = f"{type(x).__name__}: convert it, for instance with numpy.asarray(x)"
@@ -78,7 +78,7 @@ def whole_as_float64(x: Any, name: str) -> Any:
         return x
     largest = max(-int(x.min()), int(x.max())) if x.size and x.dtype.itemsize == 8 else 0
     if largest > 2**53:
-        got = f"{largest} in size from {name}: pass floats to have them rounded"
+        got = f"a magnitude of {largest} from {name}: pass floats to have them rounded"
         raise InputError(f"expected whole numbers up to 2^53, which float64 holds exactly, got {got}")
     return x.astype(np.float64)
 
@@ -91,11 +91,11 @@ def _kept(mask: Any, shape: tuple[int, ...]) -> Array:
         given, is_mask = np.empty(0), False
     if not is_mask or given.shape != shape:
         raise InputError(
-            f"expected a mask of shape {shape}, that of the positions, with True (or 1) for those to keep, "
+            f"expected a mask of shape {shape}, with True (or 1) for each position to keep, "
             f"got {type(mask).__name__} of shape {tuple(getattr(mask, 'shape', given.shape))} and "
             f"{getattr(mask, 'dtype', given.dtype)}: pass the tokenizer's attention_mask"
         )
     kept = np.flatnonzero(given)
     if not len(kept):
-        raise InputError(f"expected a mask that keeps a row, got one of shape {shape} without: keep some")
+        raise InputError(f"expected a mask that keeps a row, got a mask of shape {shape} that keeps none: keep some")
     return kept

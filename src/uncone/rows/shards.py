@@ -1,4 +1,4 @@
-"""Rows in many files: what a glob or a folder names, here or in a store, and which of them cannot be read."""
+"""Rows in the files that a glob or a folder names, here or in a store, and which files cannot be read."""
 
 import glob
 import os
@@ -26,7 +26,7 @@ def is_npy_folder(path: Path) -> bool:
 
 
 def named_files(text: str) -> list[str]:
-    """The files that a glob names, sorted; of a store with its scheme. Raises InputError: there are none."""
+    """The files that a glob names, sorted; for a store, with its scheme. InputError: there are none."""
     if is_remote(text):
         address = address_of(text)
         if address.is_http and not address.of_hub:
@@ -57,8 +57,8 @@ def _in_store(address: Address, text: str) -> list[str]:
 def joined(
     specs: Iterable[str], name: str, open_rows: Callable[[str], Rows], engine: Engine | None, *, skip_damaged: bool
 ) -> JoinedRows:
-    """The rows of files, each opened for its header now, and again where it is read. With `skip_damaged` those that cannot
-    be read are left out, which costs one pass: `notes` of the result name them."""
+    """The rows of files. Each file is opened now for its header, and again where it is read. With `skip_damaged`, files
+    that cannot be read are left out, which costs one pass. `notes` of the result name them."""
 
     def part_of(spec: str) -> Part | str:
         try:
@@ -78,11 +78,11 @@ def joined(
         damaged += [f"{parts[place].name} ({why})" for place, why in faults]
         parts = [part for place, part in enumerate(parts) if place not in dict(faults)]
     if not parts:
-        raise InputError(f"expected a shard of {name} that can be read, got none of {len(damaged)}: {damaged[0]}")
+        raise InputError(f"expected a readable shard of {name}, got none of {len(damaged)}: {damaged[0]}")
     rows = JoinedRows(parts, name, engine)
     if damaged:
         shown = "; ".join(damaged[:3]) + (f"; and {len(damaged) - 3} more" if len(damaged) > 3 else "")
-        rows.notes = (f"{len(damaged):,} of {len(found):,} shards were left out, as they cannot be read: {shown}.",)
+        rows.notes = (f"{len(damaged):,} of {len(found):,} shards were left out because they cannot be read: {shown}.",)
     return rows
 
 

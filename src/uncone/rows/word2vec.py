@@ -1,6 +1,6 @@
 """word2vec binary: a line "N D", then each word, a space, D little-endian float32.
 
-Words are of any length: one pass finds the places of every `GRID`-th row, where reading begins later.
+Words have any length, so one pass finds the place of every `GRID`-th row, where reading begins later.
 """
 
 import re
@@ -35,7 +35,7 @@ class Word2VecRows(WordRows):
         least = offset + n * (1 + 4 * d)
         if least > source.size:
             why = f"{n} words with {d} float32 each take at least {least} bytes, the file has {source.size}"
-            raise InputError(f"the header of {source.name} is wrong: {why}: it was cut, or is no word2vec binary")
+            raise InputError(f"the header of {source.name} is wrong: {why}; it was cut, or is not word2vec binary")
         self._source, self.shape, self.name = source, (n, d), source.name
         self._places = np.empty(-(-n // GRID), np.int64)
         self._find_places(offset)
@@ -63,11 +63,11 @@ class Word2VecRows(WordRows):
         rest = self._source.size - end
         if rest > _PIECE_BYTES or self._source.read(end, rest).strip():
             why = f"{rest} bytes follow the last of {n} words of {d} float32"
-            raise InputError(f"the header of {self.name} is wrong: {why}: mend the header, or convert the file again")
+            raise InputError(f"the header of {self.name} is wrong: {why}; mend the header, or convert the file again")
 
     def _records(self, row: int, offset: int) -> Iterator[tuple[int, memoryview, list[tuple[int, int]]]]:
-        """Whole records from `row` on: of some MiB at once the first byte, the content, and where in it each word and
-        its vector begin."""
+        """Whole records from `row` on, some MiB at once: the first byte, the content, and where each word and its
+        vector begin in it."""
         n, vector = self.shape[0], 4 * self.shape[1]
         size = max(_PIECE_BYTES, 2 * (vector + _LONGEST_WORD + 2))
         while row < n:
@@ -87,7 +87,7 @@ class Word2VecRows(WordRows):
             elif b" " not in content[: _LONGEST_WORD + 1] and len(content) > _LONGEST_WORD:
                 raise InputError(
                     f"expected word {row + 1} at byte {offset} of {self.name}, got no space within "
-                    f"{_LONGEST_WORD} bytes: the header's D is wrong, or the file is no word2vec binary"
+                    f"{_LONGEST_WORD} bytes: the header's D is wrong, or the file is not word2vec binary"
                 )
             else:
                 raise was_cut(f"{n} words with {self.shape[1]} float32 in {self.name}", f"{row} and a part")
@@ -126,4 +126,4 @@ class Word2VecWriter(Writer):
 def _unreadable_in_binary(word: bytes) -> str:
     if b" " in word:
         return "with a space"
-    return "with a line's end at its begin" if word.startswith(b"\n") else ""
+    return "with a newline at its beginning" if word.startswith(b"\n") else ""

@@ -1,9 +1,9 @@
 """Lines of word vectors: a word, which may hold spaces, and D numbers in decimal, many at once.
 
-A line that has not the usual form (a number without a point, tabs, two spaces) is read by `split_line` and `float`:
-that rule is what the format means here, and all errors come from it.
+A line without the usual form (a number without a point, tabs, two spaces) is read by `split_line` and `float`. That
+rule defines the format here, and all errors come from it.
 
-A number of up to 8 digits, a point and up to 16 digits is m / 10^k with whole m and k. Where m is below 2^53 both are
+A number of up to 8 digits, a point and up to 16 digits is m / 10^k with whole m and k. If m is below 2^53 both are
 exact in float64 and the quotient is rounded once (Clinger, 1990, the fast path). Eight digits at a time become a whole
 number inside one 64-bit word: four times as fast as NumPy and Arrow, and without the interpreter's lock.
 """
@@ -22,7 +22,7 @@ WHITE = b" \t\r\n\x0b\x0c"
 
 
 class LineError(Exception):
-    """In line `index` of a piece, from 0."""
+    """An error in line `index` of a piece, counted from 0."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
@@ -45,12 +45,12 @@ def parse_piece(piece: Piece, d: int) -> Array:
     """The numbers of each line, (lines, D); LineError for the first line without D numbers at its end."""
     lines = _locate(piece, d)
     short = np.flatnonzero(lines.end - lines.begin < 2 * d - 1)
-    for i in range(short[0] + 1 if len(short) else 0):  # one of them raises before room is made
+    for i in range(short[0] + 1 if len(short) else 0):  # one of these lines raises before memory is allocated
         _plain_numbers(lines.text(piece, i), d, i)
     slow = np.ones(len(lines.begin), np.bool_)
     slow[lines.usual] = False
     x = np.empty((len(slow), d), np.float32)
-    with np.errstate(over="ignore"):  # 1e39 becomes inf, which is looked for like any other
+    with np.errstate(over="ignore"):  # 1e39 becomes inf, which is found like any other inf
         if len(lines.usual):
             start, end = lines.places[:, :-1:2] + 1, lines.places[:, 2::2]
             value, doubtful = parse_decimals(piece.bytes, start, lines.places[:, 1::2], end)
@@ -86,7 +86,7 @@ def split_line(line: bytes, d: int) -> tuple[bytes, list[bytes]]:
 
 
 def number(field: bytes) -> float | None:
-    """None for no number. Python's underscores between digits are not meant here."""
+    """The number, or None for other text. Python's underscores between digits are not allowed here."""
     try:
         return None if b"_" in field else float(field)
     except ValueError:
@@ -112,7 +112,7 @@ class _Lines(NamedTuple):
 
 def _locate(piece: Piece, d: int) -> _Lines:
     text = piece.bytes[: piece.size]
-    # White space, points, and a few that are never usual.
+    # White space, points, and a few bytes that are never usual.
     marks = np.flatnonzero((text <= _POINT) & (text != _MINUS))
     kinds = text.take(marks)
     newline = np.flatnonzero(kinds == _NEWLINE)
@@ -158,13 +158,13 @@ def extra_number(word: bytes) -> bytes | None:
 def _plain_numbers(line: bytes, d: int, index: int) -> Array:
     word, fields = split_line(line, d)
     if _RETURN in line.rstrip(WHITE):
-        got = r"got \r alone inside it (convert the line ends to \n)"
+        got = r"got a lone \r inside it (convert the line ends to \n)"
         raise LineError(index, rf"expected a line that ends in \n or \r\n, {got}")
     numbers = f"expected D = {d} numbers after the word, got"
     if len(fields) < d:
         raise LineError(index, f"{numbers} {len(fields)}")
     if (extra := extra_number(word)) is not None:
-        raise LineError(index, f"{numbers} more: {quoted(extra)} stands before them")
+        raise LineError(index, f"{numbers} more: {quoted(extra)} comes before them")
     with suppress(ValueError):
         if b"_" not in line:
             return np.fromiter(map(float, fields), np.float64, d)
@@ -177,8 +177,8 @@ def _plain_numbers(line: bytes, d: int, index: int) -> Array:
 def parse_decimals(text: Array, start: Array, point: Array, end: Array) -> tuple[Array, Array]:
     """The numbers text[start:end] with a '.' at `point`, and which of them are doubtful.
 
-    start <= point < end, and `PADDING` bytes follow the last number. A value without a doubt equals
-    `float(text[start:end])` to the bit; a doubtful text has an exponent, too many digits, or is no number.
+    start <= point < end, and `PADDING` bytes follow the last number. A value that is not doubtful equals
+    `float(text[start:end])` to the bit. A doubtful text has an exponent, too many digits, or is not a number.
     """
     words = text[: len(text) // 8 * 8].view("<u8")
     negative = text.take(start) == _MINUS
@@ -210,7 +210,7 @@ def parse_decimals(text: Array, start: Array, point: Array, end: Array) -> tuple
 
 
 def _whole_part(text: Array, words: Array, first: Array, point: Array) -> tuple[Array, Array]:
-    """Flags are set where no number of up to 8 digits stands before the point."""
+    """Flags are set where there is no number of up to 8 digits before the point."""
     count = point - first
     if (count == 1).all():  # as in nearly all files of vectors
         digit = text.take(first) ^ _ZERO
@@ -220,7 +220,7 @@ def _whole_part(text: Array, words: Array, first: Array, point: Array) -> tuple[
 
 
 def _digits(words: Array, at: Array, count: Array) -> tuple[Array, Array]:
-    """Flags are set where one of `count` (0 to 8) bytes from `at` on is no digit."""
+    """Flags are set where one of `count` (0 to 8) bytes from `at` on is not a digit."""
     index = at >> 3
     bits = ((at & 7) << 3).astype(np.uint64)
     packed = words.take(index)

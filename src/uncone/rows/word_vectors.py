@@ -1,7 +1,7 @@
 """Word vectors in text: word2vec (a first line "N D"), GloVe (no such line), fastText.
 
-Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are parsed when
-rows are read. Nine significant digits are written, which give each float32 back.
+Opening reads the file once, to count the lines and to note where every `GRID`-th line begins. Numbers are parsed when
+rows are read. Nine significant digits are written, which restore each float32.
 """
 
 import gzip
@@ -24,17 +24,17 @@ from uncone.rows.word_lines import WHITE, LineError, Piece, extra_number, number
 from uncone.threads import available, waited
 
 LONGEST_LINE = 16 * 2**20
-_PIECE_BYTES = 2**17  # its arrays get no mappings of their own, with new pages
+_PIECE_BYTES = 2**17  # so small that its arrays get no mappings of their own, with new pages
 _NEWLINE = ord("\n")
 _HEADER = re.compile(rb"(?:\xef\xbb\xbf)?[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n?")
-_MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors
+_MARK = b"\xef\xbb\xbf"  # which some editors put before UTF-8
 
 
 class WordRows(StreamedRows):
     dtype = "float32"
 
     def words(self) -> Iterator[bytes]:
-        """In order, as they stand in the file: they may be no UTF-8."""
+        """The words in order, as stored in the file. They need not be UTF-8."""
         raise NotImplementedError
 
     # An attribute would keep the rows, and their file, in a cycle.
@@ -45,7 +45,7 @@ class WordRows(StreamedRows):
 class WordVectorRows(WordRows):
     """A text file, which may be gzipped: each number is `float` of its text, rounded.
 
-    A word may hold spaces, be empty, or stand twice. D is what a first line "N D" says, or else how many numbers end
+    A word may hold spaces, be empty, or occur twice. A first line "N D" gives D, or else the count of numbers that end
     the first line.
     """
 
@@ -70,7 +70,7 @@ class WordVectorRows(WordRows):
             most = self._source.size * (MOST_INFLATED if zipped else 1)
             if least > most:
                 why = f"{promised} lines of {d} numbers take at least {least} bytes, the file has"
-                why = f"{why} {'at most ' * zipped}{most}: it was cut, or is no text of word vectors"
+                why = f"{why} {'at most ' * zipped}{most}; it was cut, or is not text of word vectors"
                 raise InputError(f"line 1 of {self.name} is wrong: {why}")
         n, self._offsets = self._count_lines()
         if promised is not None and promised != n:
@@ -92,7 +92,7 @@ class WordVectorRows(WordRows):
         return self.pieces(0) if threads == 1 else self._numbered(self._parsed_by(threads), 0)
 
     def _numbered(self, parsed: Iterator[Array], row: int) -> Iterator[Array]:
-        """A bad line gets its number in the file."""
+        """Give a bad line its number in the file."""
         try:
             for x in parsed:
                 yield x
@@ -116,7 +116,7 @@ class WordVectorRows(WordRows):
             yield from word_lines.words_of(piece, self.shape[1])
 
     def _count_lines(self) -> tuple[int, list[int]]:
-        """How many lines follow the header, without white ones at the end, and where every GRID-th begins."""
+        """How many lines follow the header, without blank lines at the end, and where every GRID-th line begins."""
         begun = n = 0
         stop = offset = self._start
         offsets = []
@@ -135,7 +135,7 @@ class WordVectorRows(WordRows):
         return n, offsets
 
     def _parse_first(self) -> None:
-        """Other text, whose first line may end in a number, is refused at once."""
+        """Refuse other text at once: its first line may end in a number."""
         first, d = next(self._text(self._start)), self.shape[1]
         one, two, *_ = first.text(0, first.size).split(b"\n", 2)  # the last line of a piece ends in a newline too
         ends_in_word = two.strip() != b"" and number(two.split()[-1]) is None
@@ -189,7 +189,7 @@ class WordVectorRows(WordRows):
         try:
             return stream.readinto(room) or 0
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            got = f"what does not unpack ({error}): copy it again"
+            got = f"data that do not unpack ({error}): copy it again"
             raise InputError(f"expected gzipped text in {self.name}, got {got}") from error
 
 
@@ -209,15 +209,15 @@ def _count_numbers(line: bytes, name: str) -> int:
         count -= 1  # the word is a number too
     elif count and any(b"." in field and number(field) is not None for field in fields[1 : len(fields) - count]):
         got = f"got {quoted(fields[-count - 1])} between numbers: mend it"
-        raise _bad_line(1, name, f"expected a word, then numbers alone, {got}")
+        raise _bad_line(1, name, f"expected a word, then only numbers, {got}")
     if count == 0:
-        got = f"got {quoted(line)}: is it word vectors?"
+        got = f"got {quoted(line)}: are these word vectors?"
         raise _bad_line(1, name, f"expected a word and its numbers, or 'N D', {got}")
     return count
 
 
 class TextWriter(Writer):
-    """ "N D", unless the source or `.glove` has no such line; then a line a row."""
+    """A line "N D", unless the source or `.glove` has no such line, then one line per row."""
 
     def begin(self, target: Target, source: Source) -> None:
         n, k = target.shape
@@ -245,15 +245,15 @@ class GzipWriter(TextWriter):
 
 
 def written_words(target: Target, source: Source, unreadable: Callable[[bytes], str]) -> Iterator[bytes]:
-    """The words of the source, or its labels. A word is refused when it is met, if `unreadable` says why it could not
-    be read back."""
+    """The words of the source, or its labels. A word is refused when its turn comes, if `unreadable` explains why it
+    could not be read back."""
     labels = None if isinstance(source.rows, WordRows) else source.rows.labels
     if isinstance(source.rows, WordRows):
         words: Iterator[bytes | None] = source.rows.words()
     elif labels is not None:
         words = (None if label is None else label.encode("utf-8", "replace") for label in labels)
     else:
-        way = "write .npy or .safetensors, which need none"
+        way = "write .npy or .safetensors, which need no words"
         raise InputError(f"expected words for {target.path.name}, got {source.rows.name} without labels: {way}")
 
     def checked() -> Iterator[bytes]:
@@ -262,7 +262,7 @@ def written_words(target: Target, source: Source, unreadable: Callable[[bytes], 
             if word is None or why:
                 told = why if word is None else f"{word[:40].decode('utf-8', 'replace')!r}, {why}"
                 expected = f"a word that {target.path.name} can hold in row {row}"
-                way = "write .parquet, which holds any, or .npy without words"
+                way = "write .parquet, which holds any word, or .npy without words"
                 raise InputError(f"expected {expected}, got {told}: {way}")
             yield word
 
@@ -271,7 +271,7 @@ def written_words(target: Target, source: Source, unreadable: Callable[[bytes], 
 
 def _unreadable_in_text(word: bytes) -> str:
     if b"\n" in word:
-        return "with a line's end"
+        return "with a newline"
     if word != word.rstrip(WHITE):
         return "with white space at its end"
-    return "which ends like one more number" if extra_number(word) else ""
+    return "which ends like another number" if extra_number(word) else ""

@@ -1,4 +1,4 @@
-"""What `hf://`, `https://`, `s3://` and the like name, and what of it may be shown."""
+"""Addresses such as `hf://`, `https://` and `s3://`, and which part of them may be shown."""
 
 import os
 import re
@@ -17,11 +17,11 @@ def is_remote(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Address:
-    """A file or a folder. `url` is what is asked for: it may hold a password or a signature, and is never shown."""
+    """A file or a folder. `url` is requested. It may hold a password or a signature, and is never shown."""
 
     url: str
     name: str
-    of_hub: bool = False  # whose token goes with each request
+    of_hub: bool = False  # if true, the Hub's token goes with each request
 
     def __truediv__(self, file: str) -> "Address":
         at = urlsplit(self.url)
@@ -34,7 +34,7 @@ class Address:
 
 
 def address_of(text: str) -> Address:
-    """Of a URL without its '#part'. Raises InputError: no host or no name in it."""
+    """The address in a URL without its '#part'. InputError: it has no host or no name."""
     parts = urlsplit(text)
     if parts.scheme.lower() == "hf":
         return _of_hub(parts)

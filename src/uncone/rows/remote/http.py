@@ -1,7 +1,7 @@
 """A file behind http or https, read by ranges: nothing is kept on disk, and no credential reaches a message.
 
-A server is believed only as far as it can be checked: the range that it says, the whole length, the ETag, a checksum of what it sent where
-it gives one.
+Whatever can be checked of an answer is checked: the range, the whole length, the ETag, and a checksum of the bytes if
+the server gives one.
 """
 
 import atexit
@@ -28,7 +28,7 @@ _REFUSED = (401, 403)
 
 @cache
 def library() -> Any:
-    """httpx, or httpx2, which newer versions of huggingface_hub bring: one interface."""
+    """httpx, or httpx2 with the same interface, which newer versions of huggingface_hub bring."""
     for name in ("httpx", "httpx2"):
         try:
             return import_module(name)
@@ -38,7 +38,7 @@ def library() -> Any:
 
 
 class HttpFile(RemoteFile):
-    """With `allow_full` a server that knows no ranges is asked for the whole file, which is then kept in memory."""
+    """With `allow_full`, a server without ranges may send the whole file, which is then kept in memory."""
 
     def __init__(self, address: Address, *, allow_full: bool = False) -> None:
         self._address, self._allow_full = address, allow_full
@@ -61,7 +61,7 @@ class HttpFile(RemoteFile):
     def pieces(self, start: int, stop: int) -> Iterator[bytes]:
         with self._asked(start, stop) as answer:
             if answer.status_code == 200:
-                raise _changed(self.name, "no longer serves ranges of it")
+                raise _changed(self.name, "is no longer served in ranges")
             check = _Checksum(answer.headers)
             for piece in answer.iter_raw():
                 check.update(piece)
@@ -70,7 +70,7 @@ class HttpFile(RemoteFile):
 
     @contextmanager
     def _asked(self, start: int, stop: int) -> Iterator[Any]:
-        """The answer to a request for a range, which is this range of this file; `Dropped` for now, or InputError."""
+        """The answer to a request for a range, checked to be this range. Raises `Dropped` for now, or InputError."""
         http = library()
         headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"} | _credentials(self._address)
         try:
@@ -79,11 +79,11 @@ class HttpFile(RemoteFile):
                 yield answer
         except http.TooManyRedirects as error:
             raise InputError(
-                f"expected {self.name}, got more than {_MOST_REDIRECTS} redirects: name it itself"
+                f"expected {self.name}, got more than {_MOST_REDIRECTS} redirects: give the final URL"
             ) from error
         except (http.UnsupportedProtocol, http.InvalidURL) as error:
-            raise InputError(f"expected a URL of http or https, got {self.name}: write it out") from error
-        except http.TransportError as error:  # what it says may hold the URL
+            raise InputError(f"expected a URL of http or https, got {self.name}: write out the URL") from error
+        except http.TransportError as error:  # its message may hold the URL
             raise Dropped(type(error).__name__) from error
 
     def _check(self, answer: Any, start: int, stop: int) -> None:
@@ -97,12 +97,12 @@ class HttpFile(RemoteFile):
         if status in _REFUSED:
             raise InputError(f"expected permission to read {self.name}, got status {status}: {_way_in(self._address)}")
         if status == 404:
-            raise NotThere(f"no file {self.name} (status 404): check the name, and the revision where one is given")
+            raise NotThere(f"no file {self.name} (status 404): check the name, and the revision if you gave one")
         if status not in (200, 206):
             raise InputError(f"expected {self.name}, got status {status}: check that it is a file that can be read")
         if answer.headers.get("Content-Encoding", "identity") != "identity":
             raise InputError(
-                f"expected {self.name} as it is stored, got it compressed: the server does not do as it is asked"
+                f"expected {self.name} as it is stored, got it compressed: the server ignores what was requested"
             )
         if status == 206:
             self._check_range(answer.headers, start, stop)
@@ -115,23 +115,24 @@ class HttpFile(RemoteFile):
             last - first + 1
         ):
             raise InputError(
-                f"expected bytes {start} to {stop - 1} of {self.name}, got {told[:80] or 'no Content-Range'}: the server is wrong about ranges"
+                f"expected bytes {start} to {stop - 1} of {self.name}, got {told[:80] or 'no Content-Range'}: "
+                "the server handles ranges wrongly"
             )
         if self.size < 0:
             self.size = size
         elif size != self.size:
-            raise _changed(self.name, f"had {self.size} bytes and has {size}")
+            raise _changed(self.name, f"had {self.size} bytes and now has {size}")
         now = headers.get("ETag", "") or headers.get("Last-Modified", "")
         self._mark = now if self._mark is None else self._mark
         if now != self._mark:
-            raise _changed(self.name, "has another ETag or date")
+            raise _changed(self.name, "has a new ETag or date")
 
     def _take_whole(self, answer: Any) -> None:
         told = answer.headers.get("Content-Length", "")
         size = int(told) if told.isdigit() else None
         if not self._allow_full:
             of = f"{size:,} bytes" if size is not None else "of unknown size"
-            got = f"one that serves the whole, {of}: copy the file, or allow it with --allow-full of `diagnose` (allow_full=True)"
+            got = f"only the whole, {of}: copy the file, or allow this with `diagnose --allow-full` (allow_full=True)"
             raise InputError(f"expected a server that serves parts of {self.name}, got {got}")
         check, content = _Checksum(answer.headers), bytearray()
         for piece in answer.iter_raw():
@@ -140,21 +141,21 @@ class HttpFile(RemoteFile):
             self.received += len(piece)
             check_memory(size or len(content), f"the bytes of {self.name}", "copy the file, and open the copy")
         if size is not None and len(content) != size:
-            raise Dropped(f"{len(content)} of {size} bytes came")
+            raise Dropped(f"{len(content)} of {size} bytes arrived")
         check.compare(self.name)
         self.first, self.size = bytes(content), len(content)
 
 
 @cache
 def client() -> Any:
-    """One for all requests of the process, as connections are kept. Credentials do not go along to another host."""
+    """One client for all requests of the process, to reuse connections. Another host gets no credentials."""
     made = library().Client(follow_redirects=True, max_redirects=_MOST_REDIRECTS, timeout=_SECONDS)
     atexit.register(made.close)
     return made
 
 
 class _Checksum:
-    """That a server gives of the bytes it sends: Content-Digest (RFC 9530), or Content-MD5."""
+    """The checksum that a server gives for the bytes it sends: Content-Digest (RFC 9530), or Content-MD5."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._sum: Any = None
@@ -173,15 +174,15 @@ class _Checksum:
 
     def compare(self, name: str) -> None:
         if self._sum is not None and self._sum.digest() != self._told:
-            raise Dropped(f"its checksum is not that of the bytes of {name} that came", damaged=True)
+            raise Dropped(f"its checksum does not match the bytes of {name} that arrived", damaged=True)
 
 
 def _md5() -> Any:
-    return hashlib.md5(usedforsecurity=False)  # against damage
+    return hashlib.md5(usedforsecurity=False)  # only against damage
 
 
 def _changed(name: str, how: str) -> InputError:
-    return InputError(f"expected {name} to stay as it is while it is read, got another: it {how}; read it again")
+    return InputError(f"expected {name} to stay the same while it is read, got a change: it {how}; read it again")
 
 
 def _seconds(told: str) -> float:
@@ -189,7 +190,7 @@ def _seconds(told: str) -> float:
 
 
 def _credentials(address: Address) -> dict[str, str]:
-    """Of the Hub its token, from HF_TOKEN or `hf auth login`."""
+    """For the Hub, its token from HF_TOKEN or `hf auth login`."""
     if not address.of_hub:
         return {}
     from huggingface_hub import get_token

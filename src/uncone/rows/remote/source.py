@@ -1,4 +1,4 @@
-"""A file that is elsewhere: ranges of its bytes, asked for again where a connection breaks."""
+"""A remote file, read by ranges of its bytes, which are requested again if a connection breaks."""
 
 import time
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from uncone.errors import InputError
 from uncone.rows.bytes import File
 
 WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before a request is made again, of which none brought a byte."""
+"""Seconds to wait before each repetition of a request that brought no byte."""
 
 
 class NotThere(InputError):  # noqa: N818 - of some files it is no error
@@ -16,8 +16,8 @@ class NotThere(InputError):  # noqa: N818 - of some files it is no error
 
 
 class Dropped(Exception):  # noqa: N818 - no error yet
-    """The connection broke, or the server is busy: `wait` is how long it wants to be left alone, in seconds. What came of
-    a `damaged` answer does not count."""
+    """The connection broke, or the server is busy and requests a `wait` in seconds. The bytes of a `damaged` answer do
+    not count."""
 
     def __init__(self, why: str, wait: float = 0.0, *, damaged: bool = False) -> None:
         super().__init__(why)
@@ -25,19 +25,19 @@ class Dropped(Exception):  # noqa: N818 - no error yet
 
 
 class RemoteFile(File):
-    """`received` counts the bytes of bodies that came, also those that had to come twice."""
+    """`received` counts the bytes of bodies that arrived, including bytes that had to be sent twice."""
 
     def __init__(self, name: str) -> None:
         self.name, self.path, self.received, self.first = name, Path(name), 0, b""
         self.begin()
 
     def begin(self) -> None:
-        """Set `size`, and whatever tells the file from another that may take its place; `first`, its first bytes, may
-        come along."""
+        """Set `size`, and whatever distinguishes the file from a file that may take its place. `first`, its first
+        bytes, may be set too."""
         raise NotImplementedError
 
     def pieces(self, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes [start, stop) in order; `Dropped` where there are no more for now."""
+        """The bytes [start, stop) in order. `Dropped`: there are no more for now."""
         raise NotImplementedError
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
@@ -56,7 +56,7 @@ class RemoteFile(File):
                     self.received += len(piece)
                     if done + len(piece) > len(view):
                         raise InputError(
-                            f"expected {len(view)} bytes of {self.name}, got more: the server is wrong about ranges"
+                            f"expected {len(view)} bytes of {self.name}, got more: the server handles ranges wrongly"
                         )
                     view[done : done + len(piece)] = piece
                     done, tries = done + len(piece), 0
@@ -68,11 +68,11 @@ class RemoteFile(File):
                 tries = self.wait(tries, error, f"{done} of {len(view)} bytes at offset {offset}")
 
     def wait(self, tries: int, error: Dropped, got: str) -> int:
-        """How many tries there were; InputError after the last."""
+        """Wait, and return the number of tries so far. InputError: it was the last try."""
         if tries == len(WAITS):
-            way = "check the connection, and ask again"
+            way = "check the connection, and try again"
             raise InputError(
-                f"expected {self.name} to come, got {got} in {tries + 1} tries ({error}): {way}"
+                f"expected to read {self.name}, got {got} in {tries + 1} tries ({error}): {way}"
             ) from error
         time.sleep(max(WAITS[tries], error.wait))
         return tries + 1

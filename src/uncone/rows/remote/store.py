@@ -1,4 +1,4 @@
-"""A file of an object store (`s3://`, `gs://`, `abfs://` ...), by way of fsspec and what it needs for that store."""
+"""A file in an object store (`s3://`, `gs://`, `abfs://` ...), read with fsspec and its package for that store."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,10 +40,10 @@ class StoreFile(RemoteFile):
             yield asked(self._address, lambda ends=ends: self._store.cat_file(self._path, **ends))
 
         size, mark = self.size, self._mark
-        self._store.invalidate_cache(self._store._parent(self._path))  # what it remembers of the folder
+        self._store.invalidate_cache(self._store._parent(self._path))  # its memory of the folder
         self._look()
         if (size, mark) != (self.size, self._mark):
-            raise InputError(f"expected {self.name} to stay as it is while it is read, got another: read it again")
+            raise InputError(f"expected {self.name} to stay the same while it is read, got a change: read it again")
 
 
 def store_of(address: Address) -> tuple[Any, str]:
@@ -67,7 +67,7 @@ def store_of(address: Address) -> tuple[Any, str]:
 
 
 def asked(address: Address, ask: Any) -> Any:
-    """What a store answers; `Dropped` where it may answer later."""
+    """The answer of a store. `Dropped`: it may answer later."""
     try:
         return ask()
     except FileNotFoundError as error:
