@@ -289,7 +289,7 @@ def test_subjects_are_matched_by_name_and_the_others_said() -> None:
     found = uncone.compare([_diagnosis(make_subject("input")), _diagnosis(head, make_subject("input"))])
     assert [subject.name for subject in found.subjects] == ["input", "head"]
     assert found.subjects[1].sides[0] is None
-    assert found.subjects[1].notes == ("only in B; A has none",)
+    assert found.subjects[1].notes == ("only in B, missing in A",)
     assert all(measure.changes == (None, None) for measure in found.subjects[1].measures)
 
 
@@ -556,7 +556,7 @@ def test_a_text_on_one_side_makes_nothing_worse_or_better(
             if here
         ]
         assert all(word in found.verdict.partition("not comparable: the ")[2] for word in told)
-        assert "logits were read in " in found.subjects[0].notes[0]
+        assert "logits were read only in " in found.subjects[0].notes[0]
     both = _both(_head(NONE, text=True), _head(LOW_LOGITS, text=True))
     assert (both.worse, both.subjects[0].notes) == (True, ())
 

@@ -244,7 +244,7 @@ def test_other_files_are_no_names_and_a_note_says_so(ids: bytes, tmp_path: Path)
     assert one.odd_rows[0].labels == (None, None)
     (note,) = one.notes
     assert note.startswith("x.ids does not name the rows: ")
-    assert ids[:1] != b"a" or "2 lines, and the file 600 rows" in note
+    assert ids[:1] != b"a" or "2 lines, but the file has 600 rows" in note
 
 
 def test_own_ids_name_rows_and_the_callers_object_keeps_what_it_has(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_the_stored_rows_of_an_untrained_head_share_no_direction(raw: float | No
 def test_a_random_table_is_told_by_what_it_is() -> None:
     assert "like the rows of a new model before training" in named(*random_rows(), advice=TOKENS)["untrained"].summary
     assert "like noise" in named(*random_rows())["untrained"].summary
-    assert "to 3.0 standard deviations, where 6 are allowed" in named(*random_rows(sigmas=-3))["untrained"].evidence[0]
+    assert "to 3.0 standard deviations; 6 are allowed" in named(*random_rows(sigmas=-3))["untrained"].evidence[0]
 
 
 def test_an_untrained_table_with_odd_rows_has_both_findings() -> None:

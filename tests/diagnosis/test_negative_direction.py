@@ -46,7 +46,7 @@ def test_a_shifted_cloud_has_a_direction_that_holds_on_new_states() -> None:
 def test_a_centred_cloud_has_none_exactly() -> None:
     found = uniformly_negative_direction(_cloud(3000, 16, 0.1))
     assert (found.exists, found.exact, found.direction, found.margin) == (False, True, (), None)
-    assert "No direction" in found.verdict
+    assert "There is no direction" in found.verdict
 
 
 def test_one_long_state_decides_and_is_said() -> None:
