@@ -400,7 +400,7 @@ def test_a_file_of_sums_that_are_not_finite_is_refused(name: str, value: float, 
 def test_a_file_of_sums_counts_whole_rows(n: float, tmp_path: Path) -> None:
     tensors = _parts(tmp_path, torch.cat([gaussian(50, 4), torch.zeros(3, 4)]))
     tensors["scalars"][0] = n  # of 2 rows no 3 are zero
-    _refused(tmp_path, tensors, "with another n")
+    _refused(tmp_path, tensors, "with a missing or wrong n")
 
 
 @pytest.mark.parametrize("name", ["weight", "unit_weight"])
@@ -409,7 +409,7 @@ def test_weights_and_squares_that_no_rows_have(name: str, weight: float, square:
     tensors = _parts(tmp_path, gaussian(50, 4))
     tensors["scalars"][SCALARS.index(name)] = weight
     tensors["scalars"][SCALARS.index(f"{name}_square")] = square
-    _refused(tmp_path, tensors, f"with another {name}_square")
+    _refused(tmp_path, tensors, f"with a missing or wrong {name}_square")
 
 
 def test_moments_of_weighted_rows_come_back(tmp_path: Path) -> None:

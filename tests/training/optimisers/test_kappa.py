@@ -23,7 +23,7 @@ def test_the_numbers_are_those_of_the_formulas() -> None:
         assert group.periodic == pytest.approx(kappa / (2 * (math.exp(kappa / 2) - 1)))
         assert group.random == pytest.approx(max(0, 1 - kappa / 2))
     lines = str(table).splitlines()
-    assert lines[0].startswith("beta2 0.95, 64 targets a step")
+    assert lines[0].startswith("beta2 0.95, 64 targets per step")
     assert [line.split()[0] for line in lines[2:]] == ["frequent", "medium", "rare"]
 
 
