@@ -185,7 +185,7 @@ def test_bad_files_of_ids_are_refused(tmp_path: Path) -> None:
     pairs.write_text("a\tb\n")
     for lines, option, message in (
         ("a\nb\n", "ids", r"expected 60 lines in .*ids.txt, one per row of array, got 2"),
-        ("a\n" * 60, "ids", r"expected each id once in .*, got 59 lines that repeat one"),
+        ("a\n" * 60, "ids", r"expected each id once in .*, got 59 lines that repeat an id"),
         ("", "query_ids", "expected queries with ids of queries, got none"),
     ):
         file.write_text(lines)

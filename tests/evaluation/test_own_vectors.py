@@ -264,7 +264,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"queries": np.ones((4, 9), np.float32)}, "queries of 16 features like documents, got 9 in queries: encode both"),
     ({"queries": np.full((4, D), np.nan, np.float32)}, "expected finite rows, got 4 of 4"),
     ({"ids": ["a", "b"]}, "expected 240 lines in the ids, one per row of documents, got 2"),
-    ({"ids": ["a"] * N}, "expected each id once in the ids, got 239 lines that repeat one"),
+    ({"ids": ["a"] * N}, "expected each id once in the ids, got 239 lines that repeat an id"),
     ({"queries": None}, "--documents and --qrels together, got --qrels, --documents without --queries: add it"),
     ({"queries": None, "qrels": None}, "got --documents without --queries, --qrels: add them"),
     ({"task": "sts"}, "expected the task retrieval with --queries and --qrels, got sts"),

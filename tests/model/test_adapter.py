@@ -89,7 +89,7 @@ def test_one_whole_table_is_read_and_the_other_one_is_said_to_be_the_bases(base:
     assert found.notes[0] == f"This is a PEFT adapter (LORA) for {where}. uncone reads the output head in it."
     assert found.notes[1] == "The token table is in the base: diagnose the base too."
     assert str(base.parent) not in found.to_json(), "a record that is passed on names no path of this machine"
-    with pytest.raises(InputError, match=f"expected the token table, got .*: run uncone diagnose {base}; other"):
+    with pytest.raises(InputError, match=f"expected the token table, got .*: run uncone diagnose {base}\\. Open other"):
         uncone.open_rows(f"{path}#input")
 
 
@@ -149,7 +149,7 @@ def test_a_base_that_is_not_here_is_not_fetched(adapter: Written) -> None:
 @pytest.mark.parametrize("name", [None, 3, "", "a\x1b[2Jb", "a\nb", "x" * 10_000, ["a"]])
 def test_a_base_of_a_hostile_name_is_not_repeated(adapter: Written, name: object) -> None:
     path = adapter({LOW_RANK: (2, 3)}, base_model_name_or_path=name, task_type=["a"], peft_type="y" * 9999)
-    refuses("for a base that is not named that does not hold either whole", open_subjects, path)
+    refuses("for an unnamed base that does not hold either whole", open_subjects, path)
 
 
 def test_the_tokens_are_the_adapters_else_the_bases(adapter: Written, tmp_path: Path) -> None:

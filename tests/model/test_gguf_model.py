@@ -41,7 +41,7 @@ def test_table_and_head_with_their_tokens(tmp_path: Path) -> None:
         assert np.array_equal(rows.read(0, V), expected)
         assert list(rows.labels or ()) == [f"▁{index}" for index in range(V)]
     assert uncone.open_rows(f"{path}#blk.0.attn_q.weight").labels is None
-    with pytest.raises(InputError, match=r"expected one matrix of .*, got the whole model: say .*x\.gguf#input"):
+    with pytest.raises(InputError, match=r"expected one matrix of .*, got the whole model: give .*x\.gguf#input"):
         uncone.open_rows(path)
 
 

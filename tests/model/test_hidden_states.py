@@ -207,7 +207,7 @@ def test_a_file_of_another_run_is_refused(bert: Path, lines: Path, tmp_path: Pat
             hidden_states_of(bert, open_texts(lines), resume=state, **options)
 
     hidden_states_of(bert, open_texts(lines), resume=state)
-    refused("expected the states of this model and text, got those of others", sample=77)
+    refused("expected the states of this model and text, got other states", sample=77)
     for path in (lines, bert / "model.safetensors"):  # written again, of the same size
         kept, before = path.stat(), path.read_bytes()
         path.write_bytes(before[:-1] + b"!")
@@ -320,7 +320,9 @@ def test_bfloat16_is_near(place: Path, whole: LayerStates) -> None:
 
 def test_bad_input_is_refused(bert: Path, lines: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
-    with pytest.raises(UndefinedMeasure, match="expected at least two tokens other than those that stand apart, got 0"):
+    with pytest.raises(
+        UndefinedMeasure, match="expected at least two tokens that are not special, first in a window or sinks, got 0"
+    ):
         hidden_states_of(bert, open_texts(tmp_path / "empty.txt"))
     with pytest.raises(InputError, match="expected at least 2 tokens to read, got 1"):
         hidden_states_of(bert, open_texts(lines), most=1)

@@ -58,7 +58,9 @@ def test_a_table_that_the_checkpoint_lacks_is_refused_with_a_way_out(plant):
 
 
 def test_a_config_of_another_model_is_told_from_the_shapes(plant):
-    message = r"makes 'model\.embed_tokens\.weight' \[32, 16\], the file has \[32, 8\].*open .*#model\.embed_tokens"
+    message = (
+        r"gives 'model\.embed_tokens\.weight' the shape \[32, 16\], the file has \[32, 8\].*open .*#model\.embed_tokens"
+    )
     with pytest.raises(InputError, match=message):
         find_places(opened(plant, LLAMA | {"hidden_size": 16}))
 

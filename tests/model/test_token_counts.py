@@ -179,7 +179,7 @@ def test_only_the_state_of_this_count_is_gone_on_with(tokenizer: Path, tmp_path:
     for content, options, message in (
         (own, {"words": False}, "expected the state of these texts and options, got another state"),
         (own[:-5], {}, "expected the state of an earlier count .* which cannot be read"),
-        (own[:-5] + own[-4:] + b"!", {}, "got .* of another checksum"),
+        (own[:-5] + own[-4:] + b"!", {}, "got .* with another checksum"),
         (own.replace(b"uncone.count/2", b"uncone.count/1"), {}, "got .* of format 'uncone.count/1'"),
         (b"PK a file of someone", {}, "which cannot be read"),
     ):

@@ -124,7 +124,7 @@ def test_the_format_before_1_6_is_loaded_whole(tmp_path: Path) -> None:
     for name, expected in (("x", x), ("tied", x), ("t", x.T)):
         assert equal(all_rows(f"{path}#m.{name}"), expected.float())
     refuses("got 3: say which", uncone.open_rows, path)
-    refuses("overlapping ones", uncone.open_rows, f"{path}#m.e")
+    refuses("overlapping rows", uncone.open_rows, f"{path}#m.e")
     refuses(r"got shape \(4,\)|got int64", uncone.open_rows, f"{path}#m.n")
 
 
@@ -149,7 +149,7 @@ class TestMessages:
     def test_an_object_is_not_unpickled(self, tmp_path: Path, old: bool) -> None:
         content = {"args": argparse.Namespace(lr=1), "w": TWO}
         path = _saved(tmp_path / "x.pt", content, _use_new_zipfile_serialization=not old)
-        message = r"got an object of argparse\.Namespace, which only unpickling .* run code: where you"
+        message = r"got an object of argparse\.Namespace, which only unpickling .* run code: if you"
         refuses(message, uncone.open_rows, path)
 
     def test_code_is_not_run(self, tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ class TestParquet:
         message = "expected another file to write than what is read"
         refuses(message, repair_rows, rows, ADD_ONE, folder / "y.parquet")
         self.pq.write_table(table.drop_columns(["id"]), folder / "1.parquet")
-        message = r"expected the same columns in all parts .*, got others in 1.parquet"
+        message = r"expected the same columns in all parts .*, got other columns in 1.parquet"
         refuses(message, repair_rows, uncone.open_rows(folder), ADD_ONE, tmp_path / "z.parquet")
 
     def test_labels_become_a_column_and_words_again(self, tmp_path: Path) -> None:
