@@ -16,7 +16,7 @@ from uncone.calibration.thresholds import count_scores, function_of, remarks, ve
 from uncone.engines.choose import working
 from uncone.errors import InputError, nearest, needed
 from uncone.roles import EngineName, Path_, Progress, Read, Role, Spec, Vectors
-from uncone.rows.ids import places_of
+from uncone.rows.ids import ids_beside, note_on_ids, places_of
 from uncone.rows.samples import as_floats
 from uncone.transforms.one_side import check_same_width, one_sided
 from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
@@ -177,6 +177,9 @@ def _with_labels(
     rows, queries = sides.rows.rows, sides.queries
     if queries is None and query_ids is not None:
         raise InputError("expected queries with ids of queries, got none: give the queries too")
+    beside = ids_beside(rows) if ids is None else None
+    beside_queries = ids_beside(queries.rows) if queries is not None and query_ids is None else None
+    ids, query_ids = beside or ids, beside_queries or query_ids
     places = places_of(rows, ids)
     of_first, of_second = (places, None) if queries is None else (places_of(queries.rows, query_ids), places)
     labels = sides.scored(read_labels(table, of_first, of_second, match_at=match_at))
@@ -188,4 +191,6 @@ def _with_labels(
         are_numbered = query_ids is None and queries.rows.keys is None
         paired.append(PairedRows("queries", queries.rows, first, "--query-ids", are_numbered))
     paired.append(PairedRows("rows", rows, second, "--ids", ids is None and rows.keys is None))
-    return replace(sides, labels=labels), *remarks_on_numbers(paired, labels.source)
+    numbers, shifted = remarks_on_numbers(paired, labels.source)
+    note = " ".join(filter(None, (note_on_ids(beside, beside_queries), numbers)))
+    return replace(sides, labels=labels), note, shifted

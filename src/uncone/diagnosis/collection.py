@@ -10,6 +10,7 @@ from uncone.records.parts import Finding, Groups, Level, Measurement, NearDuplic
 from uncone.records.text import counted, listing, number, percent, plural, shortened
 from uncone.regular import table_lines
 from uncone.rows import Rows
+from uncone.rows.ids import ids_beside
 
 HUB = 5.0  # times the average; in random clouds no row is found three times as often
 HUB_SHARE = 0.1  # of all rows: a row that one search in ten returns decides what users see
@@ -21,11 +22,10 @@ _EMPTY = "empty texts, and default vectors for texts that failed, look like this
 def named_rows(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
     """The rows with their own ids as labels where they have no labels, or the lines of NAME.ids next to
     NAME.npy; and notes."""
-    path = Path(rows.name).with_suffix(".ids")
     if rows.labels is not None:
         return rows, ()
     names, notes = rows.keys, tuple[str, ...]()
-    if names is None and rows.name.endswith(".npy") and path.is_file():
+    if path := ids_beside(rows):
         names, notes = _lines_of(path, rows)
     if names is None:
         return rows, notes

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from uncone.evaluation.text_files import stem_of
 from uncone.model.open import open_rows
 from uncone.records.text import counted, plural
 from uncone.rows import ArrayRows, Rows
-from uncone.rows.ids import Ids, places_of
+from uncone.rows.ids import Ids, ids_beside, note_on_ids, places_of
 from uncone.transforms.fitting import digest, shared_name
 from uncone.transforms.one_side import check_same_width, one_sided
 from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
@@ -68,6 +68,10 @@ def own_vectors(
 def open_own(own: OwnVectors, settings: Settings, *, inner: bool = True) -> Corpus:
     documents, queries = _rows(own.documents, "documents"), _rows(own.queries, "queries")
     check_same_width(documents, queries)
+    beside = tuple(
+        ids_beside(rows) if ids is None else None for rows, ids in ((documents, own.ids), (queries, own.query_ids))
+    )
+    own = replace(own, ids=beside[0] or own.ids, query_ids=beside[1] or own.query_ids)
     place, place_of_query = _places(documents, own.ids, "ids"), _places(queries, own.query_ids, "query-ids")
     judged = _judged(own, place, place_of_query)
     n, d = documents.shape
@@ -109,7 +113,7 @@ def open_own(own: OwnVectors, settings: Settings, *, inner: bool = True) -> Corp
         vectors_of,
         digest(held),
         inner=inner,
-        notes=tuple(filter(None, (numbers, _APPLIED, _WAYS * inner, left_out * bool(unjudged)))),
+        notes=tuple(filter(None, (note_on_ids(*beside), numbers, _APPLIED, _WAYS * inner, left_out * bool(unjudged)))),
         qrels=own.told,
         provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
         caution=" ".join(filter(None, (shifted, apart))),

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from uncone.errors import InputError
 from uncone.regular import table_lines
@@ -9,6 +10,18 @@ from uncone.roles import Path_
 from uncone.rows.base import Labels, Rows
 
 Ids = Path_ | Sequence[object]  # a file of ids, one per line, or the ids themselves
+
+
+def ids_beside(rows: Rows) -> Path | None:
+    """NAME.ids next to the rows' file NAME.npy, if there is one and the rows have no ids of their own."""
+    path = Path(rows.name).with_suffix(".ids")
+    return path if rows.keys is None and rows.name.endswith(".npy") and path.is_file() else None
+
+
+def note_on_ids(*paths: Path | None) -> str:
+    """The note that ids were read from files which nobody named; "" for none."""
+    names = [path.name for path in paths if path is not None]
+    return f"Ids were read from {' and '.join(names)}, next to the vectors." if names else ""
 
 
 def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
