@@ -108,7 +108,7 @@ def test_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["head", "x.csv"], "parameter --text requires an argument"),
         (["curves", "x.csv", "--lower"], "expected a value after --lower, got none"),
         (["curves", "x.csv", "--columns", "step"], "expected --columns NAME=VALUE, got 'step'"),
-        (["curves", "x.csv", "--columns", "step=a", "step=b"], "expected one --columns of step, got two"),
+        (["curves", "x.csv", "--columns", "step=a", "step=b"], "expected one --columns for step, got two"),
         (["law", "x.csv", "--fixed", "B=much"], "expected --fixed NAME=VALUE, got 'B=much': give a number"),
         (["head", "m", "--text", "x.csv", "--ranks", "4", "x"], 'for --ranks: unable to convert "x" into int'),
         (["curves", "x.csv"], "expected a column for the step"),
