@@ -87,12 +87,16 @@ def test_all_three_ways_by_hand() -> None:
 def _write(folder: Path, documents: Array, queries: Array, judged: Mapping[int, Mapping[int, int]]) -> None:
     """The same data in every form: ids are numbers, d0 to d239 with q0 to q99, or 1000 and on."""
     rows = [(q, d, rank) for q, of in judged.items() for d, rank in of.items()]
-    np.save(folder / "d.npy", documents)
-    np.save(folder / "q.npy", queries)
+    (folder / "named").mkdir()
+    for place in (folder, folder / "named"):
+        np.save(place / "d.npy", documents)
+        np.save(place / "q.npy", queries)
     np.savez(folder / "d.npz", vectors=documents, ids=np.array([f"d{i}" for i in range(N)]))
     np.savez_compressed(folder / "q.npz", vectors=queries, vectors_ids=np.arange(1000, 1000 + M))
-    (folder / "d.ids").write_text("".join(f"d{i}\n" for i in range(N)))
-    (folder / "q.ids").write_text("".join(f"{1000 + i}\n" for i in range(M)))
+    for name in ("d-ids.txt", "named/d.ids"):
+        (folder / name).write_text("".join(f"d{i}\n" for i in range(N)))
+    for name in ("q-ids.txt", "named/q.ids"):
+        (folder / name).write_text("".join(f"{1000 + i}\n" for i in range(M)))
     (folder / "trec.txt").write_text("".join(f"{q} 0 {d} {rank}\n" for q, d, rank in rows))
     (folder / "trec.tsv").write_text("".join(f"{q}\tQ0\t{d}\t{rank}\n" for q, d, rank in rows))
     beir = "query-id\tcorpus-id\tscore\n" + "".join(f"{1000 + q}\td{d}\t{rank}\n" for q, d, rank in rows)
@@ -109,8 +113,9 @@ FORMS = [
     {"queries": "q.npy", "documents": "d.npy", "qrels": "j.jsonl"},
     {"queries": "q.npz", "documents": "d.npz", "qrels": "beir.tsv"},
     {"queries": "q.npz", "documents": "d.npz", "qrels": "beir.tsv.gz"},
-    {"queries": "q.npz", "documents": "d.npy", "ids": "d.ids", "qrels": "plain.csv"},
-    {"queries": "q.npy", "query_ids": "q.ids", "documents": "d.npz", "qrels": "plain.csv"},
+    {"queries": "q.npz", "documents": "d.npy", "ids": "d-ids.txt", "qrels": "plain.csv"},
+    {"queries": "q.npy", "query_ids": "q-ids.txt", "documents": "d.npz", "qrels": "plain.csv"},
+    {"queries": "named/q.npy", "documents": "named/d.npy", "qrels": "plain.csv"},
 ]
 
 
@@ -123,6 +128,8 @@ def test_every_form_of_ids_and_judgements_says_the_same(form: dict[str, str], tm
     assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
     assert found.differences["retrieval"]["d"] == plain.differences["retrieval"]["documents"]
     assert found.provenance["d_sha256"] == plain.provenance["documents_sha256"]
+    note = "Ids were read from d.ids and q.ids, next to the vectors."
+    assert (note in found.notes) is form["queries"].startswith("named")
 
 
 def test_numbers_counted_from_1_are_a_caution_and_row_numbers_are_said() -> None:

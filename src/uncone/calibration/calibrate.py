@@ -62,8 +62,8 @@ def calibrate(
         query_texts: the same for queries.
         pairs: labelled pairs: id of the query (or first row), id of the row and label, separated by tabs. Matches do
             not count as random pairs, and each threshold gets the share of matches that reach it.
-        ids: the ids of the rows that `pairs` names, one per line; by default the texts, the rows' own ids, or row
-            numbers from 0.
+        ids: the ids of the rows that `pairs` names, one per line; by default the texts, the rows' own ids, the lines of
+            NAME.ids next to NAME.npy, or row numbers from 0.
         query_ids: the same for the queries.
         match_at: a pair matches if its label is at least this; by default, if its label is above 0.
         prior: the share of matches among pairs compared, for the precision; by default 0.01.

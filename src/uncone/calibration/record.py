@@ -194,7 +194,7 @@ class Calibration(Record):
             Text(made_with(self.versions), "quiet"),
         )
 
-    def _facts(self) -> tuple[str, str]:
+    def _facts(self) -> tuple[str, ...]:
         sides = f"{self.rows.name}, {counted(self.rows.n, 'row')} of {counted(self.rows.d, 'feature')}"
         if self.queries is not None:
             sides = f"{self.queries.name}, {count(self.queries.n)} queries, with {sides}"
@@ -203,6 +203,8 @@ class Calibration(Record):
         return (
             f"{sides}, compared by {self.metric.replace('_', ' ')}. {count(self.pairs)} random pairs, {read}.",
             f"Random pairs: mean {number(self.mean)}, standard deviation {number(math.sqrt(self.variance))}.",
+            *["The rows are compared with each other. For a search, give its queries too (--queries)."]
+            * (self.queries is None),
         )
 
     def _end_of_function(self) -> str:
@@ -285,7 +287,8 @@ def _labelled(labelled: LabelledPairs) -> Blocks:
     sentences = [
         f"{matches} {plural(labelled.matches, 'has', 'have')} a mean score of {number(labelled.mean_match)}. "
         f"A match scores above a random pair with probability {area} (95% interval {low} to {high}). "
-        f"Precision assumes that {100 * labelled.prior:.6g}% of the pairs compared match."
+        f"Precision assumes that {100 * labelled.prior:.6g}% of the pairs compared match. Set --prior to your own share: "
+        "the relevant rows of a query, divided by all rows."
     ]
     if other is not None:
         pairs = counted(labelled.non_matches, "pair is", "pairs are")

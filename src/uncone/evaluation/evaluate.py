@@ -65,7 +65,8 @@ def evaluate(
         qrels: your judgements: TREC's `qid 0 docid relevance`, a table with or without header (query, document,
             relevance; BEIR's query-id, corpus-id, score), JSON lines with such names; or `{query: {document:
             relevance}}`. Relevance above 0 counts.
-        ids: the ids of the documents, one per line; by default the source's own, or row numbers from 0.
+        ids: the ids of the documents, one per line; by default the source's own, or the lines of NAME.ids next to NAME.npy,
+            or row numbers from 0.
         query_ids: the same for the queries.
         columns: of a table, the columns of the two texts and of the score, by name or by number from 1. By default
             `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has them, else the first

@@ -161,6 +161,7 @@ class Evaluation(Record):
             ((name, repairs),) = sets.items()
             n, items = repairs.get(ORIGINAL, {}).get("n"), "pairs" if task in ("wordsim", "sts") else "queries"
             yield Heading(name, 2, about="" if n is None else f"{count(n)} {items}")
+            yield Text(_MARKS, "quiet")
             yield from (self._one_set(task, name, measure) for measure in measures)
         else:
             yield Heading(task, 2)

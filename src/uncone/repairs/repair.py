@@ -81,7 +81,8 @@ def repair(
         queries: your own vectors of queries, which choose the method with `qrels`; it is fitted on the documents.
         documents: your own vectors of documents, to choose by and to fit on; by default `spec`.
         qrels: which documents answer which queries, as for `uncone.evaluate`.
-        ids: the ids of the documents, one per line; by default the source's own, or row numbers from 0.
+        ids: the ids of the documents, one per line; by default the source's own, or the lines of NAME.ids next to NAME.npy,
+            or row numbers from 0.
         query_ids: the same for the queries.
         text: for an encoder, sentences, one per line (`.gz` and `.xz` too). The repair is fitted on four fifths of them
             and measured on the others; with `fit_on` or `load` it is measured on all.
