@@ -80,7 +80,7 @@ def test_beyond_a_bar_is_status_2(saved: str, capsys: pytest.CaptureFixture[str]
         (("--max", "input.rogue_dimensions.exact=3"), "a finite number at input.rogue_dimensions.exact, got True"),
         (("--max", "input.rogue_dimensions.dimensions.2=3"), "there are items 0 to 1"),
         (("--max", f"input.rogue_dimensions.dimensions.{'1' * 5000}=3"), "there are items 0 to 1"),
-        (("--max", "input.rogue_dimensions.nothing=3"), "there is dimensions, shares, exact, map"),
+        (("--max", "input.rogue_dimensions.nothing=3"), "choose from dimensions, shares, exact, map"),
         (("--max", "input.isoscore.nothing=3"), "there is nothing further"),
         (("--nope",), "Unknown option: --nope. See `uncone --help`."),
     ],

@@ -74,7 +74,7 @@ def test_tables_that_peft_saved_whole_are_read(base: Path, tmp_path: Path) -> No
         assert np.array_equal(rows.read(0, V), stored[f"{module}.weight"])
     opened = open_subjects(path)
     assert [name for name, _ in opened.rows] == ["input", "head"]
-    assert "the token table and the output head in it are read" in opened.notes[0]
+    assert "uncone reads the token table and the output head in it." in opened.notes[0]
     assert np.array_equal(uncone.open_rows(f"{path}#{LOW_RANK}").read(0, 2), stored[LOW_RANK])
     assert open_subjects(f"{path}#{HEAD}.weight").rows[0][0] == "head"
     assert open_subjects(f"{path}#{LOW_RANK}").rows[0][0] == "rows"
@@ -166,7 +166,7 @@ def test_a_checkpoint_of_torch_is_read_and_a_pickle_is_not(adapter: Written) -> 
     path = adapter({f"{HEAD}.weight": (8, 3)})
     stored = load_file(path / "adapter_model.safetensors")
     (path / "adapter_model.safetensors").unlink()
-    refuses(r"expected adapter_model.safetensors beside adapter_config.json in", open_subjects, path)
+    refuses(r"expected adapter_model.safetensors next to adapter_config.json in", open_subjects, path)
     torch.save(stored, path / "adapter_model.bin")
     assert np.array_equal(uncone.open_rows(f"{path}#head").read(0, 8), stored[f"{HEAD}.weight"])
 

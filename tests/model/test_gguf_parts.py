@@ -100,12 +100,12 @@ class TestMessages:
         for spec in (parts[0], f"{parts[0]}#input", f"{parts[3]}#output.weight", tmp_path):
             refused(spec, r"expected 4 parts of .*, got all but 'm-00002-of-00004\.gguf': download the rest")
         parts[0].unlink()
-        refused(tmp_path, r"got none of 'm-00001-of-00004.gguf', 'm-00002-of-00004.gguf'")
+        refused(tmp_path, r"got all but 'm-00001-of-00004.gguf', 'm-00002-of-00004.gguf'")
 
     @pytest.mark.parametrize("name", ["x.gguf", "m-00002-of-00004.gguf", "m-00001-of-00003.gguf", "m-1-of-4.gguf"])
     def test_a_part_under_another_name(self, tmp_path: Path, name: str) -> None:
         path = split(tmp_path / "a")[0].rename(tmp_path / name)
-        refused(path, r"a name ending in -00001-of-00004\.gguf for part 1 of a split model, got .*: name")
+        refused(path, r"a name ending in -00001-of-00004\.gguf for part 1 of a split model, got .*: rename")
 
     def test_another_file_in_the_place_of_a_part(self, tmp_path: Path) -> None:
         parts = split(tmp_path / "a")

@@ -52,7 +52,7 @@ def test_every_name_is_one_that_check_takes_and_is_offered(d: Diagnosis) -> None
 
 
 _NUMBER = "expected a number of this diagnosis, got 'input.mean_cosin': the nearest are input.mean_cosine"
-_DETAIL = "expected a detail of input.rogue_dimensions, got 'nothing': there is dimensions"
+_DETAIL = "expected a detail of input.rogue_dimensions, got 'nothing': choose from dimensions"
 
 
 @pytest.mark.parametrize(

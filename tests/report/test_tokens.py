@@ -99,7 +99,7 @@ class TestTerminal:
         assert re.search(r"± 0\.010 +± 0\.010 +± 0\.010", shown)
         assert "60 of 5,000 rows look as if no text had trained them, at a false-discovery rate of 1%" in words
         assert "50 more. The page and the record list the first 30." in shown
-        assert "Of 20 rows known to be unused 19 look it too" in words
+        assert "Of 20 rows known to be unused, 19 look untrained too" in words
 
     def test_without_a_result_the_reason_is_given(self) -> None:
         found = UnderTrained(None, "nothing to compare <with>")
