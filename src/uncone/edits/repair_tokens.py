@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from uncone.edits.record import TokenEdit
 from uncone.errors import InputError, UndefinedMeasure, nearest, need_torch
@@ -15,6 +15,8 @@ from uncone.measure.groups import special_rows
 from uncone.measure.under_trained import known_unused
 from uncone.model import open_language_model
 from uncone.model.counts import read_counts
+from uncone.model.files import read_json
+from uncone.records.text import counted, plural
 from uncone.records.token_text import token_texts
 from uncone.regular import lines_of
 from uncone.roles import Model, Out, Path_, Progress, Read, Role
@@ -22,7 +24,7 @@ from uncone.roles import Model, Out, Path_, Progress, Read, Role
 MOST_IDS = 100_000
 HOW = "give ids or token strings such as 3,90-99,<|user|>, a file of them, zero, added or unseen"
 _IDS = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
-_SHOWN = 60
+_SHOWN, _SHOWN_IN_USE = 60, 8
 Labels = Sequence[str | None] | None
 _LONGEST_LINE = 2**20
 
@@ -94,13 +96,39 @@ def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[
         report = under_trained_tokens(rows, prefer=prefer, counts=None if seen is None else seen.counts, most=n)
     except UndefinedMeasure as error:
         raise InputError(f"cannot find out which tokens of {directory} are untrained: {error}; {HOW}") from error
-    ids = [token.id for token in report.listed("found")]
+    found, used = [token.id for token in report.listed("found")], _used_by_a_chat(directory, rows.labels)
+    ids = [i for i in found if i not in used]
+    notes = () if seen is None else seen.notes
+    if kept := [i for i in found if i in used]:
+        named = ", ".join(map(repr, token_texts(rows.labels, kept[:_SHOWN_IN_USE])))
+        notes += (
+            f"{counted(len(kept), 'special token')} of the chat template or the end of a text also "
+            f"{plural(len(kept), 'looks', 'look')} untrained and {plural(len(kept), 'keeps its row', 'keep their rows')}: "
+            f"{named}. Name them with --tokens to replace them.",
+        )
     if not ids:
-        why = report.reason or "no token stands out at a false-discovery rate of 1%"
+        why = report.reason or (notes[-1] if found else "no token stands out at a false-discovery rate of 1%")
         raise InputError(
             f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {HOW}"
         )
-    return ids, () if seen is None else seen.notes
+    return ids, notes
+
+
+def _used_by_a_chat(directory: Path, labels: Labels) -> set[int]:
+    """The special tokens in the chat template, and the tokens that begin and end a text or fill it up."""
+    used, templates = set[int](), list[Any]()
+    if (file := directory / "chat_template.jinja").is_file():
+        templates += [line for _, line in lines_of(file, how="give a model whose files can be read")]
+    if (file := directory / "tokenizer_config.json").is_file():
+        given = read_json(file, dict).get("chat_template")
+        templates += given if isinstance(given, list) else [given]
+    for name in ("config.json", "generation_config.json"):
+        config = read_json(directory / name, dict) if (directory / name).is_file() else {}
+        for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            value = config.get(key)
+            used.update(i for i in (value if isinstance(value, list) else [value]) if isinstance(i, int))
+    text = "\n".join(map(str, templates))
+    return used | {i for i in special_rows(labels or ()) if str((labels or ())[i]) in text}
 
 
 def _unseen(directory: Path, counts: Path_) -> tuple[list[int], tuple[str, ...]]:

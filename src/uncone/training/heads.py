@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from uncone.errors import UnsupportedModel
+from uncone.errors import InputError, UnsupportedModel
 from uncone.model import head_map as maps
 
 Tensor = torch.Tensor
@@ -40,6 +40,13 @@ def output_head(model: Any) -> torch.nn.Linear:
         how = "in your own loop use gated_linear_cross_entropy with CrossEntropyOptions(group=...), on to_local()"
         raise UnsupportedModel(f"expected a head that is whole, or sharded by fully_shard, got another DTensor: {how}")
     return head
+
+
+def check_matrix(module: object, what: str) -> None:
+    """InputError unless it is a module with a weight (V, D)."""
+    if not isinstance(module, torch.nn.Module) or getattr(getattr(module, "weight", None), "ndim", 0) != 2:
+        how = "give a module such as model.emb, not its weight"
+        raise InputError(f"expected a module with a weight (V, D) for {what}, got {type(module).__name__}: {how}")
 
 
 def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:

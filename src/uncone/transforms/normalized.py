@@ -23,7 +23,7 @@ class Normalized:
 
     Example:
         >>> import numpy as np
-    >>> from uncone.transforms import Center
+        >>> from uncone.transforms import Center
         >>> x = np.array([[1.0, 5.0], [9.0, 5.0], [5.0, 2.0], [5.0, 8.0]])
         >>> Normalized(Center().fit(x)).transform(x).tolist()
         [[-1.0, 0.0], [1.0, 0.0], [0.0, -1.0], [0.0, 1.0]]

@@ -155,6 +155,33 @@ def test_a_frozen_table_and_a_model_without_one_are_refused() -> None:
             table_parameters(one)
 
 
+class Plain(torch.nn.Module):
+    """A model of PyTorch alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emb, self.mid, self.out = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 9)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.out(self.mid(self.emb(ids)))  # type: ignore[no-any-return]
+
+
+def test_a_plain_model_names_its_modules() -> None:
+    model = Plain()
+    tables, others = table_parameters(model, model.emb, model.out)
+    assert named(model, tables) == ["emb.weight", "out.weight"]
+    assert named(model, others) == ["mid.weight", "mid.bias", "out.bias"]
+    optimizer = with_table_adam(model, ADAMW, lr=1e-2, modules=(model.emb, model.out))
+    assert optimizer.param_groups[0]["params"] == tables
+    for call in (
+        lambda: table_parameters(model, model.emb.weight),
+        lambda: uncone.Monitor(None, model, table=model.emb.weight),
+        lambda: uncone.Monitor(None, model, head=torch.nn.LayerNorm(4)),
+    ):
+        with pytest.raises(InputError, match=r"expected a module with a weight \(V, D\) for .*give a module such as"):
+            call()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_peft_trains_a_copy_of_the_head() -> None:
     peft = pytest.importorskip("peft")

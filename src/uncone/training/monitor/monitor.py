@@ -80,7 +80,7 @@ class Monitor:
         class_weights: Tensor | None = None,
         beta2: float = 0.999,
         table: Any = None,
-        head: torch.nn.Linear | None = None,
+        head: Any = None,
         rules: Any = True,
         on_warning: Callable[[Any], object] | None = None,
     ) -> None:

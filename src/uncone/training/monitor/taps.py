@@ -12,7 +12,7 @@ from uncone.errors import UnsupportedModel, first_line
 from uncone.model.head_map import IGNORED, HeadMap
 from uncone.training.attachment import Forward, unwrapped
 from uncone.training.cloud import is_first, pool, token_mask
-from uncone.training.heads import output_head, probe
+from uncone.training.heads import check_matrix, output_head, probe
 
 Tensor = torch.Tensor
 _AT_ONCE = 32  # rows of logits that are copied at once
@@ -44,7 +44,11 @@ class Taps:
     forward."""
 
     def __init__(self, model: Any, guard: Guard, most: int, table: Any = None, head: Any = None) -> None:
-        """UnsupportedModel where there is neither table nor head, or one of them is sharded or not a matrix."""
+        """InputError where `table` or `head` is no module with a matrix; UnsupportedModel where there is neither
+        table nor head, or one of them is sharded."""
+        for name, given in {"table": table, "head": head}.items():
+            if given is not None:
+                check_matrix(given, name)
         self.model, self._guard, self._most = unwrapped(model), guard, most
         own = head is None and _has_head(self.model)
         self.head: Any = output_head(self.model) if own else head

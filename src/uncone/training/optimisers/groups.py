@@ -1,7 +1,7 @@
 """Which parameters are tables, and several optimisers as one."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -10,28 +10,30 @@ import torch
 
 from uncone.arguments import shown
 from uncone.errors import InputError, UnsupportedModel
+from uncone.training.heads import check_matrix
 from uncone.training.optimisers.table_adam import TableAdam
 
 Parameters = list[torch.nn.Parameter]
 Optimizers = tuple[torch.optim.Optimizer, ...]
-_HOW = (
-    "name them yourself: uncone.JoinedOptimizer(uncone.TableAdam([model.table.weight]), torch.optim.AdamW(the others))"
-)
+_HOW = "name its modules: table_parameters(model, model.table, model.head)"
 
 
-def table_parameters(model: torch.nn.Module) -> tuple[Parameters, Parameters]:
+def table_parameters(model: torch.nn.Module, *modules: Any) -> tuple[Parameters, Parameters]:
     """The trainable token tables and output heads of `model`, and all its other trainable parameters.
 
     Tables are what `get_input_embeddings()` and `get_output_embeddings()` return, for the model or any module in it: a
     transformers model, alone or in a Sentence Transformer, a LightningModule, DDP or PEFT. A table that is tied to a
-    head is listed once. Position tables and token-type tables are among the other parameters.
+    head is listed once. Position tables and token-type tables are among the other parameters. Of a model without these
+    functions, name the `modules` of the table and the head.
 
         tables, others = uncone.table_parameters(model)
         torch.optim.AdamW([{"params": tables, "weight_decay": 0.0}, {"params": others, "weight_decay": 0.1}])
 
     UnsupportedModel where there is no such table, or no such table trains.
     """
-    matrices = {id(weight) for module in _tables(model) for weight in _trained(module)}
+    for module in modules:
+        check_matrix(module, "a table or head")
+    matrices = {id(weight) for module in modules or _tables(model) for weight in _trained(module)}
     if not matrices:
         raise UnsupportedModel(
             f"expected a model with get_input_embeddings() and a token table that trains, got {type(model).__name__}: "
@@ -46,6 +48,7 @@ def with_table_adam(
     other: Callable[[Parameters], torch.optim.Optimizer] | None = None,
     *,
     matrices: Callable[[Parameters], torch.optim.Optimizer] | None = None,
+    modules: Sequence[torch.nn.Module] = (),
     **options: Any,
 ) -> "JoinedOptimizer":
     """One optimiser for `model`: `TableAdam` for its token table and head, another for the rest.
@@ -59,6 +62,7 @@ def with_table_adam(
         other: makes the optimiser of the other parameters from their list: a torch class, a `partial` of a class with
             its options, or a function. By default torch's AdamW at the tables' `lr`.
         matrices: the same for the other parameters of shape (M, N): `torch.optim.Muon`, which takes only matrices.
+        modules: the modules of the table and the head, as for `table_parameters`.
         options: options of `TableAdam`.
 
     InputError for options out of range; UnsupportedModel where no table is found.
@@ -68,7 +72,7 @@ def with_table_adam(
             how = "give its class, or functools.partial(torch.optim.AdamW, lr=...), which is called with the parameters"
             raise InputError(f"expected a class or function for {name}, got {shown(make)}: {how}")
     other = other or partial(torch.optim.AdamW, lr=options.get("lr", 1e-3))
-    tables, others = table_parameters(model)
+    tables, others = table_parameters(model, *modules)
     flat = [p for p in others if matrices is None or p.ndim != 2]
     square = [p for p in others if matrices is not None and p.ndim == 2]
     made: list[torch.optim.Optimizer] = [TableAdam(tables, **options)]
