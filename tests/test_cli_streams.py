@@ -288,7 +288,9 @@ def test_a_number_that_json_lacks_is_named_beside_the_rest(capsys: pytest.Captur
     with pytest.raises(InputError) as told:
         hand_over(record, tmp_path / "d.json", tmp_path / "d.html")
     where = "diagnosis.subjects[0].measurements[0].value"
-    assert str(told.value).startswith(f"expected finite numbers in a diagnosis, got nan at {where}: ")
+    assert str(told.value).startswith(
+        f"expected finite numbers in a diagnosis, got nan at {where}, which JSON cannot hold: "
+    )
     assert "severely degenerate" in capsys.readouterr().out
     assert [file.name for file in tmp_path.iterdir()] == ["d.html"]
     finite = replace(record, subjects=(replace(subject, measurements=(replace(measured, value=0.5),)),))

@@ -91,7 +91,7 @@ def test_python_with_large_packages_runs(name: str, tmp_path: Path, monkeypatch:
     _run(name, [code for need, code in _blocks(name) if need in here])
 
 
-_PROGRAM = rf"^A whole program.*?(^{re.escape(NEEDS_DEMO)}\n+)?^```python\n(.*?)^```$"
+_PROGRAM = rf"^(?:Here is a|This) whole program.*?(^{re.escape(NEEDS_DEMO)}\n+)?^```python\n(.*?)^```$"
 _WHOLE = re.compile(_PROGRAM, re.MULTILINE | re.DOTALL)
 _PROGRAMS = [
     pytest.param(code, marks=[pytest.mark.slow] if demo else [], id=f"program {i}")

@@ -75,7 +75,7 @@ def test_beyond_a_bar_is_status_2(saved: str, capsys: pytest.CaptureFixture[str]
         (("--max", "input.mean_cosine=low"), "expected --max NAME=VALUE, got 'input.mean_cosine=low'"),
         (("--min", "=1"), "expected --min NAME=VALUE, got '=1'"),
         (("--max", "input.mean_cosine=nan"), "expected a finite number as the max of input.mean_cosine, got nan"),
-        (("--max", "input.isoscore=1", "--max", "input.isoscore=2"), "expected one --max of input.isoscore, got two"),
+        (("--max", "input.isoscore=1", "--max", "input.isoscore=2"), "expected one --max for input.isoscore, got two"),
         (("--max", "input.rogue_dimensions.dimensions=3"), "at input.rogue_dimensions.dimensions, got [3, 1]"),
         (("--max", "input.rogue_dimensions.exact=3"), "a finite number at input.rogue_dimensions.exact, got True"),
         (("--max", "input.rogue_dimensions.dimensions.2=3"), "there are items 0 to 1"),
@@ -245,7 +245,7 @@ def test_names_of_an_evaluation() -> None:
     assert {name: bar.value for name, bar in zip(given, uncone.check(several, min=given).bars, strict=True)} == given
     assert uncone.check(several, min=given).ok
     with pytest.raises(
-        InputError, match=r"got 'ndcg10' of 3: name a set, as in sts12\.ndcg10, center\.ndcg10 and a\.b"
+        InputError, match=r"got 'ndcg10', which 3 sets have: name a set, as in sts12\.ndcg10, center\.ndcg10 and a\.b"
     ):
         uncone.check(several, min={"ndcg10": 0})
     assert (

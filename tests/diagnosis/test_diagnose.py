@@ -36,7 +36,7 @@ def test_a_planted_fault_is_named_and_nothing_else(tmp_path: Path, fault: str, s
     (finding,) = (f for f in subject.findings if f.cause == fault)
     assert finding.evidence
     assert bool(finding.repair) is not is_structure
-    assert ("no defect" in d.verdict.partition(";")[0]) == (is_structure or fault == "degenerate_tail")
+    assert ("no defect" in d.verdict.partition(". ")[0]) == (is_structure or fault == "degenerate_tail")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -45,7 +45,7 @@ def test_a_healthy_twin_is_left_alone(tmp_path: Path, seed: int) -> None:
     for subject in d.subjects:
         assert _causes(subject) == []
         assert [f.cause for f in subject.findings] == ["no_defect"]
-    assert d.verdict.startswith("The input token table shows no defect (mean cosine 0.00, effective rank 63 of 64); ")
+    assert d.verdict.startswith("The input token table shows no defect (mean cosine 0.00, effective rank 63 of 64). ")
 
 
 @pytest.mark.parametrize("seed", range(4))

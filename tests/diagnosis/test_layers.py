@@ -314,7 +314,7 @@ def test_a_head_of_few_directions_is_severe_and_a_capped_one_is_read_as_stored()
     planted = replace(_planted(), read=1)
     few = spectrum_of_logits(replace(planted, head=_head(low=3)))
     assert few.level == "severe"
-    assert few.verdict.startswith("The logits lie in a few directions")
+    assert few.verdict.startswith("The logits use only a few directions: ")
     capped = spectrum_of_logits(replace(planted, head=_head(cap=30.0)))
     assert capped.capped
     assert "Its head is read as stored" in str([*map(vars, capped.blocks())])

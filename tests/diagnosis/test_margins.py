@@ -74,7 +74,7 @@ def test_few_targets_are_taken_evenly_and_progress_is_told() -> None:
     told = list[tuple[str, int, int]]()
     claim = margin_claim(_states(), most=10, progress=lambda *step: told.append(step))
     assert (claim.targets, claim.of_targets) == (10, 90)
-    assert "of 10 of 90 targets, evenly spaced. " in claim.blocks()[-1].text
+    assert "for 10 of 90 targets, evenly spaced. " in claim.blocks()[-1].text
     assert told == [("comparing margins", 1, 1)]
     heading, lead, table, _ = claim.blocks()
     assert (heading.level, lead.tone, len(table.rows)) == (3, "lead", 5)

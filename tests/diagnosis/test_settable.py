@@ -71,5 +71,5 @@ def test_states_and_heads_that_say_nothing_are_refused() -> None:
         with pytest.raises(InputError, match=r"expected states \(N, 8\)|expected finite states"):
             settable_tokens(rows, states=states)
     for head in (np.ones((5, 3)), np.zeros((5, 3))):
-        with pytest.raises(UndefinedMeasure, match="all of 5 rows are equal"):
+        with pytest.raises(UndefinedMeasure, match="all 5 rows are equal"):
             settable_tokens(head)

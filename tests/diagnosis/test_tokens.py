@@ -191,7 +191,7 @@ class TestOneLength:
         assert self._findings(tmp_path, 0, 78)["decayed_rows"].level == "structure"
         many = self._findings(tmp_path, 0, 90)["decayed_rows"]
         assert many.level == "note"
-        assert "rows have one short length" in many.summary
+        assert "rows have the same short length" in many.summary
         assert many.evidence[0].startswith("length 0.")
 
 

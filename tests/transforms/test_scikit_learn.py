@@ -325,7 +325,7 @@ def test_a_copy_of_a_fitted_repair_is_the_repair() -> None:
     [
         ([["a", "b"], ["c", "d"]], "expected an array of float64, .* got dtype <U1"),
         ([[1.0, {}]], "expected rows of numbers, got other values \\(.* not 'dict'"),
-        ([[1.0, 2.0], [3.0]], "expected rows of numbers, got others"),
+        ([[1.0, 2.0], [3.0]], "expected rows of numbers, got other values"),
         ([[1j, 2.0]], "expected real rows, got complex ones"),
         (np.zeros((3, 0)), r"got 0 feature\(s\) \(shape=\(3, 0\)\)"),
         (np.ma.masked_array(np.ones((3, 2), int), np.eye(3, 2)), "expected an array without a mask"),

@@ -87,7 +87,7 @@ def test_other_arrays_of_an_npz_stay_as_they_are(tmp_path: Path) -> None:
     with np.load(tmp_path / "z.npz") as found:
         assert set(found.files) == {"ids", "other", "notes"}
     refuses(r"expected a free name, got v\.npz#ids", repair_rows, source, ADD_ONE, f"{tmp_path}/v.npz#ids")
-    assert "What else x.npz holds" in repair_rows(source, ADD_ONE, tmp_path / "y.npy").notes[0]
+    assert "lacks everything else that x.npz holds" in repair_rows(source, ADD_ONE, tmp_path / "y.npy").notes[0]
 
 
 def test_other_tensors_and_metadata_of_safetensors_stay_as_they_are(tmp_path: Path) -> None:

@@ -198,7 +198,9 @@ class TestRefused:
         said = r"expected gates for the head's 40 ids.*make the gate for this vocabulary"
         refuses(said, gated_linear_cross_entropy, hidden, weight, labels, gate=a_gate(41, 0.5))
 
-    @pytest.mark.parametrize(("factor", "message"), [(4.0, "amplifies"), (-0.1, "turns it"), (math.nan, "expected g1")])
+    @pytest.mark.parametrize(
+        ("factor", "message"), [(4.0, "amplifies"), (-0.1, "reverses it"), (math.nan, "expected g1")]
+    )
     def test_a_gate_that_amplifies(self, factor: float, message: str) -> None:
         hidden, weight, _, labels = problem()
         gate = FixedGate(torch.arange(40) > 20, torch.full((40,), factor), torch.ones(40))

@@ -76,7 +76,7 @@ def test_another_file_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     written(path, 1, 2).close()
     own = path.read_text()
     for content, said in (
-        (own.replace('"step": 2', '"step": 0', 1), "another in line 4"),
+        (own.replace('"step": 2', '"step": 0', 1), "something else in line 4"),
         (own.replace('{"step": 1', '{"stp": 1', 1), "another in line 2"),
         (own + "a note\n", "another in line 6"),
         ('{"step": 3, "loss": 2.5}\n', "another in line 1"),
