@@ -165,10 +165,18 @@ def of_law() -> list[Claim]:
 def of_curves() -> list[Claim]:
     alarms, found = kept("saturation/results/false_alarms.json"), kept("saturation/results/power.json")
     command = "saturation/false_alarms.py"
-    held_to = [one | {"sims": one["n"]} for one in alarms.values() if one["correlation"] <= 0.8]
     bends = [
         one | {"sims": one["n"], "missed": 1 - one["held"]} for name, one in found.items() if name.startswith("bend")
     ]
+
+    def false(alone: bool) -> str:
+        """The test is held to jitter of a correlation of 0.8; more of it is shown too."""
+        cells = [one | {"sims": one["n"]} for one in alarms.values() if ("alone" not in one) is alone]
+        held_to, beyond = (
+            worst((one for one in cells if (one["correlation"] <= 0.8) is kept_to), lambda one: one["rate"])
+            for kept_to in (True, False)
+        )
+        return f"{held_to}; with jitter of a correlation of 0.9, {beyond}"
 
     def power(of: str, grid: str) -> str:
         fall = {"of": of, "fall": "over the last third", "correlation": 0.0, "grid": grid}
@@ -190,15 +198,15 @@ def of_curves() -> list[Claim]:
             "1 of 16 curves declined late",
             "the least chance of a fall at the end of the last 10, 12 ... checkpoints, AR(1); correlations shared in the family, Holm",
             "5 %",
-            worst((one for one in held_to if "alone" in one), lambda one: one["rate"]),
-            f"{power('family', '30 even')}; 70M beside three small models: {small['rate']:.0%}",
+            false(alone=False),
+            f"{power('family', 'Pythia, 16')}, {power('family', '30 even')}; 70M beside three small models: {small['rate']:.0%}",
             command,
         ),
         Claim(
             "Judged alone, 1 declined",
             "the same by the curve's own jitter, uncorrected",
             "5 % a curve",
-            worst((one for one in held_to if "alone" not in one), lambda one: one["rate"]),
+            false(alone=True),
             f"{power('single', 'Pythia, 16')}, {power('single', '30 even')}; 70M: {small['alone']['rate']:.0%}",
             command,
         ),

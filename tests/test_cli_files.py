@@ -224,7 +224,7 @@ def test_the_functions_behind_repair_replace_no_source_either(folder: Path) -> N
         ("new.npy", {"method": "center", "fit_on": "other.npy", "save": "other.npy"}),
         ("new.npy", {"method": "center", "save": "source.npy"}),
     ):
-        with pytest.raises(InputError, match="expected another file to write than what is read"):
+        with pytest.raises(InputError, match="expected an output file other than the input"):
             repair("source.npy", out, overwrite=True, **options)
         assert _content(folder) == before
 

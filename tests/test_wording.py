@@ -61,7 +61,7 @@ def test_one_row_in_reports() -> None:
     text = printed(d, 200) + to_html(d)
     assert text.count("1 row x 1 column,") == 2
     assert text.count("1 row that is not finite was left out") == 2
-    assert "1 of 200 rows looks as if no text had trained it" in text
+    assert "1 of 200 rows looks untrained" in text
     assert text.count("Of 1 row known to be unused, 1 looks untrained too.") == 2
     assert " 1 rows" not in text
 

@@ -63,7 +63,7 @@ def writable(path: Path_) -> Path:
 def unused(path: Path_, *, overwrite: bool) -> Path:
     target = writable(path)
     if os.path.lexists(path) and not overwrite:
-        way_out = "choose another name, or say --overwrite (overwrite=True)"
+        way_out = "choose another name, or add --overwrite (overwrite=True)"
         raise InputError(f"expected a new file, got {os.fspath(path)} which exists: {way_out}")
     return target
 
@@ -178,7 +178,7 @@ def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iter
         parted = folders if is_new_result(target) else [*read, *folders]
         if any(_is_same(target, one) for one in [*read, *folders]) or _lies_among_files(target, parted):
             got = f"{target}: it would be replaced; give another name"
-            raise InputError(f"expected another file to write than what is read, got {got}")
+            raise InputError(f"expected an output file other than the input, got {got}")
         for model in folders:
             _check_outside(target, model)
 

@@ -69,7 +69,7 @@ QUESTIONS = {
         "saturation.curves.judge_curves",
         "saturation.curves.record.CurveVerdicts",
         "saturation curves SOURCE",
-        "Show which curves over the checkpoints of a training decline late.",
+        "Show which metrics get worse late in a training run.",
     ),
     "fit_scaling_law": (
         "saturation.law.fit_scaling_law",

@@ -93,7 +93,7 @@ def test_which_levels_of_drift_are_a_drift(level: str, found: bool) -> None:
         (("{x}", "--ids", "ids.txt"), "got none: give --pairs FILE"),
         (("{x}", "--prior", "0.2"), "got none: give --pairs FILE"),
         (("{x}", "--against", "{x}"), "expected JSON in UTF-8"),
-        (("{x}", "--json", "{x}"), "expected another file to write than what is read"),
+        (("{x}", "--json", "{x}"), "expected an output file other than the input"),
         (("{x}", "--json", "nowhere/c.json"), "there is no folder"),
         (("{x}", "--rates", "2"), "expected a false-match rate above 0 and below 1, got 2.0"),
     ],

@@ -347,8 +347,13 @@ def test_the_common_direction_of_a_head_has_no_effect(cosine: float | None, expe
 
 def test_a_head_is_said_to_be_looked_through_for_what_was_looked_for() -> None:
     told = {head: named(*healthy(), head=head)["no_defect"].summary for head in (False, True)}
-    assert "We looked for drift, a leaning tail, a direction or feature that carries the variance" in told[False]
-    assert "We looked for a leaning tail, a feature that carries the variance" in told[True]
+    assert (
+        "We looked for drift, a tail of ids that leans toward reserved rows, a direction or feature that carries the variance"
+        in told[False]
+    )
+    assert (
+        "We looked for a tail of ids that leans toward reserved rows, a feature that carries the variance" in told[True]
+    )
 
 
 def test_findings_come_worst_first() -> None:

@@ -344,7 +344,7 @@ def test_what_repair_refuses_with_own_judgements(tmp_path: Path) -> None:
     ):
         refuses(message, uncone.repair, tmp_path / "d.npy", tmp_path / "y.npy", **own | changed)
     np.save(tmp_path / "q.npy", queries)
-    with pytest.raises(InputError, match="expected another file to write than what is read"):
+    with pytest.raises(InputError, match="expected an output file other than the input"):
         uncone.repair(tmp_path / "d.npy", tmp_path / "q.npy", queries=tmp_path / "q.npy", qrels=judged, overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.npy", "q.npy", "wide.npy"]
 

@@ -203,7 +203,9 @@ class TestSpecialTokens:
     def test_those_that_lie_together_stand_in(self, together: int, apart: int) -> None:
         rows, planted = self._special(together, apart, pull=1.2)
         u = under_trained_tokens(rows)
-        assert u.reference.startswith(f"{together} rows of special tokens that lie together, because fewer than 10")
+        assert u.reference.startswith(
+            f"{together} rows of special tokens that are close together, because fewer than 10"
+        )
         assert (u.known, u.special, u.special_found) == (0, together + apart, together)
         true = {*planted.planted.tolist(), *planted.unused.tolist()}
         assert len(_found(u) & true) >= 0.95 * len(true)

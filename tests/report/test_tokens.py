@@ -97,14 +97,14 @@ class TestTerminal:
         assert "Below each value is its 95% interval (±)." in words
         assert re.search(r"rare +1,200 +0\.200 +0\.200 +0\.200 +1\.25", shown)
         assert re.search(r"± 0\.010 +± 0\.010 +± 0\.010", shown)
-        assert "60 of 5,000 rows look as if no text had trained them, at a false-discovery rate of 1%" in words
+        assert "60 of 5,000 rows look untrained, at a false-discovery rate of 1%" in words
         assert "50 more. The page and the record list the first 30." in shown
         assert "Of 20 rows known to be unused, 19 look untrained too" in words
 
     def test_without_a_result_the_reason_is_given(self) -> None:
         found = UnderTrained(None, "nothing to compare <with>")
-        assert "Not decided: nothing to compare <with>." in printed(_diagnosis(None, found))
-        assert "Not decided: nothing to compare &lt;with&gt;." in _page(None, found)
+        assert "Not tested here: nothing to compare <with>." in printed(_diagnosis(None, found))
+        assert "Not tested here: nothing to compare &lt;with&gt;." in _page(None, found)
 
 
 def test_shares_are_not_rounded_to_all_or_none() -> None:

@@ -146,7 +146,7 @@ def test_the_source_is_never_written_over(tmp_path: Path, x: np.ndarray) -> None
     (tmp_path / "link.npy").symlink_to(tmp_path / "x.npy")
     os.link(tmp_path / "x.npy", tmp_path / "hard.npy")
     for name in ("x.npy", "link.npy", "hard.npy"):
-        message = "expected another file to write than what is read"
+        message = "expected an output file other than the input"
         refuses(message, repair_rows, rows, center, tmp_path / name, overwrite=True)
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), x)
 

@@ -212,7 +212,7 @@ class TestParquet:
         rows = uncone.open_rows(folder)
         repair_rows(rows, ADD_ONE, tmp_path / "y.parquet")
         assert self.pq.read_table(tmp_path / "y.parquet")["id"].to_pylist() == list(range(N))
-        message = "expected another file to write than what is read"
+        message = "expected an output file other than the input"
         refuses(message, repair_rows, rows, ADD_ONE, folder / "y.parquet")
         self.pq.write_table(table.drop_columns(["id"]), folder / "1.parquet")
         message = r"expected the same columns in all parts .*, got other columns in 1.parquet"

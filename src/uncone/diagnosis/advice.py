@@ -30,9 +30,9 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens", "tied"], str]] = {
     "common_direction_drift": {
         "vectors": "Read scores as percentiles. Test on judged queries whether the ranking suffers: "
         "`uncone evaluate --queries`.",
-        "table": "The model's layers were trained with it, so keep the trained table. "
+        "table": "The layers were trained with this direction, so keep the table. "
         + _COMPARED.format("subtract the mean row", "Center"),
-        "tied": f"The model's layers were trained with it, so keep the trained table. To reduce it, {_PREVENT}. "
+        "tied": f"The layers were trained with this direction, so keep the table. To reduce it, {_PREVENT}. "
         + _COMPARED.format("subtract the mean row", "Center"),
         "head": f"To reduce it, {_PREVENT}. `uncone.CenterRows` keeps the mean of an untied head at 0 in training.",
     },

@@ -45,8 +45,8 @@ def diagnose(
         counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`),
             or a tensor or array (N,); or the word "ranks" where rows are in order of frequency, the most frequent first
             (a file of this name is ./ranks). Give the counts of the text that trained the model: a token that never
-            occurs there counts as untrained. By default the tokens of `text` are counted; it need not be the training
-            text, so its counts show no token to be untrained. Without a text, tokens are ranked by their ids.
+            occurs there counts as untrained. By default the tokens of `text` are counted; it may not be the
+            training text, so its counts cannot show that a token is untrained. Without a text, tokens are ranked by their ids.
         neighbours: also run the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
             `uniformity_exact`), and find hubs and near-duplicates among vectors: about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
@@ -56,13 +56,13 @@ def diagnose(
             machine, or units of Ray at a time; by default this process alone. Shards give the same answer to the last
             byte. A text gives the same answer with any number of workers, and each of them loads the model.
         engine: what reads shards or runs the model: "processes", or "ray" (extra [ray]).
-        address: of a Ray cluster, such as "ray://head:10001"; by default a cluster is started on this machine.
+        address: the address of a Ray cluster, such as "ray://head:10001"; by default a cluster is started on this machine.
         tokens: the most tokens of the text that the model is run over; all of the text is counted.
         reach: also search for tokens that the head can never predict, and for sets of tokens that can be set freely:
             minutes on two cores.
         resume: a file that keeps the sums over layers; after a stop, the same call continues from it.
-        device: to run the model on, such as "cuda"; the CPU by default.
-        dtype: to run it in, such as "bfloat16"; float32 by default.
+        device: the device that runs the model, such as "cuda"; the CPU by default.
+        dtype: the precision of the run, such as "bfloat16"; float32 by default.
         progress: called with (the step, rows done, rows in all); the last is 0 for a step without rows.
 
     Returns:

@@ -310,7 +310,7 @@ def _no_defect(values: Values, *, head: bool, logits: LogitSpectrum | None = Non
         return Finding("not_measured", "note", TOO_LITTLE, evidence, advice)
     carrier = f"a {'' if head else 'direction or '}feature that carries the variance"
     drift = "" if head else "drift, "
-    none = f"{drift}a leaning tail, {carrier}, lost rank and giant, zero or equal rows"
+    none = f"{drift}a tail of ids that leans toward reserved rows, {carrier}, lost rank, and giant, zero or equal rows"
     rank = values["effective_rank"]
     seen = [] if head else [f"mean cosine {float(values['mean_cosine']):.3g} (isotropic: 0)"]
     seen += [f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})"]

@@ -1,4 +1,4 @@
-"""What rows show about their tokens: groups by frequency, and tokens that were hardly trained."""
+"""What rows show about their tokens: groups by frequency, and tokens that were barely trained."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -245,7 +245,7 @@ def under_trained_evidence(u: UnderTrained, elsewhere: frozenset[int] = frozense
         evidence.append(f"compared with {u.reference}")
     if u.leaning:
         evidence.append(
-            f"{counted(u.leaning, 'more row leans', 'more rows lean')} that way by direction alone (hardly trained)"
+            f"{counted(u.leaning, 'more row leans', 'more rows lean')} that way by direction alone (barely trained)"
         )
     if u.known:
         known, looks = counted(u.known, "row"), counted(u.known_found, "looks", "look")

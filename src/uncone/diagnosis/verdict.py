@@ -38,7 +38,7 @@ def _clause(subject: Subject) -> str:
     name, causes = CALLED.get(subject.name, subject.name), {f.cause for f in subject.findings}
     defects = [f for f in subject.findings if f.is_defect]
     if "not_measured" in causes:
-        return f"{name} could not be judged: its {counted(subject.n, 'row is', 'rows are')} too few"
+        return f"{name} could not be judged: {counted(subject.n, 'row is', 'rows are')} not enough"
     notes = [title(one.cause).lower() for one in subject.findings if one.level == "note"]
     noted = f", with a note on {listing(notes)}" if notes else ""
     random, scored = "looks untrained" if subject.name in ("input", "head") else "looks like noise", ""

@@ -79,8 +79,8 @@ def evaluate(
         counts: for "lm", how often each id occurs in the training text: a file of `uncone count`, or an array. With
             counts, losses are also shown by frequency.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
-        seed: for the resampling, for what is drawn, and for product quantisation.
-        resamples: how many for each interval; by default 10,000 where auto chooses, else 2,000, with which the ends of
+        seed: of resampling, of drawn queries, and of product quantisation.
+        resamples: resamples for each interval; by default 10,000 where auto chooses, else 2,000, with which the ends of
             an interval move by about 3% of its half-width from seed to seed.
         progress: called with (the step, done, in all).
 

@@ -189,8 +189,8 @@ def _simulated() -> list[dict[str, float]]:
 def _bias(value: float, n: int, of_ball: float | None) -> tuple[str, ...]:
     if of_ball is None or of_ball <= (1 + BIASED) * value:
         return ()
-    ball = f"{n:,} rows spread evenly over a ball of {of_ball:.3g} dimensions give as low a value"
-    return (f"{ball}: the interval does not include this bias",)
+    ball = f"{n:,} rows spread evenly over a ball of {of_ball:.3g} dimensions give the same low value"
+    return (f"{ball}. The interval ignores this bias",)
 
 
 def gamma_quantile(probability: float, shape: float) -> float:

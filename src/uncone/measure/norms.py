@@ -105,7 +105,7 @@ class NormProfile:
         rank_spread = float((self._counts * np.square(ranks - mean_rank)).sum())
         id_spread = self._id_square - self.n * mean_id**2
         if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._high <= self._low * _BIN:
-            got = f"fewer in {counted(self.n, 'row')}: rows of one length have no order"
+            got = f"fewer in {counted(self.n, 'row')}: this measure does not apply to rows of one length"
             raise UndefinedMeasure(f"expected at least three rows with different norms, got {got}")
         together = float((ranks * self._id_sums).sum()) - mean_rank * self.n * mean_id
         value = max(-1.0, min(1.0, together / math.sqrt(rank_spread * id_spread)))

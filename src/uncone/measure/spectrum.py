@@ -14,7 +14,7 @@ from uncone.measure.reading import moments_of, reading, rounding_warnings, spect
 from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
-from uncone.records.text import counted
+from uncone.records.text import count, plural
 from uncone.rows import Array
 
 _DEVIATIONS = 8.0  # of 30 orders of 18 clouds under three BLAS kernels the worst error was 6.4 deviations
@@ -175,9 +175,9 @@ def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Mea
     m = moments_of(x, mask)
     values = m.spectrum(centered=flag(centered, "centered"))
     if m.n < m.d or values[-1] <= m.spectral_rounding(centered=centered)[-1]:
-        small = f"the smallest of {m.d} squared singular values is within the rounding of the largest"
-        advice = "or not to this precision; pass float64 rows for more digits"
-        raise UndefinedMeasure(f"{small}: the rows do not span all dimensions, {advice}")
+        small = f"the smallest of {m.d} squared singular values cannot be distinguished from rounding"
+        advice = "or their precision is too low: try float64 rows"
+        raise UndefinedMeasure(f"{small}. Either the rows do not span all dimensions, {advice}")
 
     def condition(values: Array) -> float:
         return math.sqrt(float(values[0] / values[-1]))
@@ -281,7 +281,8 @@ def _spectral(
     if not leading:  # the first few values and their sum keep their digits
         values, error, dropped = _resolved(values, function, m, centered)
         if dropped:
-            warnings += (f"{counted(dropped, 'squared singular value')} within the rounding of the largest count as 0",)
+            are = plural(dropped, "value counts as 0, because it is", "values count as 0, because they are")
+            warnings += (f"{count(dropped)} squared singular {are} within the rounding of the largest",)
     value = function(values)
     try:
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Which tokens were hardly trained? Rows that look unused, at a controlled rate of false finds."""
+"""Which tokens were barely trained? Rows that look unused, at a controlled rate of false finds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +45,7 @@ def under_trained_tokens(
     most: int = MOST_LISTED,
     progress: Ticks = None,
 ) -> UnderTrained:
-    """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
+    """The rows that look untrained: candidates for glitch tokens (Land & Bartolo 2024).
 
     Four kinds of evidence give each row a p-value, each against its own null:
 
@@ -53,7 +53,7 @@ def under_trained_tokens(
       readings test this: atanh of cos(y_i, u), and the cube root of |y_i - u|^2 (near normal for a chi-squared
       variable: Wilson & Hilferty 1931). Here u is the mean of the rows known to be unused, and rows y are less the mean
       row, and less the first principal component where the known-unused rows then stand out more. `robust_null` tests
-      both one-sided against their bulk, and p is the larger. Rows that share only the direction were hardly trained,
+      both one-sided against their bulk, and p is the larger. Rows that share only the direction were barely trained,
       and are reported apart;
     - length: an untrained row of a separate input table gets no gradient and stays short, by `robust_null`;
     - decay: such rows, which weight decay shrinks alike, share one short length (`length_floor`). p is the share of the
@@ -111,7 +111,7 @@ def untrained_axes(
     alike = special & never if sure else special  # a special token that the training text has is trained
     tries = (
         (expected, FEWEST_RESERVED, -1.0, why),
-        (alike | expected, FEWEST_TOGETHER, TOGETHER, "rows of special tokens that lie together"),
+        (alike | expected, FEWEST_TOGETHER, TOGETHER, "rows of special tokens that are close together"),
         (never, FEWEST_RESERVED, -1.0, "rows of count 0"),
     )
     total, used = np.zeros(d), ""

@@ -37,7 +37,7 @@ def check_targets_apart(
             for target in named:
                 if not is_new_result(target) and lies_in(target, path):
                     got = f"{target} in folder {path}, whose files are read: choose another place"
-                    raise InputError(f"expected another file to write than what is read, got {got}")
+                    raise InputError(f"expected an output file other than the input, got {got}")
     check_apart(named, files, models)
 
 

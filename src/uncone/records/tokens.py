@@ -1,4 +1,4 @@
-"""Readings of tokens: groups by frequency, and the tokens that were hardly trained."""
+"""Readings of tokens: groups by frequency, and the tokens that were barely trained."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -92,7 +92,7 @@ class UnderTrainedToken:
     count: int | None = None  # how often it occurs, where counts were given
     expected: bool = False  # whether it was known to be unused
     special: bool = False  # whether it is a special token of the tokenizer, which may be trained
-    leaning: bool = False  # whether only its direction looks untrained: hardly trained, and not found
+    leaning: bool = False  # whether only its direction looks untrained: barely trained, and not found
     # the evidence that finds the row: `place` (with its direction), `length`, `decay`, `equality`
     kinds: tuple[str, ...] = ()
 
@@ -127,7 +127,7 @@ class UnderTrained:
     notes: tuple[str, ...] = ()  # cautions
     special: int = 0  # special tokens of the tokenizer among the rows that were tested
     special_found: int = 0  # special tokens that are found
-    # rows that share only the direction of the unused rows: hardly trained, and not among the found rows
+    # rows that share only the direction of the unused rows: barely trained, and not among the found rows
     leaning: int = 0
     kinds: tuple[EvidenceKind, ...] = ()  # the kinds of evidence that were tried
 
@@ -242,8 +242,8 @@ def under_trained_blocks(rows: UnderTrained | None) -> Blocks:
 
 def _lead(rows: UnderTrained) -> str:
     if rows.found is None:
-        return f"Not decided: {rows.reason}."
-    looks = plural(rows.found, "looks as if no text had trained it", "look as if no text had trained them")
+        return f"Not tested here: {rows.reason}."
+    looks = plural(rows.found, "looks untrained", "look untrained")
     rate = f"at a false-discovery rate of {number(100 * rows.rate)}%"
     text = f"{count(rows.found)} of {counted(rows.tested, 'row')} {looks}, {rate}. "
     text += f"Indicator: {rows.definition}." + (f" Compared with {rows.reference}." if rows.reference else "")
@@ -252,9 +252,9 @@ def _lead(rows: UnderTrained) -> str:
         text += f" Among them are {count(rows.special_found)} of {counted(rows.special, 'special token')}."
     if rows.leaning:
         leans = counted(rows.leaning, "more row has", "more rows have")
-        text += f" {leans} the direction of the unused rows but not their place: hardly trained."
+        text += f" {leans} the direction of the unused rows but not their place: barely trained."
     if not rows.known:
-        return f"{text} No row is known to be unused."
+        return f"{text} These reference rows are assumed to be unused, not known to be."
     looks = counted(rows.known_found, "looks", "look")
     return f"{text} Of {counted(rows.known, 'row')} known to be unused, {looks} untrained too."
 

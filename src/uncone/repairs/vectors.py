@@ -271,7 +271,9 @@ def _verdict(record: Repaired) -> str:
     if rounder and less:
         shape = f"{name} is rounder by {listing(rounder)} and less round by {listing(less)}"
     elif rounder and others:
-        shape = f"{name} is rounder by {listing(rounder)} alone"
+        shape = (
+            f"Of these measures only {listing(rounder)} {plural(len(rounder), 'shows', 'show')} {name} to be rounder"
+        )
     elif common is not None and abs(common) <= NEAR_ZERO and not record.gains:
         shape += f" (its mean cosine was near 0 already: {_shown(common)})"
     moved = f"{method} takes {listing(changes)}."
@@ -287,7 +289,7 @@ def _paid(record: Repaired) -> str:
     if cost.relative_change is not None:
         parts.append(f"the vectors moved by {percent(cost.relative_change)} of their length")
         if cost.scale is not None and abs(cost.scale - 1) > 0.01:
-            parts[-1] += f" (scale aside) and are {_shown(cost.scale)} times as long"
+            parts[-1] += f", leaving scale aside, and are {_shown(cost.scale)} times as long now"
     if record.k != d:
         parts.append(f"{record.k} of {d} columns are left")
     elif cost.rank_lost:

@@ -218,7 +218,7 @@ def nonfinite_error(rows: Rows) -> InputError:
     plural = "rows" if len(bad) != 1 else "row"
     got = f"{len(bad)} {plural} of {rows.shape[0]} with NaN or inf in {rows.name} ({plural} {first})"
     way = "with --skip-nonfinite, or in Python with uncone.open_rows(x, skip_nonfinite=True)"
-    return InputError(f"expected finite rows, got {got}: mend them, or leave them out {way}")
+    return InputError(f"expected finite rows, got {got}: fix these rows, or leave them out {way}")
 
 
 def without_nonfinite(rows: Rows, progress: Ticks = None) -> Rows:

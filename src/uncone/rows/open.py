@@ -74,7 +74,7 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
     """Open a file, in the format `form` if its name shows no format."""
     form = "parquet" if is_parquet_folder(path) else form or format_of(path)
     if form is None:
-        raise InputError(f"expected {KINDS}, got {path.name!r} of another kind: convert it, or pass an array")
+        raise InputError(f"expected {KINDS}, got {path.name!r}: convert it, or pass an array")
     if form == "word2vec":
         source = LocalFile(path)
         if source.head(4) == ZIP or source.head(1) == PICKLE:

@@ -138,7 +138,7 @@ def begin(
     """Count the tokens of texts. InputError: no whole model with a tokenizer, no text, an empty text or a text not in
     UTF-8."""
     if not isinstance(spec, Opened) or spec.part is not None or not spec.is_model:
-        raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
+        raise InputError("expected a whole model with a text, got only rows: give the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
     for one in filter(is_counts, texts):
         raise InputError(f"expected a text, got the counts {Path(one).name}: pass them as counts, and a text as well")
