@@ -57,7 +57,9 @@ def test_rows_that_are_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_errors_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no file or folder" in _fails(capsys, "diagnose", tmp_path / "nothing")
-    assert "of another kind" in _fails(capsys, "diagnose", write_model(tmp_path / "m", gaussian(20, 4)) / "vocab.json")
+    assert "got 'vocab.json': convert it" in _fails(
+        capsys, "diagnose", write_model(tmp_path / "m", gaussian(20, 4)) / "vocab.json"
+    )
     assert "folder that exists" in _fails(capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "no" / "d.html")
     assert "twice" in _fails(capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "d", "--json", tmp_path / "d")
     assert "expected --text with --device" in _fails(capsys, "diagnose", tmp_path / "m", "--device", "cuda")

@@ -122,7 +122,7 @@ def _refused(folder: Path, verb: str, capsys: pytest.CaptureFixture[str], *argum
     before = _content(folder)
     status, _, error = run_command(verb, capsys, *arguments)
     assert (status, _content(folder)) == (1, before), (arguments, error)
-    assert "than what is read" in error or "outside the model" in error, (arguments, error)
+    assert "an output file other than the input" in error or "outside the model" in error, (arguments, error)
 
 
 @pytest.mark.parametrize(("verb", "read", "write"), PAIRS)

@@ -307,7 +307,7 @@ def test_rounding_of_float32_is_no_rank(d: int) -> None:
     direction, lengths = gaussian(1, d, dtype=F64), gaussian(3000, 1, dtype=F64)
     reading = measure.effective_rank(Moments.of((lengths * direction).float()))
     assert float(reading) == pytest.approx(1.0, abs=0.01)
-    assert "within the rounding of the largest count as 0" in " ".join(reading.warnings)
+    assert "count as 0, because they are within the rounding of the largest" in " ".join(reading.warnings)
 
 
 class TestMessages:

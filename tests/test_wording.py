@@ -71,7 +71,7 @@ def test_one_row_in_findings_and_errors() -> None:
     (finding,) = d.subjects[0].findings
     few = ("1 row, but at least 30 are needed to judge",)
     assert finding == Finding("not_measured", "note", finding.summary, few, "Pass more rows.")
-    assert "its 1 row is too few" in d.verdict
+    assert "could not be judged: 1 row is not enough" in d.verdict
     assert "1 rows" not in d.to_json()
     assert "the last 1 id" not in d.to_json()
     with pytest.raises(uncone.InputError, match=r"the same 2 rows, got moments of 1 row of weight"):

@@ -215,7 +215,7 @@ class TestRecord:
 
     def test_too_little_is_not_called_healthy(self) -> None:
         d = uncone.diagnose(torch.ones(1, 4))
-        assert d.verdict == "The collection could not be judged: its 1 row is too few."
+        assert d.verdict == "The collection could not be judged: 1 row is not enough."
         assert [f.cause for f in d.subjects[0].findings] == ["not_measured"]
 
     @pytest.mark.parametrize(("n", "d"), [(2, 16), (5, 8), (10, 3), (30, 100), (40, 4), (300, 3), (1500, 2)])

@@ -317,7 +317,7 @@ def test_a_head_of_few_directions_is_severe_and_a_capped_one_is_read_as_stored()
     assert few.verdict.startswith("The logits use only a few directions: ")
     capped = spectrum_of_logits(replace(planted, head=_head(cap=30.0)))
     assert capped.capped
-    assert "Its head is read as stored" in str([*map(vars, capped.blocks())])
+    assert "The model caps its logits, so its head is read as stored" in str([*map(vars, capped.blocks())])
     assert spectrum_of_logits(_planted()) == "the model has no output head"
 
 

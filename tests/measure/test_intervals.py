@@ -225,7 +225,7 @@ class TestBiasOfTwoNN:
         reading = measure.two_nn(x)
         assert float(reading) < 34
         assert reading.details["gaussian_dimensions"] == pytest.approx(40, rel=0.12)
-        assert any("the interval does not include this bias" in one for one in reading.warnings)
+        assert any("The interval ignores this bias" in one for one in reading.warnings)
 
     def test_a_ball_reads_as_one(self) -> None:
         random = np.random.default_rng(12)

@@ -169,7 +169,7 @@ MESSAGES = {
     "a null byte": (lambda _: "a\0b", "expected a model directory"),
     "another kind": (
         lambda folder: _text(folder / "x.csv", "1,2"),
-        r"expected a model directory, .* got 'x\.csv' of another kind: convert it",
+        r"expected a model directory, .* got 'x\.csv': convert it",
     ),
     "an unknown tensor": (
         lambda folder: _tensors(folder, "#wte.wieght", **{"wte.weight": TWO, "wpe.weight": TWO + 1}),

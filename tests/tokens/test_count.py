@@ -54,7 +54,7 @@ def test_parts_are_added(model: Path, tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "both.npy"), np.load(tmp_path / "merged.npy"))
     assert (merged.tokens.coverage, merged.never_seen) == (both.tokens.coverage, both.never_seen)
     assert (merged.words, merged.characters, merged.tokens.law.exponent.interval) == (None, 0, None)
-    with pytest.raises(InputError, match="another file to write than what is read"):
+    with pytest.raises(InputError, match="expected an output file other than the input"):
         uncone.count(model, [tmp_path / "a.npy"], save=tmp_path / "a.npy")
 
 

@@ -14,7 +14,7 @@ from uncone.records.text import visible
 
 Kind = Literal["vectors", "table", "head", "tensor"]
 """What rows are; a "tensor" is any other matrix of a model: no advice is known."""
-_TRAIN_ON = "In training, a gate can hold back the gradient that causes this (docs/prevention.md)."
+_TRAIN_ON = "In training, a gate can hold back this gradient (docs/prevention.md)."
 _PREVENT = (
     "train further or from scratch with a second moment shared across rows (`uncone.TableAdam`), or with a penalty on "
     "the mean cosine (`uncone.CosinePenalty`; docs/prevention.md)"
@@ -24,7 +24,7 @@ gradient, which a gate changes. The experiment does not cover an untied input ta
 _COMPARED = "If you compare its token vectors yourself, {} first (`uncone.transforms.{}`)."
 _LOST = "Editing the rows cannot bring lost directions back. Train further, or use another width."
 _SEEN = "Test on your own queries whether this helps your search: `uncone evaluate --queries`."
-_NEW_ROWS = "Give these rows new values from their sub-tokens, then train further. Until then they may look untrained."
+_NEW_ROWS = "Set these rows from their sub-tokens, then train further. Until then they may look untrained."
 _GIANT = "Leave these rows out or recompute them. Each of them shifts every mean."
 _ADVICE: dict[str, dict[Kind | Literal["tokens", "tied"], str]] = {
     "common_direction_drift": {
@@ -71,7 +71,7 @@ _ADVICE: dict[str, dict[Kind | Literal["tokens", "tied"], str]] = {
     },
     "under_trained_tokens": {
         "vectors": "Leave these rows out, or make them from more texts.",
-        "tokens": f"Try these tokens in a prompt before you use them. {_NEW_ROWS}",
+        "tokens": f"Try these tokens in a prompt before use. {_NEW_ROWS}",
     },
     "new_rows": {
         "tokens": "Start these rows from the rows of their sub-tokens or from the mean row, then train further. Small "

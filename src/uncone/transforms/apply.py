@@ -102,7 +102,7 @@ def check_out(out: Path_, rows: Rows, *, overwrite: bool, k: int | None = None) 
         source = read.resolve()
         inside = source.is_dir() and resolved.is_relative_to(source)
         is_read = source == resolved or inside or (path.exists() and path.samefile(read))
-        expect(not is_read, f"another file to write than what is read, got {path}: give a new name")
+        expect(not is_read, f"an output file other than the input, got {path}: give a new name")
     atomic.unused(path, overwrite=overwrite)
     return target
 

@@ -29,7 +29,9 @@ def check_folder(out: Path_, specs: Sequence[str], *, overwrite: bool) -> list[P
     if folder.exists() and not folder.is_dir():
         raise InputError(f"expected a folder to write shards to, got the file {folder}: name a folder")
     if any(Path(spec).parent.resolve() == folder.resolve() for spec in specs if os.path.exists(spec)):
-        raise InputError(f"expected another folder to write than what is read, got {folder}: give a new name")
+        raise InputError(
+            f"expected another folder to write an output file other than the input, got {folder}: give a new name"
+        )
     targets = [folder / name for name in names]
     there = [path for path in targets if path.exists()]
     if there and not overwrite:

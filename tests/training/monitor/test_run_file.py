@@ -77,7 +77,7 @@ def test_another_file_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     own = path.read_text()
     for content, said in (
         (own.replace('"step": 2', '"step": 0', 1), "something else in line 4"),
-        (own.replace('{"step": 1', '{"stp": 1', 1), "another in line 2"),
+        (own.replace('{"step": 1', '{"stp": 1', 1), "something else in line 2"),
         (own + "a note\n", "another in line 6"),
         ('{"step": 3, "loss": 2.5}\n', "another in line 1"),
         ("\x00\x01\x02", "another in line 1"),
