@@ -78,10 +78,10 @@ def test_another_file_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     for content, said in (
         (own.replace('"step": 2', '"step": 0', 1), "something else in line 4"),
         (own.replace('{"step": 1', '{"stp": 1', 1), "something else in line 2"),
-        (own + "a note\n", "another in line 6"),
-        ('{"step": 3, "loss": 2.5}\n', "another in line 1"),
-        ("\x00\x01\x02", "another in line 1"),
-        (own.replace("uncone.run/1", "uncone.run/9"), "another in line 1"),
+        (own + "a note\n", "something else in line 6"),
+        ('{"step": 3, "loss": 2.5}\n', "something else in line 1"),
+        ("\x00\x01\x02", "something else in line 1"),
+        (own.replace("uncone.run/1", "uncone.run/9"), "something else in line 1"),
         (own.replace("GPT2LMHeadModel", "BertModel"), r"run of run .model 'BertModel'.*got model 'GPT2LMHeadModel'"),
         (own.replace('"every": 2', '"every": 5'), "every 5.*got every 2"),
     ):
