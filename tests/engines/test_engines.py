@@ -2,10 +2,10 @@
 
 import importlib.util
 import json
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,10 @@ from tests.engines.works import (
     digest,
     fail,
     killed_once,
+    killed_while_it_answers,
     layers_digest,
     layers_of,
+    mark_at_the_end,
     number_of,
     pair_sum,
     pairs,
@@ -133,11 +135,32 @@ def test_small_shards_are_worked_on_together(folder: Path) -> None:
     assert [first for first, _ in found] == np.cumsum([0, *(rows for _, rows in found)])[:-1].tolist()
 
 
-def test_a_process_that_is_killed_costs_its_shard_once_more(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [killed_once, killed_while_it_answers])
+def test_a_process_that_is_killed_costs_its_shard_once_more(
+    folder: Path, tmp_path: Path, killed: Callable[..., list[int]]
+) -> None:
     told, engine = list[int](), Processes(2)
-    work = partial(killed_once, str(tmp_path / "mark"), 4)
+    work = partial(killed, str(tmp_path / "mark"), 4)
     try:
         found = engine.fold(tasks(folder, work), lambda one, other: one + other, told.append)
+    finally:
+        engine.close()
+    assert found == list(range(len(SIZES)))
+    assert told == np.cumsum(SIZES).tolist()
+
+
+def test_a_process_may_end_while_the_caller_has_a_result_in_hand(folder: Path) -> None:
+    engine, told = Processes(2), list[int]()
+
+    def kill_one(rows: int) -> None:
+        told.append(rows)
+        if len(told) in {2, 5}:
+            process = engine._processes[0].process
+            process.kill()
+            process.join()
+
+    try:
+        found = engine.fold(tasks(folder, partial(number_of, 0.05)), pair_sum, kill_one)
     finally:
         engine.close()
     assert found == list(range(len(SIZES)))
@@ -322,8 +345,7 @@ def test_a_text_is_read_by_processes_as_by_one(folder: Path, tmp_path: Path) -> 
 
     def kill_one(step: str, done: int, of: int) -> None:
         if not stopped:
-            assert engine._pool is not None
-            os.kill(next(iter(engine._pool._processes)), signal.SIGKILL)
+            engine._processes[0].process.kill()
             stopped.append(done)
         elif len(stopped) < 3:
             stopped.append(done)
@@ -379,8 +401,8 @@ def test_a_straggler_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         engine.close()
 
 
-def test_a_long_run_is_interrupted_at_once(folder: Path) -> None:
-    """A signal ends the wait for processes."""
+def test_a_long_run_is_interrupted_at_once(folder: Path, tmp_path: Path) -> None:
+    """A signal ends the wait for processes, and they put away what they had begun."""
 
     def later(*_: object) -> None:
         raise KeyboardInterrupt
@@ -388,14 +410,18 @@ def test_a_long_run_is_interrupted_at_once(folder: Path) -> None:
     before = signal.signal(signal.SIGALRM, later)
     engine = Processes(2)
     try:
+        engine.fold(tasks(folder, partial(number_of, 0))[:2], pair_sum, lambda _: None)  # so that both have begun
+        processes = [one.process for one in engine._processes]
         signal.setitimer(signal.ITIMER_REAL, 1.0)
         with pytest.raises(KeyboardInterrupt):
-            engine.fold(tasks(folder, partial(number_of, 60.0)), pair_sum, lambda _: None)
+            engine.fold(tasks(folder, partial(mark_at_the_end, str(tmp_path))), pair_sum, lambda _: None)
     finally:
         signal.signal(signal.SIGALRM, before)
-        for process in list((engine._pool._processes or {}).values()) if engine._pool else []:
-            os.kill(process.pid, signal.SIGKILL)
         engine.close()
+    for process in processes:
+        process.join(20)
+        assert process.exitcode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0 begun", "0 ended", "1 begun", "1 ended"]
 
 
 def test_a_part_is_opened_where_it_is_worked_on(folder: Path) -> None:

@@ -3,9 +3,12 @@
 import hashlib
 import os
 import signal
+import struct
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import uncone
 from uncone.engines.choose import engine_of
@@ -57,6 +60,17 @@ def die(at: int, rows: Rows, place: int) -> list[int]:
     return [place]
 
 
+def killed_while_it_answers(mark: str, at: int, rows: Rows, place: int) -> list[int]:
+    """As `killed_once`, with half an answer in its pipe."""
+    if place == at and not Path(mark).exists():
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code.co_name != "_serve":
+            frame = frame.f_back
+        assert frame is not None
+        os.write(frame.f_locals["pipe"].fileno(), struct.pack("!i", 100) + b"half")
+    return killed_once(mark, at, rows, place)
+
+
 def fail(at: int, rows: Rows, place: int) -> list[int]:
     if place == at:
         raise InputError(f"expected something, got nothing in {place}")
@@ -65,6 +79,16 @@ def fail(at: int, rows: Rows, place: int) -> list[int]:
 
 def number_of(seconds: float, rows: Rows, place: int) -> list[int]:
     time.sleep(seconds)
+    return [place]
+
+
+def mark_at_the_end(marks: str, rows: Rows, place: int) -> list[int]:
+    """Works for a minute."""
+    (Path(marks) / f"{place} begun").touch()
+    try:
+        time.sleep(60)
+    finally:
+        (Path(marks) / f"{place} ended").touch()
     return [place]
 
 

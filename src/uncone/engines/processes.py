@@ -1,17 +1,24 @@
-"""Parts of rows in several processes of this machine. One that is killed costs its part once more, and nothing else."""
+"""Parts of rows in several processes of this machine. One that is killed costs its part once more, and nothing else.
+
+Each process has a pipe of its own. In the pool of `concurrent.futures` all share one, and the others would wait for
+ever for a process that was killed while it wrote there.
+"""
 
 import os
 import pickle
+import signal
+import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from itertools import islice
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from uncone.engines.stragglers import Stragglers
-from uncone.errors import InputError, UnconeError
+from uncone.errors import InputError, UnconeError, first_line
 from uncone.rows.parts import Engine, N, U
 from uncone.threads import available
 
@@ -24,7 +31,7 @@ class Processes(Engine):
     def __init__(self, workers: int | None = None) -> None:
         self._threads = available()
         self.workers = workers or self._threads
-        self._pool: ProcessPoolExecutor | None = None
+        self._processes = list[_Process]()
 
     def each(self, make: Callable[[], Callable[[N], U]], units: Iterable[N], *, on_gpu: bool = False) -> Iterator[U]:
         """At most one result of each worker waits for its turn."""
@@ -32,40 +39,49 @@ class Processes(Engine):
             raise InputError(
                 "expected --engine ray with --device cuda, got processes: each worker needs a GPU of its own"
             )
-        tries, slow, left = Counter[int](), Stragglers(), enumerate(units)
-        open_, running = dict[int, N](), dict[Future[U], int]()  # units that were not given, and those being worked on
+        made, tries, slow, left = pickle.dumps(make), Counter[int](), Stragglers(), enumerate(units)
+        open_, running = dict[int, N](), dict[_Process, int]()  # units that were not given, and those being worked on
         ready, turn, more = dict[int, U](), 0, True
-        while more or open_:
-            for place, unit in islice(left, self.workers - len(open_)):
-                open_[place] = unit
-            more = len(open_) == self.workers
-            for place in sorted(open_.keys() - ready.keys() - set(running.values())):
-                running[self._submit(make, open_[place])] = place
-                slow.begin(place)
-            # A signal is handled within a second
-            finished, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
-            lost = list[int]()
-            for future in finished:
-                place = running.pop(future)
-                slow.end(place)
-                try:
-                    ready[place] = future.result()
-                except BrokenProcessPool:
-                    lost.append(place)
-                except Exception:
-                    wait(running)  # with the error nothing is under way any more, such as a file half written
-                    raise
-            if lost:  # with one process its neighbours go
-                lost += running.values()
-                running.clear()
-                self.close()
-                self._count(tries, min(lost), open_)
-            while turn in ready:
-                yield ready.pop(turn)
-                del open_[turn]
-                turn += 1
-            if turn in running.values():
-                slow.look(turn, open_[turn].name)
+        try:
+            while more or open_:
+                for place, unit in islice(left, self.workers - len(open_)):
+                    open_[place] = unit
+                more = len(open_) == self.workers
+                places = sorted(open_.keys() - ready.keys() - set(running.values()))
+                for place, process in zip(places, self._free(len(places)), strict=True):
+                    running[process] = place
+                    slow.begin(place)
+                    process.give(made, open_[place])
+                for process in _answered(running):
+                    place = running.pop(process)
+                    slow.end(place)
+                    answer = process.answer()
+                    if answer is None:
+                        self._end(process)
+                        self._count(tries, place, open_)
+                        continue
+                    is_result, found = answer
+                    if not is_result:
+                        self._let_finish(running)
+                        raise found
+                    ready[place] = found
+                while turn in ready:
+                    yield ready.pop(turn)
+                    del open_[turn]
+                    turn += 1
+                if turn in running.values():
+                    slow.look(turn, open_[turn].name)
+        finally:  # where the caller stopped before the end
+            for process in running:
+                self._end(process)
+
+    def _let_finish(self, running: "dict[_Process, int]") -> None:
+        """With an error nothing is under way any more, such as a file half written."""
+        while running:
+            for process in _answered(running):
+                del running[process]
+                if process.answer() is None:
+                    self._end(process)
 
     def _count(self, tries: Counter[int], place: int, units: dict[int, Any]) -> None:
         tries[place] += 1
@@ -76,34 +92,98 @@ class Processes(Engine):
                 f"{place} units of work before it were done"
             )
 
-    def _submit(self, make: Callable[[], Callable[[N], U]], unit: N) -> "Future[U]":
-        if self._pool is None:
-            threads = max(1, self._threads // self.workers)
-            context = get_context("spawn")  # a fork has locks that nobody opens
-            self._pool = ProcessPoolExecutor(self.workers, context, _begin, (threads,))
-        return self._pool.submit(_work, make, unit)
+    def _free(self, n: int) -> "list[_Process]":
+        """All are started before one is waited for."""
+        threads = max(1, self._threads // self.workers)
+        free = [process for process in self._processes if not process.is_busy]
+        new = [_Process(threads) for _ in range(n - len(free))]
+        self._processes += new
+        return [*free, *new][:n]
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+        for process in [*self._processes]:
+            self._end(process)
+
+    def _end(self, process: "_Process") -> None:
+        if process in self._processes:
+            self._processes.remove(process)
+        process.end()
 
 
-_made = dict[bytes, Any]()  # the worker of this process by what made it
+class _Process:
+    """A worker, and this process's end of its pipe."""
+
+    def __init__(self, threads: int) -> None:
+        context = get_context("spawn")  # a fork has locks that nobody opens
+        self.pipe, its = context.Pipe()
+        self.is_busy = False
+        self.process = context.Process(target=_serve, args=(its, threads), daemon=True)
+        self.process.start()
+        its.close()  # so that its end is seen here
+
+    def give(self, made: bytes, unit: Any) -> None:
+        content, self.is_busy = pickle.dumps((made, unit)), True
+        with suppress(OSError):  # it has ended: no answer comes
+            self.pipe.send_bytes(content)
+
+    def answer(self) -> tuple[bool, Any] | None:
+        """Whether it is a result or an error, and that; None once the process has ended."""
+        self.is_busy = False
+        try:
+            content = self.pipe.recv_bytes()
+        except (EOFError, OSError):
+            return None
+        found: tuple[bool, Any] = pickle.loads(content)  # of our own process
+        return found
+
+    def end(self) -> None:
+        if self.is_busy:
+            self.process.terminate()
+        self.pipe.close()
 
 
-def _work(make: Callable[[], Callable[[N], U]], unit: N) -> U:
-    key = pickle.dumps(make)
-    if key not in _made:
-        _made.clear()
-        _made[key] = make()
-    worker: Callable[[N], U] = _made[key]
-    return worker(unit)
+def _answered(running: dict[_Process, int]) -> list[_Process]:
+    """Those which have answered or ended within a second."""
+    by_pipe = {process.pipe: process for process in running}
+    return [by_pipe[pipe] for pipe in wait([*by_pipe], timeout=1.0)]  # type: ignore[index]
 
 
-def _begin(threads: int) -> None:
+def _serve(pipe: Connection, threads: int) -> None:
+    """What a worker does until the other end of its pipe is closed, or it is told to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one from the keyboard is for the first process
+    signal.signal(signal.SIGTERM, _leave)
     os.environ["OMP_NUM_THREADS"] = str(threads)  # of torch, where it is loaded
     import numpy  # noqa: F401 - its BLAS is what gets so many threads
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(threads)
+    made = b""
+    worker: Any = None
+    with suppress(EOFError, OSError):
+        while True:
+            wanted, unit = pickle.loads(pipe.recv_bytes())  # of the process that started this one
+            try:
+                if wanted != made:
+                    worker = None  # two models at once may be more than the memory
+                    made, worker = wanted, pickle.loads(wanted)()
+                answer = pickle.dumps((True, worker(unit)), pickle.HIGHEST_PROTOCOL)
+            except Exception as error:
+                answer = pickle.dumps((False, _sendable(error)))
+            pipe.send_bytes(answer)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it leaves already
+
+
+def _sendable(error: Exception) -> Exception:
+    if not isinstance(error, UnconeError):
+        error.add_note(traceback.format_exc())
+    try:
+        pickle.loads(pickle.dumps(error))  # an error of another library may take other arguments
+    except Exception:
+        return UnconeError(f"{first_line(error)}\n{traceback.format_exc()}")
+    return error
+
+
+def _leave(*_: object) -> None:
+    """What is under way is left as by an interrupt, so that it removes what it has half written."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit()
