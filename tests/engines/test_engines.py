@@ -22,6 +22,7 @@ from tests.engines.works import (
     die,
     digest,
     fail,
+    fail_otherwise,
     killed_once,
     killed_while_it_answers,
     layers_digest,
@@ -193,6 +194,17 @@ def test_an_error_in_a_process_is_that_of_the_shard(folder: Path) -> None:
     try:
         with pytest.raises(InputError, match="nothing in 5"):
             engine.fold(tasks(folder, partial(fail, 5)), pair_sum, lambda _: None)
+    finally:
+        engine.close()
+
+
+def test_an_error_that_does_not_travel_is_still_said(folder: Path) -> None:
+    engine = Processes(2)
+    try:
+        for _ in range(2):  # and the processes go on
+            with pytest.raises(UnconeError, match=r"^TwoError: this and that\n.*Traceback"):
+                engine.fold(tasks(folder, fail_otherwise)[:2], pair_sum, lambda _: None)
+        assert engine.fold(tasks(folder, partial(number_of, 0)), pair_sum, lambda _: None) == list(range(len(SIZES)))
     finally:
         engine.close()
 

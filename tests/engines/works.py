@@ -77,6 +77,17 @@ def fail(at: int, rows: Rows, place: int) -> list[int]:
     return [place]
 
 
+class TwoError(Exception):
+    """As errors of other libraries, it is not made again from its message."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+def fail_otherwise(rows: Rows, place: int) -> list[int]:
+    raise TwoError("this", "that")
+
+
 def number_of(seconds: float, rows: Rows, place: int) -> list[int]:
     time.sleep(seconds)
     return [place]

@@ -15,7 +15,7 @@ from uncone.measure.groups import special_rows
 from uncone.measure.under_trained import known_unused
 from uncone.model import open_language_model
 from uncone.model.counts import read_counts
-from uncone.model.files import read_json
+from uncone.model.files import read_json, small_file
 from uncone.records.text import counted, plural
 from uncone.records.token_text import token_texts
 from uncone.regular import lines_of
@@ -118,7 +118,7 @@ def _used_by_a_chat(directory: Path, labels: Labels) -> set[int]:
     """The special tokens in the chat template, and the tokens that begin and end a text or fill it up."""
     used, templates = set[int](), list[Any]()
     if (file := directory / "chat_template.jinja").is_file():
-        templates += [line for _, line in lines_of(file, how="give a model whose files can be read")]
+        templates.append(small_file(file).decode("utf-8", "replace"))
     if (file := directory / "tokenizer_config.json").is_file():
         given = read_json(file, dict).get("chat_template")
         templates += given if isinstance(given, list) else [given]

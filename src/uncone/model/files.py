@@ -145,11 +145,16 @@ def text_parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def read_json(path: Path, kind: type) -> Any:
+    return parsed_json(small_file(path), path, kind)
+
+
+def small_file(path: Path) -> bytes:
+    """The content of a file that a person could have written. InputError: more than `LARGEST_JSON` bytes."""
     with open_regular(path, how="give a directory whose files can be read") as handle:
         text = handle.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
         raise InputError(f"expected at most {LARGEST_JSON} bytes in {path}, got more: copy it again")
-    return parsed_json(text, path, kind)
+    return text
 
 
 def parsed_json(text: bytes, path: object, kind: type) -> Any:
