@@ -41,7 +41,7 @@ class NegativeDirection:
     False if no direction has a margin of `epsilon`; None otherwise. Margins are shares of `mean_norm`.
     """
 
-    verdict: str  # one sentence
+    verdict: str  # what was found
     exists: bool | None  # whether all states avoid a direction; `null` if undecided
     epsilon: float  # the margin that counts, of the mean norm
     n: int  # states that were searched

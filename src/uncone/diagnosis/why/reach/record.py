@@ -36,7 +36,7 @@ class UnreachableTokens:
     `reachable`, `unreachable`, `tied` and `undecided` sum to `vocabulary`.
     """
 
-    verdict: str  # one sentence
+    verdict: str  # what was found
     vocabulary: int  # rows of the head
     dimensions: int  # columns
     biased: bool  # the head has a bias
@@ -108,7 +108,7 @@ class SettableTokens:
     independent: then a state reaches every distribution over them, to any precision.
     """
 
-    verdict: str  # one sentence
+    verdict: str  # what was found
     vocabulary: int  # rows of the head
     dimensions: int  # columns
     random: int  # largest size at which half of the random sets can be set
