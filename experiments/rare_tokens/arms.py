@@ -42,7 +42,7 @@ def tables(**options: Any) -> Callable[[Any, float], torch.optim.Optimizer]:
 def sgd_tables(model: Any, lr: float) -> torch.optim.Optimizer:
     """Table and head by SGD with momentum, at a rate of their own: a mean over targets has small gradients."""
     found, rest = uncone.table_parameters(model)
-    return uncone.JoinedOptimizer([torch.optim.SGD(found, lr=500 * lr, momentum=0.9), adamw(rest, lr=lr)])
+    return uncone.JoinedOptimizer(torch.optim.SGD(found, lr=500 * lr, momentum=0.9), adamw(rest, lr=lr))
 
 
 def decay_off_tables(model: Any, lr: float) -> torch.optim.Optimizer:
@@ -102,7 +102,9 @@ def freeze(tables: Sequence[Any], counts: Tensor, is_frozen: Callable[[], bool])
     """Rare rows have no gradient, and Adam without decay no step, while `is_frozen` says so."""
     rare = (groups(counts) == 2)[:, None]
     for table in tables:
-        table.register_hook(lambda gradient: gradient.masked_fill(rare, 0.0) if is_frozen() else gradient)
+        table.register_hook(
+            lambda gradient: gradient.masked_fill(rare.to(gradient.device), 0.0) if is_frozen() else gradient
+        )
 
 
 column = tables(second_moment="column", betas=BETAS)

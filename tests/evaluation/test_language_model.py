@@ -263,6 +263,21 @@ def test_the_command_and_the_task_are_the_function(
     assert evaluation.to_rows()[0]["group"] == "frequent"
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_on_a_gpu_the_losses_are_those_of_a_cpu(evaluation: Any, model: Path, texts: list[str], counts: Any) -> None:
+    found = uncone.evaluate_language_model(model, texts, counts=counts, device="cuda")
+    for ours, known in zip(found.groups, evaluation.groups, strict=True):
+        assert (ours.by, ours.name, ours.targets) == (known.by, known.name, known.targets)
+        if known.loss is not None:
+            assert ours.loss.value == pytest.approx(known.loss.value, rel=1e-4)
+
+
+def test_a_narrow_dtype_is_near(evaluation: Any, model: Path, texts: list[str], counts: Any) -> None:
+    found = uncone.evaluate_language_model(model, texts, counts=counts, dtype="bfloat16")
+    assert found.loss.value == pytest.approx(evaluation.loss.value, rel=0.01)
+    assert found.loss.value != evaluation.loss.value
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -270,6 +285,7 @@ def test_the_command_and_the_task_are_the_function(
         ({"method": ["center"]}, "method"),
         ({"cache": "folder"}, "cache"),
         ({"counts": [1, 2]}, "counts"),
+        ({"device": "moon"}, "moon"),
     ],
 )
 def test_what_does_not_belong_is_refused(model: Path, texts: list[str], given: dict[str, Any], said: str) -> None:
@@ -289,6 +305,8 @@ def test_odd_input(model: Path, tmp_path: Path) -> None:
         uncone.evaluate_language_model(model, empty)
     with pytest.raises(InputError, match="passages"):
         uncone.evaluate_language_model(model, ["the cat sat"], data=empty)
+    with pytest.raises(InputError, match="int8"):
+        uncone.evaluate_language_model(model, ["the cat sat"], dtype="int8")
     one = tmp_path / "one.txt"
     one.write_text("the cat\nword\n")
     with pytest.raises(InputError, match="line 2"):

@@ -1,5 +1,8 @@
 """The remedies on a GPU end where they end on a CPU. Left out where there is no GPU."""
 
+import json
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +40,30 @@ def test_remedies_together_end_as_on_a_cpu(backend: str) -> None:
     for name, value in known.items():
         torch.testing.assert_close(ours[name], value, rtol=1e-3, atol=1e-4)
     assert logs == {name: pytest.approx(value, rel=1e-3, abs=1e-5) for name, value in expected.items()}
+
+
+def test_a_monitor_reads_a_model_that_a_trainer_moved_as_on_a_cpu(tmp_path: Path) -> None:
+    found = []
+    for device in ("cpu", "cuda"):
+        model = untied("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+        monitor = uncone.Monitor(tmp_path / device, model, 2, counts=torch.arange(V))
+        model.to(device).train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for step in range(5):
+                ids = torch.randint(5, V, (4, 12), generator=torch.Generator().manual_seed(step)).to(device)
+                model(input_ids=ids, labels=ids).loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                monitor.step()
+        monitor.detach()
+        found.append([json.loads(line) for line in (tmp_path / device).read_text().splitlines()])
+    for ours, known in zip(found[1], found[0], strict=True):
+        assert ours.keys() == known.keys()
+        for name, value in known.items():
+            if isinstance(value, float) and name != "time":
+                assert ours[name] == pytest.approx(value, rel=0.02, abs=1e-4), name
 
 
 @pytest.mark.parametrize("kind", ["entry", "column", "row", "factored"])

@@ -91,14 +91,18 @@ def test_a_device_is_waited_for_by_a_record_alone(attach: bool) -> None:
     assert watched[1] == plain[1]
 
 
+@pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("inside", [False, True])
-def test_between_records_a_device_whose_numbers_cannot_be_read_is_no_hindrance(inside: bool) -> None:
-    """Of tensors on meta nothing can be read, counted or copied to the CPU."""
-    with torch.device("meta"):
-        model, ids = Plain(), torch.zeros(3, 12, dtype=torch.int64)
-        with pytest.raises(RuntimeError):
-            ids.nonzero()
+def test_between_records_a_device_whose_numbers_cannot_be_read_is_no_hindrance(inside: bool, moved: bool) -> None:
+    """Of tensors on meta nothing can be read, counted or copied to the CPU. A Trainer moves a model to its device after
+    the monitor was made."""
+    with torch.device("cpu" if moved else "meta"):
+        model = Plain()
+    ids = torch.zeros(3, 12, dtype=torch.int64, device="meta")
+    with pytest.raises(RuntimeError):
+        ids.nonzero()
     monitor = Monitor(None, model, 50, table=model.table, head=model.out)
+    model.to("meta")
     monitor.resume(3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with warnings.catch_warnings():
@@ -111,8 +115,9 @@ def test_between_records_a_device_whose_numbers_cannot_be_read_is_no_hindrance(i
             optimizer.zero_grad()
             monitor.step()
     assert not monitor.guard._said
-    assert monitor._taps.hidden is not None
-    assert monitor._taps.hidden.is_meta
+    for one in (monitor._taps.hidden, monitor._taps.ids, monitor._taps.targets):
+        assert one is not None
+        assert one.is_meta
 
 
 def fails(*_: Any, **__: Any) -> Any:
@@ -120,7 +125,7 @@ def fails(*_: Any, **__: Any) -> Any:
 
 
 FAULTS = {
-    "taps._add_counts": ["count ids", "keep states"],
+    "taps.Taps._count": ["count ids", "keep states"],
     "taps.Taps.attachments": ["follow the model's forward", "read the batch"],
     "reading.RowsReader.read": ["read the head"],
     "reading.LossReader": ["read the loss"],

@@ -68,12 +68,13 @@ def evaluate_language_model(
     whole_number(continuations, "continuations", 0)
     passages = None if data is None else read_passages(data)
     causal = open_causal(model, device=device, dtype=dtype)
-    v = len(causal.head.weight)
+    weight = causal.head.weight
+    v = len(weight)
     known = None if counts is None else as_counts(counts, v)
     texts = read_texts(text, _LETTERS * most) if isinstance(text, str | os.PathLike) else list(text)
     states = states_of(causal, texts, most=most, progress=progress)
     cuts = [] if known is None else [by_ids(known.counts), by_mass(known.counts)]
-    scores = score(states, cuts, progress, causal.head.weight.device)
+    scores = score(states, cuts, progress, weight.device)
     labels, inputs, windows, of_text = (
         one.numpy() for one in (states.labels, states.inputs, states.windows, states.texts) if one is not None
     )
@@ -98,6 +99,7 @@ def evaluate_language_model(
     name = Path(text).name if isinstance(text, str | os.PathLike) else "texts"
     of = "documents" if are_documents else "windows of the text"
     digest = sha256("\0".join(texts).encode()).hexdigest()[:16]
+    ran = {"device": weight.device.type, "dtype": str(weight.dtype).removeprefix("torch.")}
     return LanguageModelEvaluation(
         _verdict(causal.name, name, loss, groups),
         causal.name,
@@ -109,7 +111,7 @@ def evaluate_language_model(
         None if passages is None else last_words(causal, passages, seed=seed, progress=progress),
         _intervals(int(blocks.max()) + 1, of, seed),
         (*_left_out(len(labels), most, sum(map(len, texts))), *(() if known is None else known.notes)),
-        {"seed": seed, "text": digest, "versions": versions("torch", "transformers")},
+        {"seed": seed, "text": digest, "versions": versions("torch", "transformers")} | ran,
     )
 
 

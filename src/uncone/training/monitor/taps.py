@@ -110,6 +110,15 @@ class Taps:
         counts: Tensor | None = getattr(self, which)
         return None if counts is None else counts[:-1]
 
+    def _count(self, which: str, ids: Tensor, ignored: int | None) -> None:
+        counts: Tensor = getattr(self, which).to(ids.device)  # a Trainer may move the model after the monitor was made
+        setattr(self, which, counts)
+        v, ids = len(counts) - 1, ids.detach().reshape(-1).long()
+        is_id = (ids >= 0) & (ids < v)
+        is_id = is_id if ignored is None else is_id & (ids != ignored)
+        ids = torch.where(is_id, ids, v)
+        counts.scatter_add_(0, ids, torch.ones_like(ids))
+
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _at_model(self, module: Any, args: Any, kwargs: Any) -> None:
         self._labels = None
@@ -131,7 +140,7 @@ class Taps:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _at_table(self, module: Any, args: Any) -> None:
         if _trains(module) and is_first() and args and isinstance(args[0], Tensor):
-            self._guard("count ids", _add_counts, self.ids, args[0], None)
+            self._guard("count ids", self._count, "ids", args[0], None)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _at_head(self, module: Any, args: Any, output: Any) -> None:
@@ -168,7 +177,7 @@ class Taps:
         self.labels = torch.where(low[:, 0] < 0, labels, self.ignored)
         kept = (low[:, 0] < 0).double().mean() * len(rows)  # the others are taken to have as many
         self.count = kept.round().long()
-        _add_counts(self.targets, self.labels, self.ignored)
+        self._count("targets", self.labels, self.ignored)
         self.counts_all = False
 
     def _keep(self, hidden: Tensor, labels: Tensor | None) -> None:
@@ -180,7 +189,7 @@ class Taps:
         self.labels = self.count = None
         if labels is not None:
             labels = labels.reshape(-1).to(device)
-            _add_counts(self.targets, labels, self.ignored)
+            self._count("targets", labels, self.ignored)
             kept = labels != self.ignored
             self.count = count = kept.sum()
             at = torch.arange(m, device=device)
@@ -210,17 +219,6 @@ class Taps:
 def _counter(weight: Tensor) -> Tensor:
     """(V + 1,): the last place counts values that are not ids."""
     return torch.zeros(len(weight) + 1, dtype=torch.int64, device=weight.device)
-
-
-def _add_counts(counts: Tensor | None, ids: Tensor, ignored: int | None) -> None:
-    if counts is None:
-        return
-    v = len(counts) - 1
-    ids = ids.detach().reshape(-1).to(counts.device).long()
-    is_id = (ids >= 0) & (ids < v)
-    is_id = is_id if ignored is None else is_id & (ids != ignored)
-    ids = torch.where(is_id, ids, v)
-    counts.scatter_add_(0, ids, torch.ones_like(ids))
 
 
 def _trains(module: Any) -> bool:
