@@ -122,7 +122,9 @@ def generated(causal: Causal, documents: list[str], text: Text) -> list[list[str
     found, room = [], causal.model.config.n_positions
     prompt, more_ids = min(24, room // 3), min(40, room - room // 3)
     for at in (1, 4, 7):
-        ids = torch.tensor([text.tokenizer.encode(documents[at % len(documents)]).ids[:prompt]])
+        ids = torch.tensor([text.tokenizer.encode(documents[at % len(documents)]).ids[:prompt]]).to(
+            causal.head.weight.device
+        )
         torch.manual_seed(at)
         with torch.no_grad():
             given: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "pad_token_id": 0}
@@ -150,13 +152,14 @@ def measure(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[
     if not model.is_dir():
         train(cell, config, text, work)
     documents = list(articles(text.folder, "valid"))
-    causal = open_causal(model)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    causal = open_causal(model, device=device)
     states = states_of(causal, documents, most=MOST)
     cuts = [by_ids(counts), by_mass(counts)]
-    scores = score(states, cuts)
+    scores = score(states, cuts, device=causal.head.weight.device)
     lambada = SHARED / "lambada" / "lambada_test.jsonl.xz"
     record = uncone.evaluate_language_model(
-        model, documents, counts=counts, data=lambada if lambada.is_file() else None, most=MOST
+        model, documents, counts=counts, data=lambada if lambada.is_file() else None, most=MOST, device=device
     )
     kept = work / "cells" / cell.name / "heads"
     drawn = kept.is_dir() and cell.arm in config["picture"]["arms"] and cell.seed == 0
@@ -168,7 +171,7 @@ def measure(cell: Cell, config: dict[str, Any], text: Text, work: Path) -> dict[
         "documents": by_document(states, scores.loss, scores.masses[:, :4], cuts[0]),
         "evaluation": json.loads(record.to_json()),
         "shifted": with_shift(states, scores.loss, scores.masses[:, 2], cuts[0] == 2),
-        "head": geometry(causal.head.weight.detach().float(), cuts[0]),
+        "head": geometry(states.head, cuts[0]),
         "word_similarity": word_similarity(model),
     }
 

@@ -17,7 +17,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,7 @@ def make_model(config: dict[str, Any], vocabulary: int, cell: Cell) -> Any:
     torch.manual_seed(cell.seed)
     of, none = config["model"], dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     shape = {"n_positions": of["length"] + 1, "n_embd": of["width"], "n_layer": of["layers"], "n_head": of["heads"]}
+    shape |= {"activation_function": of.get("activation", "gelu_new")}
     made = GPT2LMHeadModel(
         GPT2Config(
             vocab_size=vocabulary, **shape, **none, bos_token_id=0, eos_token_id=0, tie_word_embeddings=cell.tied
@@ -151,14 +152,17 @@ def fit(
         save_steps=SAVE_EVERY,
         save_total_limit=1,
         seed=cell.seed,
-        bf16=torch.cuda.is_available(),
+        bf16=of.get("bf16", False),
         use_cpu=not torch.cuda.is_available(),
         report_to=[],
         disable_tqdm=True,
         remove_unused_columns=False,
         dataloader_pin_memory=False,
     )
-    attached = uncone.attach(model, **(attached_with or {}) | arm.attached(counts))
+    given = (attached_with or {}) | arm.attached(counts)
+    options = given.pop("options", uncone.CrossEntropyOptions())
+    backend = "triton" if torch.cuda.is_available() else "chunk"
+    attached = uncone.attach(model, **given, options=replace(options, backend=backend))
     run = cell.result.with_suffix(".jsonl")
     run.parent.mkdir(parents=True, exist_ok=True)
     last = get_last_checkpoint(str(folder / "checkpoints")) if (folder / "checkpoints").is_dir() else None

@@ -40,6 +40,8 @@ def evaluate(
     method: str | Sequence[str] | None = None,
     text: Annotated[Path_ | Sequence[str] | None, Role.READ] = None,
     counts: Source = None,
+    device: str | None = None,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     cache: Keep = None,
     seed: int = 0,
     resamples: int | None = None,
@@ -78,6 +80,8 @@ def evaluate(
         text: for "lm", a text file, plain, JSON lines or Parquet, also packed, or a list of texts.
         counts: for "lm", how often each id occurs in the training text: a file of `uncone count`, or an array. With
             counts, losses are also shown by frequency.
+        device: for "lm", the device that runs the model, such as "cuda"; the CPU by default.
+        dtype: for "lm", the precision of the run, such as "bfloat16"; float32 by default.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
         seed: of resampling, of drawn queries, and of product quantisation.
         resamples: resamples for each interval; by default 10,000 where auto chooses, else 2,000, with which the ends of
@@ -104,12 +108,11 @@ def evaluate(
         )
         from uncone.evaluation.language_model.evaluate_language_model import evaluate_language_model
 
-        options: Any = {"counts": counts, "data": data, "seed": seed, "progress": progress}
-        return evaluate_language_model(spec, text or (), **options)
-    expect(
-        text is None and counts is None,
-        f"a text and counts with the task lm alone, got them with {task}: leave them out",
-    )
+        options: Any = {"counts": counts, "data": data, "seed": seed, "device": device, "dtype": dtype}
+        return evaluate_language_model(spec, text or (), **options, progress=progress)
+    of_lm = {"text": text, "counts": counts, "device": device, "dtype": dtype}
+    surplus = next((name for name, value in of_lm.items() if value is not None), None)
+    expect(surplus is None, f"{surplus} with the task lm alone, got it with {task}: leave it out")
     given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     names = [method] if isinstance(method, str) else method
     if names is not None and AUTO in names:

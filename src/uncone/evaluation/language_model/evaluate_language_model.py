@@ -32,6 +32,8 @@ def evaluate_language_model(
     most: int = MOST_TARGETS,
     continuations: int = 64,
     seed: int = 0,
+    device: str | None = None,
+    dtype: str | None = None,
     progress: Progress | None = None,
 ) -> LanguageModelEvaluation:
     """Measure how well a causal language model predicts a text, separately for frequent, medium and rare tokens.
@@ -49,6 +51,8 @@ def evaluate_language_model(
         most: how many tokens to predict at most, from the start of the text.
         continuations: how many pieces of the text the model continues; 0 for none.
         seed: for the bootstrap.
+        device: the device that runs the model, such as "cuda"; the CPU by default.
+        dtype: the precision of the run, such as "bfloat16"; float32 by default. Losses are computed in float32.
         progress: called with (the step, done, in all).
 
     Raises:
@@ -63,13 +67,13 @@ def evaluate_language_model(
 
     whole_number(continuations, "continuations", 0)
     passages = None if data is None else read_passages(data)
-    causal = open_causal(model)
+    causal = open_causal(model, device=device, dtype=dtype)
     v = len(causal.head.weight)
     known = None if counts is None else as_counts(counts, v)
     texts = read_texts(text, _LETTERS * most) if isinstance(text, str | os.PathLike) else list(text)
     states = states_of(causal, texts, most=most, progress=progress)
     cuts = [] if known is None else [by_ids(known.counts), by_mass(known.counts)]
-    scores = score(states, cuts, progress)
+    scores = score(states, cuts, progress, causal.head.weight.device)
     labels, inputs, windows, of_text = (
         one.numpy() for one in (states.labels, states.inputs, states.windows, states.texts) if one is not None
     )

@@ -1,6 +1,6 @@
 """What a language model predicts for each token of a text: the loss, the likeliest token, the probability of groups."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -39,20 +39,24 @@ def by_mass(counts: Array) -> Array:
     return found
 
 
-def score(states: States, cuts: list[Array], progress: Progress | None = None) -> Scores:
+def score(
+    states: States, cuts: list[Array], progress: Progress | None = None, device: torch.device | None = None
+) -> Scores:
     """The scores of each target, from states and head; each of `cuts` (V,) has four groups, with a mass each."""
     n, v = len(states.labels), len(states.head)
     member = torch.zeros(v, 4 * len(cuts))
     for place, cut in enumerate(cuts):
         member[torch.arange(v), 4 * place + torch.from_numpy(cut)] = 1
+    member, head = member.to(device), states.head.to(device)
+    on = replace(states, head=head, bias=None if states.bias is None else states.bias.to(device))
     loss, likeliest = torch.empty(n, dtype=torch.float64), torch.empty(n, dtype=torch.int64)
     masses = torch.empty(n, member.shape[1])
     for at in states.chunks():
-        z = states.logits(states.states[at])
+        z = on.logits(states.states[at].to(device))
         lse = z.logsumexp(1, keepdim=True)
-        own = z.gather(1, states.labels[at, None])
-        loss[at], likeliest[at] = (lse - own)[:, 0].double(), z.argmax(1)
-        masses[at] = z.sub_(lse).exp_() @ member
+        own = z.gather(1, states.labels[at, None].to(device))
+        loss[at], likeliest[at] = (lse - own)[:, 0].double().cpu(), z.argmax(1).cpu()
+        masses[at] = (z.sub_(lse).exp_() @ member).cpu()
         if progress is not None:
             progress("scoring tokens", at.stop, n)
     return Scores(loss.numpy(), likeliest.numpy(), masses.numpy())
