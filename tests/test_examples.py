@@ -100,35 +100,54 @@ def test_a_gate_on_text(main: Callable[[list[str]], None], wikitext: Path, capsy
     assert gated < plain
 
 
-REMEDY_OF = {
-    '`"column"`: one': "column",
-    "`CenterRows`](": "CenterRows",
-    "`CosinePenalty`](": "CosReg",
-    "a `beta2` of": "beta2 .999",
+ARM_OF = {
+    '`"column"`': "second moment a column",
+    '`"factored"`': "factored second moment",
+    "AMSGrad": "AMSGrad",
+    "SGD with momentum": "SGD with momentum on tables",
+    "[the gate]": "AGG",
+    "[`CosinePenalty`]": "CosReg",
+    "[`CenterRows`]": "CenterRows",
+    "rare rows frozen": "rare rows frozen",
 }
-REMEDY_OF |= {"the [gate]": "gate", "z_loss=1e-4": "z-loss", '`"factored"`': "factored"}
-"""Words of the rows of the first table of docs/prevention.md, and whose figures they have."""
+"""Words of rows of docs/prevention.md, and the arm of the bench that has their figures."""
+
+
+def rows_of(page: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
 
 
 def test_what_prevention_says_of_the_remedies_is_what_was_kept() -> None:
-    kept = (ROOT / "examples/results/remedies.md").read_text(encoding="utf-8").splitlines()
-    heads, _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in kept if line.startswith("|"))
-    of = {line[0]: dict(zip(heads, line, strict=True)) for line in lines}
-    page = (ROOT / "docs/prevention.md").read_text(encoding="utf-8").partition("## A loop")[0]
-    said = {
-        "perplexity": r"perplexity ([\d.]+\d) to ([\d.]+\d)",
-        "of rare targets": r"of rare targets (\d+) to (\d+)",
-        "mean cosine": r"mean cosine ([\d.]+\d) to ([\d.]+\d)",
-        "longest / median row": r"longest row has ([\d.]+) times the median length()",
-    }
-    for words, arm in REMEDY_OF.items():
-        (row,) = (line for line in page.splitlines() if line.startswith("|") and words in line.split("|")[2])
-        figures = {head: re.findall(pattern, row) for head, pattern in said.items()}
-        assert any(figures.values()), words
-        for head, found in figures.items():
-            for before, after in found:
-                assert (before, after or before) == (of["plain" if after else arm][head], of[arm][head]), (words, head)
-    assert f"not {of['plain']['longest / median row']}" in page
+    core = (ROOT / "experiments/rare_tokens/results/core.md").read_text(encoding="utf-8").split("\n## ")
+    heads, _, *lines = rows_of(core[1])
+    kept = {line[0]: dict(zip(heads, line, strict=False)) for line in lines}
+    bars = {line[0]: line for line in rows_of(next(part for part in core if part.startswith("Against the bars")))}
+    page = (ROOT / "docs/prevention.md").read_text(encoding="utf-8").partition("## Which number")[0]
+    said = rows_of(page)
+
+    def loss(arm: str) -> str:
+        return kept[arm]["less plain"].split("; would see")[0].split(" (")[0]
+
+    for words, arm in ARM_OF.items():
+        (row,) = (row for row in said if words in row[0])
+        assert row[1].startswith(loss(arm)), (words, row[1], loss(arm))
+        interval = re.search(r"\((.* to .*);", kept[arm]["less plain"])
+        assert interval is None or interval[1] in row[1], words
+    for words in ('`"column"`', '`"factored"`', "AMSGrad", "SGD with momentum"):
+        (row,) = (row for row in said if words in row[0])
+        assert row[2:4] == [kept[ARM_OF[words]][head] for head in ("rare", "cosine")], words
+    (gate,) = (row for row in said if "[the gate]" in row[0])
+    assert kept["AGG"]["rare"] in gate[2]
+    assert kept["AGG"]["rare with a bias"] in gate[2]
+    assert kept["AGG, beta2 .999"]["rare"] in gate[2]
+    default, arm = page.partition("**Where it does not help")[0], "AdamW, beta2 .999"
+    assert loss(arm) in default
+    for number in re.findall(r"[-+]?\d+[\d.]*%?", " ".join(bars[arm][2:]).split("; would")[0]):
+        assert number.rstrip("0") in default or f"{float(number):.1f}" in default, number
+    for name in ("v16k-d128", "v16k-d256"):
+        table = (ROOT / f"experiments/rare_tokens/results/{name}.md").read_text(encoding="utf-8")
+        (row,) = (row for row in rows_of(table) if row[0] == arm and len(row) > 9)
+        assert row[4].split(" (")[0] in default, name
 
 
 def test_all_remedies_are_trained_and_shown(

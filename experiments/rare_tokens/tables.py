@@ -153,6 +153,7 @@ def report(config: dict[str, Any]) -> str:
     best = at_best(runs, tied=False, batch=of["batch"])
     more = {
         "What the papers claim": claims_table(best),
+        "The same cell on a processor and on a GPU": again_table(runs),
         "Against the bars": bars_table(best),
         "What kappa foretells": kappa_table(best),
         "Mean row and mean state over the training": course_table(best),
@@ -166,6 +167,20 @@ def report(config: dict[str, Any]) -> str:
         "log ratio of rare": lambda run: f"{run.ratio():+.3f}",
     }
     return "\n".join([*parts, *every_cell(every, runs, numbers)]) + "\n"
+
+
+def again_table(runs: dict[str, Run]) -> list[str]:
+    """Cells that were trained on a second device too."""
+    lines = ["| cell | device | " + " | ".join(NUMBERS) + " | seconds |", "|---|---|" + "---|" * (len(NUMBERS) + 1)]
+    for name, kept in runs.items():
+        second = RESULTS / "again" / f"{name}.json"
+        if second.exists():
+            for run in (kept, Run(kept.cell, json.loads(second.read_text()))):
+                numbers = [f"{of(run):.4f}" for of in NUMBERS.values()]
+                lines.append(
+                    f"| {name} | {run.result['device']} | {' | '.join(numbers)} | {run.result['seconds']:.0f} |"
+                )
+    return lines
 
 
 def every_cell(every: list[Cell], runs: dict[str, Run], numbers: Numbers) -> list[str]:

@@ -14,13 +14,13 @@ from uncone.records.text import visible
 
 Kind = Literal["vectors", "table", "head", "tensor"]
 """What rows are; a "tensor" is any other matrix of a model: no advice is known."""
-_TRAIN_ON = "In training, a gate can hold back this gradient (docs/prevention.md)."
+_TRAIN_ON = "In training, keep AdamW's beta2 at 0.999 (docs/prevention.md)."
 _PREVENT = (
-    "train further or from scratch with a second moment shared across rows (`uncone.TableAdam`), or with a penalty on "
-    "the mean cosine (`uncone.CosinePenalty`; docs/prevention.md)"
+    "train the next model with AdamW's beta2 at 0.999, or with a second moment shared across rows "
+    "(`uncone.TableAdam`; docs/prevention.md)"
 )
-"""In `experiments/gradients` the mean row of heads came from Adam's division by each row's second moment, not from the
-gradient, which a gate changes. The experiment does not cover an untied input table."""
+"""In `experiments/rare_tokens` both lower the mean cosine and the loss; a penalty on the cosine raises the loss, and a gate
+does less. Models were trained from scratch there; an untied input table was not judged."""
 _COMPARED = "If you compare its token vectors yourself, {} first (`uncone.transforms.{}`)."
 _LOST = "Editing the rows cannot bring lost directions back. Train further, or use another width."
 _SEEN = "Test on your own queries whether this helps your search: `uncone evaluate --queries`."

@@ -148,6 +148,14 @@ def test_one_direction_giant_rows_and_no_direction_are_read() -> None:
     assert numbers(torch.zeros(V, D))[False]["dead"] == 1
 
 
+def test_a_group_of_one_row_has_no_rank() -> None:
+    weight, counts = torch.randn(50, 8, generator=torch.Generator().manual_seed(0)), torch.arange(50)
+    read, _ = RowsReader().read(weight, Groups.by_count(counts), counts=None, is_head=True, spectrum=True)
+    assert read[True]["never.rows"] == 1
+    assert "never.effective_rank" not in read[True]
+    assert 1 <= read[True]["rare.effective_rank"] <= 8
+
+
 def test_without_counts_there_are_no_groups() -> None:
     found = RowsReader().read(matrix(), Groups.by_count(torch.zeros(V)), counts=None, is_head=False, spectrum=False)[0][
         False

@@ -256,6 +256,8 @@ class Pass:
         for gram in self._grams[1:]:
             whole += gram
         for name, gram in zip(rows, [whole, *self._grams], strict=False):
+            if int(rows[name]) < 2:
+                continue  # rounding alone
             if name:
                 offset = sums[name] / rows[name] - self.mean
                 gram.addr_(offset, offset, alpha=-float(rows[name]))  # in place, as these matrices take much memory
