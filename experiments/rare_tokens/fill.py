@@ -31,14 +31,16 @@ LOOK_EVERY = 60.0  # seconds: to see what is missing, all results are read
 
 
 def cells(config: dict[str, Any], make: type[Cell] = Cell, arms: dict[str, Arm] = ARMS) -> Iterator[Cell]:
-    """Those whose rate is known, in order of priority."""
+    """Those whose rate is known, each once, in order of priority."""
+    found = set[str]()
     for block in config["cells"]:
         more = {name: block[name] for name in ("tied", "batch") if name in block}
         more.setdefault("batch", config["training"]["batch"])
         for seed, arm, rate in product(block["seeds"], block["arms"], block["rates"]):
             known = best_rate(config, arms[arm].base or arm, make) if rate == "best" else rate
-            if known is not None:
-                yield make(config["name"], arm, known, seed, **more)
+            if known is not None and (cell := make(config["name"], arm, known, seed, **more)).name not in found:
+                found.add(cell.name)
+                yield cell
 
 
 def best_rate(config: dict[str, Any], arm: str, make: type[Cell] = Cell) -> float | None:

@@ -369,3 +369,9 @@ def test_a_verdict_follows_from_our_interval_and_the_controls(
     claim = next(one for one in claims.CLAIMS if one.text == "The gate lowers the perplexity of rare tokens")
     row = claims.claims_table({arm: some for arm, some in best.items() if some}, [claim])[2]
     assert row.split(" | ")[-1].startswith(said)
+
+
+@pytest.mark.parametrize("name", ["core", "v16k-d128", "v16k-d256"])
+def test_kept_tables_are_what_the_kept_results_say(rare: Load, name: str) -> None:
+    tables = rare("tables")
+    assert tables.report(tables.read_config(tables.path_of(name))) == (tables.RESULTS / f"{name}.md").read_text()
