@@ -296,6 +296,8 @@ def test_what_does_not_belong_is_refused(model: Path, texts: list[str], given: d
 def test_a_text_without_the_task_is_refused(model: Path, texts: list[str]) -> None:
     with pytest.raises(InputError, match="the task lm alone"):
         uncone.evaluate(str(model), task="wordsim", text=texts)
+    with pytest.raises(InputError, match="device with the task lm alone, got it with no task"):
+        uncone.evaluate(str(model), device="cpu")
 
 
 def test_odd_input(model: Path, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def evaluate(
         return evaluate_language_model(spec, text or (), **options, progress=progress)
     of_lm = {"text": text, "counts": counts, "device": device, "dtype": dtype}
     surplus = next((name for name, value in of_lm.items() if value is not None), None)
-    expect(surplus is None, f"{surplus} with the task lm alone, got it with {task}: leave it out")
+    expect(surplus is None, f"{surplus} with the task lm alone, got it with {task or 'no task'}: leave it out")
     given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     names = [method] if isinstance(method, str) else method
     if names is not None and AUTO in names:
