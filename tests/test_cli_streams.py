@@ -16,7 +16,7 @@ from tests.command import run_command
 from tests.report.records_example import make_diagnosis, make_subject
 from uncone import Diagnosis, InputError
 from uncone import report as reports
-from uncone.cli import main
+from uncone.cli import answer, main
 from uncone.cli.answer import hand_over
 from uncone.records.load import load_record
 from uncone.records.parts import Finding
@@ -124,6 +124,25 @@ def test_a_stop_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         main(["report", saved])
     assert ended.value.code == 130
     assert capsys.readouterr().err == "uncone: stopped\n"
+
+
+def test_long_work_reports_in_lines_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answer.progress_bar() as progress:
+        assert progress is not None
+        progress("reading", 1, 2)
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(answer, "LINE_EVERY_S", 0.0)
+        progress("a \x1b[31m name", 1_000, 2_000)
+        progress("downloading", 5, 0)
+        monkeypatch.setattr(answer, "LINE_EVERY_S", 30.0)
+        progress("downloading", 6, 0)
+        lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(", after ")[0] for line in lines] == [
+        "uncone: a \\x1b[31m name, 1,000 of 2,000",
+        "uncone: downloading",
+    ]
 
 
 def test_a_warning_has_no_line_of_code() -> None:

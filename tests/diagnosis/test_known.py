@@ -29,8 +29,10 @@ from uncone.diagnosis.known.known import (
 )
 from uncone.diagnosis.known.record import Placed
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.records.blocks import Document
 from uncone.records.parts import Measurement
 from uncone.records.rebuild import build_record
+from uncone.report.markdown import markdown_of
 
 from ..planted import healthy, write_model
 
@@ -325,6 +327,18 @@ class TestWords:
     def test_of_what_is_left_out(self) -> None:
         found = Placed("m", "untied head", below=2, itself=True, left_out=3)
         assert found.sentence.endswith(" heads (this matrix and 3 diverged runs left out)")
+
+    def test_what_all_leave_out_stands_once_below_them(self) -> None:
+        one, other = (
+            Placed(name, "untied head", below=6, itself=True, left_out=3, ends=(0.5, 0.5)) for name in ("m", "n")
+        )
+        alone = Placed("o", "untied head", below=6, ends=(0.5, 0.5))
+        (subject,) = uncone.diagnose(torch.randn(50, 4)).subjects
+        text = markdown_of(Document("", "", dataclasses.replace(subject, placed=(one, other, alone)).blocks()))
+        assert text.count("left out") == text.count("this matrix and 3 diverged runs are left out") == 1
+        apart = dataclasses.replace(other, left_out=2)
+        text = markdown_of(Document("", "", dataclasses.replace(subject, placed=(one, apart)).blocks()))
+        assert text.count(" left out)") == 2
 
     def test_what_one_sign_is_stands_once_where_it_is_placed(self) -> None:
         assert "one sign of each eigenvector" in Placed(ONE_SIGN, "tied table").about

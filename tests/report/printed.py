@@ -6,11 +6,10 @@ from rich.console import Console
 
 from uncone import report
 from uncone.records.blocks import Document
-from uncone.records.record import Record
 from uncone.report.terminal import print_document
 
 
-def printed(shown: Record | Document, width: int = 80, encoding: str = "utf-8", *, colour: bool = False) -> str:
+def printed(shown: report.Shown | Document, width: int = 80, encoding: str = "utf-8", *, colour: bool = False) -> str:
     """The lines of a record or a document in a terminal of this width and encoding."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)

@@ -265,3 +265,10 @@ def test_dots_without_a_line() -> None:
     assert 'class="line raw"' in with_line
     assert 'class="line raw"' not in without
     assert with_line.count("h.01") == without.count("h.01") == 9
+
+
+def test_a_long_label_does_not_touch_its_line() -> None:
+    charts = tuple(_chart((1.0, 2.0), spark=label) for label in ("cosine to special tokens", "mean norm"))
+    long, short = spark_lines(Figure("f", charts))
+    assert long.startswith("cosine to special tokens ▁█  ")
+    assert short.index("▁") == long.index("▁")

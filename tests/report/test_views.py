@@ -18,7 +18,7 @@ from tests.report.test_comparison_report import make_comparison
 from tests.report.test_evaluation_terminal import _evaluation
 from tests.report.test_html import _assert_harmless
 from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
-from uncone import calibrate, check, measures, report
+from uncone import calibrate, check, measures, report, unreachable_tokens
 from uncone.comparison.bars.record import Bar, Check
 from uncone.errors import InputError
 from uncone.records import blocks
@@ -320,3 +320,17 @@ def test_a_command_in_a_bullet_or_a_cell_is_not_offered_to_copy() -> None:
     blocks = (Bullets((hostile,)), Table(("t",), ((Cell(hostile, tone="token"),), (hostile,))))
     assert 'class="command"' not in to_page(_document(*blocks))
     assert "<script" not in to_page(_document(*blocks))
+
+
+def test_what_a_function_returns_of_a_record_is_shown_too() -> None:
+    found = unreachable_tokens(np.vstack([np.eye(4), np.full((1, 4), 0.1)]))
+    assert found.verdict in " ".join(printed(found).split())
+    assert html.escape(found.verdict) in report.to_html(found)
+    assert found.verdict in report.to_markdown(found)
+    with pytest.raises(InputError, match="a part of one that has blocks, got _Blocks: print"):
+        report.to_html(_Blocks())
+
+
+class _Blocks:
+    def blocks(self) -> tuple[Block, ...]:
+        return ()

@@ -89,6 +89,9 @@ def test_a_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)), HeadExamination)
     assert record.rank.ranks[:2] == (2, 4)
     assert record.contexts.tokens > 100
+    quick = _answered(tmp_path, _run(capsys, *given, "--no-refits", *_files(tmp_path)), HeadExamination)
+    assert quick.rank.lines == record.rank.lines[:2]
+    assert quick.rank.refitting is None
 
 
 def test_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

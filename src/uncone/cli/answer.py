@@ -2,7 +2,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from uncone.errors import InputError
 from uncone.records.record import Record
 from uncone.roles import DOWNLOADING, Progress
 
-PROGRESS_AFTER_S = 2.0
+PROGRESS_AFTER_S, LINE_EVERY_S = 2.0, 30.0
 _REDRAWN_AFTER_S, _IDLE = 1.0, 4  # seconds between reads, and how many times as long as a read
 Path_ = str | Path | None
 _File = Path | None
@@ -31,9 +31,12 @@ def judge(record: Record, json: _File, html: _File, *, beyond: bool, brief: bool
 
 @contextmanager
 def progress_bar() -> Iterator[Progress | None]:
-    """A bar after two seconds of work; None if standard error is not a terminal."""
-    if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
+    """A bar after two seconds of work; a line every half a minute if standard error is not a terminal."""
+    if sys.stderr is None or sys.stderr.closed:
         yield None
+        return
+    if not sys.stderr.isatty():
+        yield _lines()
         return
     from rich.console import Console
     from rich.progress import (
@@ -78,6 +81,21 @@ def progress_bar() -> Iterator[Progress | None]:
         starting.cancel()
         starting.join()
         bar.stop()
+
+
+def _lines() -> Progress:
+    from uncone.records.text import visible
+
+    began = said = time.monotonic()
+
+    def update(what: str, done: int, total: int) -> None:
+        nonlocal said
+        if (now := time.monotonic()) - said >= LINE_EVERY_S:
+            said, of = now, f", {done:,} of {total:,}" * bool(total)
+            with suppress(OSError, ValueError):  # nobody reads it
+                print(f"uncone: {visible(what)}{of}, after {now - began:.0f} s", file=sys.stderr, flush=True)  # noqa: T201
+
+    return update
 
 
 def follow(read: Callable[[], Any]) -> Any:

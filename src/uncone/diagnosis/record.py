@@ -168,8 +168,11 @@ class Subject:
         last = f"We have no reference values for {self.placed[0].whom}s yet." if self.placed else ""
         if known:
             last = f"Sources: {'; '.join(dict.fromkeys(source for one in known for source in one.sources))}."
-        texts = (Text(words, "quiet") for words in (*dict.fromkeys(one.about for one in known), last))
-        named = tuple(one.named for one in known)
+        gone = [one.gone for one in known if one.gone]
+        once = len(set(gone)) == 1 < len(gone)
+        left_out = f"Where they are known, {gone[0]} are left out." if once else ""
+        texts = (Text(words, "quiet") for words in (left_out, *dict.fromkeys(one.about for one in known), last))
+        named = tuple(one.named(gone=not once) for one in known)
         rest = shown(Bullets(named[_FIRST_KNOWN:]), *texts)
         more = f"More readings among known models: {len(named[_FIRST_KNOWN:])}, and the sources"
         folded = Folded(more, rest, in_terminal=True) if named else rest

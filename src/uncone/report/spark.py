@@ -12,16 +12,18 @@ from uncone.report.drawable import drawn_or_said
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 SHADES, ASCII_SHADES = "░▒▓█", ".:*#"
 WIDEST, NARROWEST, _HIGHEST = 40, 8, 8
+_LABEL = 20  # characters, or more where a label is longer
 
 
 def spark_lines(figure: Figure, bars: str = BARS, widest: int = WIDEST) -> list[str]:
     """A line for each curve (or for the bars) of the charts that a terminal shows, at most `widest` bars wide."""
     lines: list[str] = []
+    drawn = [one for one in figure.charts if isinstance(one, Chart | HeatMap) and one.spark]
+    room = max([_LABEL, *(1 + len(one.spark) for one in drawn)])
     over_time = [one for one in figure.charts if isinstance(one, Chart) and _is_over_time(one)]
     most = min(widest, max((len(curve.x) for one in over_time for curve in one.curves), default=1))
-    for chart in figure.charts:
-        if isinstance(chart, Chart | HeatMap) and chart.spark:
-            lines += drawn_or_said(chart, partial(_with_the_rest, bars, widest, most), lambda why: [why])
+    for chart in drawn:
+        lines += drawn_or_said(chart, partial(_with_the_rest, bars, widest, most, room), lambda why: [why])
     return lines
 
 
@@ -30,25 +32,23 @@ def _is_over_time(chart: Chart) -> bool:
     return chart.x_limits is not None and chart.x_label == "step" and bool(chart.curves)
 
 
-def _with_the_rest(bars: str, widest: int, most: int, chart: Chart | HeatMap, left: str) -> list[str]:
+def _with_the_rest(bars: str, widest: int, most: int, room: int, chart: Chart | HeatMap, left: str) -> list[str]:
     shades = SHADES if bars == BARS else ASCII_SHADES
-    return [
-        *(_lines(chart, bars, widest, most) if isinstance(chart, Chart) else _shaded(chart, shades)),
-        *filter(None, [left]),
-    ]
+    lines = _lines(chart, bars, widest, most, room) if isinstance(chart, Chart) else _shaded(chart, shades, room)
+    return [*lines, *filter(None, [left])]
 
 
-def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:
+def _shaded(chart: HeatMap, shades: str, room: int) -> Iterator[str]:
     """At most eight lines, the first of `y` at the bottom, and a line that explains the shades."""
     limits, label = chart.limits(), chart.spark
     for place in reversed(range(0, len(chart.y), math.ceil(len(chart.y) / _HIGHEST) or 1)):
-        yield f"{label:<20}{number(chart.y[place]):>6}  {sparkline(chart.values[place], shades, limits)}"
+        yield f"{label:<{room}}{number(chart.y[place]):>6}  {sparkline(chart.values[place], shades, limits)}"
         label = ""
     low, high = (number(end, most=NEAR_DIGITS) for end in limits)
-    yield f"{'':<28}{shades[0]} {low} to {shades[-1]} {high}"
+    yield f"{'':<{room + 8}}{shades[0]} {low} to {shades[-1]} {high}"
 
 
-def _lines(chart: Chart, bars: str, widest: int, most: int) -> Iterator[str]:
+def _lines(chart: Chart, bars: str, widest: int, most: int, room: int) -> Iterator[str]:
     drawn = chart.curves or (Curve("", chart.edges[:-1], chart.bars),)
     curves = [curve for curve in drawn if any(y is not None for y in curve.y)]
     scaled = [[math.log10(y) if y is not None and chart.log_y else y for y in curve.y] for curve in curves]
@@ -63,7 +63,7 @@ def _lines(chart: Chart, bars: str, widest: int, most: int) -> Iterator[str]:
         ends = [value for value in curve.y if value is not None]
         line = sparkline(values, bars, (0.0 if chart.bars else high if is_flat else min(known), high), widest)
         low, top = (number(end, most=NEAR_DIGITS) for end in (min(ends), max(ends)))
-        yield f"{label:<20}{f'{curve.name}  ' * (len(drawn) > 1)}{line}  {low} to {top}"
+        yield f"{label:<{room}}{f'{curve.name}  ' * (len(drawn) > 1)}{line}  {low} to {top}"
         label = ""
 
 

@@ -31,9 +31,16 @@ class Placed:
     def __str__(self) -> str:
         return self.sentence
 
+    def named(self, *, gone: bool = True) -> str:
+        """The reading and the sentence, which says what was left out unless `gone` is false."""
+        value = " to ".join(dict.fromkeys(map(number, self.ends or ())))
+        return f"{title(self.measure)} {value}: {self._compared(self.gone if gone else '')}"
+
     @property
-    def named(self) -> str:
-        return f"{title(self.measure)} {' to '.join(dict.fromkeys(map(number, self.ends or ())))}: {self.sentence}"
+    def gone(self) -> str:
+        """What the comparison leaves out: `this matrix and 3 diverged runs`."""
+        runs = [counted(self.left_out, "diverged run")] * bool(self.left_out)
+        return " and ".join(["this matrix"] * self.itself + runs)
 
     @property
     def about(self) -> str:
@@ -56,6 +63,9 @@ class Placed:
         >>> Placed("mean_shift", "untied head", below=2, equal=1, above=27).sentence
         'lower than 27 of 30 known untied heads, tied with 1'
         """
+        return self._compared(self.gone)
+
+    def _compared(self, gone: str) -> str:
         if self.total == 0:
             said = f"no reference values of {visible(self.measure)} for {self._many} {self.how}".strip()
             return f"{said} ({self.note})" if self.note else said
@@ -66,9 +76,8 @@ class Placed:
         if beaten:
             said = f"{word}er than {every if beaten == self.total else f'{beaten} of {self.total} {known}'}"
             said += f", tied with {self.equal}" if self.equal else ""
-        gone = ["this matrix"] * self.itself + [counted(self.left_out, "diverged run")] * bool(self.left_out)
         nearest = f"the nearest are {listing(self.nearby)}" if self.nearby else ""
-        doubts = "; ".join(filter(None, (nearest, f"{listing(gone)} left out" if gone else "", self.note)))
+        doubts = "; ".join(filter(None, (nearest, f"{gone} left out" if gone else "", self.note)))
         return f"{said} ({doubts})" if doubts else said
 
     @property

@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from uncone.errors import need_torch
 from uncone.records.text import number
@@ -26,6 +27,7 @@ def examine_head(
     *,
     ranks: Sequence[int] | None = None,
     margin_nats: float | None = None,
+    refits: bool = True,
     remedies: bool = False,
     most: int = MOST_TOKENS,
     seed: int = 0,
@@ -44,6 +46,7 @@ def examine_head(
         text: a text file in UTF-8, plain or packed as .gz or .xz, or a list of texts.
         ranks: the ranks of the heads to read; by default eight, from 1/32 of the columns to all.
         margin_nats: how far a loss may be above the full head's, in nats per token; by default 1 % of the full head's.
+        refits: also train heads of each rank on frozen states, which takes most of the time.
         remedies: also train a mixture of softmaxes and a wider head with as many parameters, which is slow.
         most: the most tokens to predict, from the start of the text.
         seed: for random starts, random directions, shuffled tokens and resampled blocks.
@@ -60,7 +63,8 @@ def examine_head(
     from uncone.saturation.head.rank.rank_curve import rank_curve
 
     states = states_of(model, text, most=most, progress=progress)
-    rank = rank_curve(states, ranks=ranks, margin_nats=margin_nats, remedies=remedies, seed=seed, progress=progress)
+    asked: dict[str, Any] = {"ranks": ranks, "margin_nats": margin_nats, "refits": refits, "remedies": remedies}
+    rank = rank_curve(states, **asked, seed=seed, progress=progress)
     gradient = kept_gradient_share(states, seed=seed, progress=progress)
     excision = excise(states, seed=seed, progress=progress)
     contexts, notes = None, tuple[str, ...]()

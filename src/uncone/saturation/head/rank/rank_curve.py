@@ -1,5 +1,6 @@
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -48,7 +49,7 @@ _LOGITS, _A_COLUMN = 2**23, 8
 """Logits whose targets are in memory at once, and the least tokens per column of refits, in a long text."""
 _NOISE_NATS = 0.001
 """The noise of labels costs a refit about (share of labels)^2 V D / (2 N) nats: this sets their share."""
-EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 20, 8, 4, 1e-3
+EVALUATIONS, _STARTS, _TRIALS, _TRIED, _STATIONARY = 20, 5, 8, 4, 1e-3
 _ROUNDS, _FEWEST_STEPS, _STILL = 5, 10, 0.1
 """The refit of full rank doubles its gradients each round, up to 16 times those of other refits, until its held-out
 loss changes by at most this share of the margin."""
@@ -223,16 +224,17 @@ def _refits(
     if teacher is None:
         teacher = 1 - min(1.0, math.sqrt(2 * _NOISE_NATS * n / (v * d)))
     problem = Objective.of(read.text.part(inside[order]), read.head, teacher, moment)
-    trial = problem.first(max(1, n // _TRIED))
     weighted = data_aware(read.head, moment, problem.scale[:, 0].square())
     held = read.text.part(torch.nonzero(read.held)[:, 0])
-    whole, trained = _full_refit(problem, read.head, held, Refitting(n, teacher, evaluations, 0.0, 0.0), margin)
+    most = max(evaluations, _FEWEST_STEPS) * 2 ** (_ROUNDS - 1)
+    full = replace(problem, tick=_ticks(progress, f"refitting rank {d}", most))
+    whole, trained = _full_refit(full, read.head, held, Refitting(n, teacher, evaluations, 0.0, 0.0), margin)
     heads, randoms = {d: (whole, torch.eye(d, dtype=torch.float64))}, dict[int, Factors]()
     of_full = (Start("the full head", trained.objective),)
     starts: dict[int, tuple[Start, ...]] = {d: of_full}
     for place, rank in enumerate(reversed(ranks)):
-        if progress is not None:
-            progress("refitting", place, len(ranks))
+        most = evaluations + (rank < d) * (_STARTS * _TRIALS + evaluations)
+        problem = replace(problem, tick=_ticks(progress, f"refitting rank {rank}, {place + 1} of {len(ranks)}", most))
         random = random_head(v, d, rank, moment, seed + place)
         if rank < d:
             above = min(heads)
@@ -243,6 +245,7 @@ def _refits(
                 "data-aware, rows by frequency": cut(weighted, rank),
                 f"the refit of rank {above}": problem.leave(a[:, :rank], b[:rank]),
             }
+            trial = problem.first(max(1, n // _TRIED))
             tried = {name: of_rank(trial, start, _TRIALS) for name, start in by_name.items()}
             best, _ = min(tried.values(), key=lambda one: one[1].objective)
             heads[rank], _ = of_rank(problem, best, evaluations)
@@ -253,6 +256,12 @@ def _refits(
     )
     of_refit = _Measured("refit", refit, starts=tuple(starts[rank] for rank in ranks))
     return [of_refit, _Measured("random_start", random_start)], trained
+
+
+def _ticks(progress: Progress | None, step: str, most: int) -> Callable[[], None]:
+    """Reports gradients, of which there are at most so many."""
+    done = itertools.count(1)
+    return lambda: None if progress is None else progress(step, min(next(done), most), most)
 
 
 def _full_refit(problem: Objective, head: Tensor, held: Text, of: Refitting, margin: float) -> tuple[Tensor, Refitting]:

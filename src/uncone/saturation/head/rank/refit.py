@@ -40,6 +40,7 @@ class Objective:
     inverse: Tensor
     bias: Tensor | None
     cap: float | None
+    tick: Callable[[], None] = lambda: None  # called once for each gradient
 
     @classmethod
     def of(cls, text: Text, head: Tensor, teacher: float, moment: Tensor | None = None) -> "Objective":
@@ -72,6 +73,7 @@ class Objective:
 
     def value(self, a: Tensor, b: Tensor | None) -> tuple[float, Tensor, Tensor | None]:
         """F at A B (at A for full rank), and its gradients; each group of tokens has a thread, summed in order."""
+        self.tick()
         n, rows = len(self.x), a / self.scale
         y = self.x.T if b is None else b @ self.x.T
         of_y = torch.empty_like(y)
