@@ -70,6 +70,9 @@ def test_errors_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_wrong_usage_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert 'Unknown command "diagnos". Did you mean "diagnose"?' in _fails(capsys, "diagnos", "x")
     assert "Unknown option: --unheard. See `uncone --help`." in _fails(capsys, "diagnose", "x", "--unheard")
+    several = _fails(capsys, "saturation", "head", "m", "--text", "t", "--ranks", "8,16")
+    assert "Put spaces between values. See" in several
+    assert "spaces" not in _fails(capsys, "saturation", "head", "m", "--text", "t", "--ranks", "8x")
     assert "SPEC requires an argument" in _fails(capsys, "diagnose")
 
 

@@ -215,7 +215,7 @@ class Calibration(Record):
         return f"{gives}, because few pairs score higher. For smaller rates, use the tables above."
 
     def _thresholds(self) -> Table:
-        labelled, said = self.labelled, ["rate in other rows"]
+        labelled, said = self.labelled, ["false matches in other rows"]
         if labelled is not None:
             said = ["matches", *["non-matches"] * (labelled.non_matches > 0), "precision"]
         digits = min(12, max(0, -math.floor(math.log10(self.histogram.width) + 1e-9)))

@@ -101,10 +101,11 @@ def nobody_reads(error: BaseException) -> bool:
 
 
 def _message(error: BaseException) -> str:
-    from cyclopts import CycloptsError
+    from cyclopts import CoercionError, CycloptsError
 
     if isinstance(error, CycloptsError):
-        return f"{error} See `uncone --help`."
+        commas = isinstance(error, CoercionError) and "," in (error.token.value if error.token else "")
+        return f"{error}{' Put spaces between values.' * commas} See `uncone --help`."
     error = without_package(error, "this command") or error
     if isinstance(error, UnconeError | SignalError):
         return str(error)
