@@ -46,7 +46,7 @@ def bests(name: str) -> dict[str, list[Run]]:
     return at_best(runs_of(fill.cells(config)), tied=False, batch=config["training"]["batch"])
 
 
-def main() -> None:
+def report() -> str:
     core, larger = bests(CORE), [bests(name) for name in LARGER]
     rows = list[list[str]]()
     for claim in CLAIMS:
@@ -59,8 +59,8 @@ def main() -> None:
     rows += [[*mt_tables.claim_row(claim, best), "-", "-"] for claim in mt_tables.CLAIMS]
     lines = ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS)]
     lines += [f"| {' | '.join(row)} |" for row in rows]
-    write_text(HERE / "papers.md", TEXT + "\n".join(lines) + "\n" + ELSEWHERE)
+    return TEXT + "\n".join(lines) + "\n" + ELSEWHERE
 
 
 if __name__ == "__main__":
-    main()
+    write_text(HERE / "papers.md", report())

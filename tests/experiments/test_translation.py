@@ -21,10 +21,12 @@ import sacrebleu
 import torch
 
 import uncone
+from tests.command import load_script
 from uncone import InputError
 from uncone.training.monitor.run_file import RunFile
 
 Load = Callable[[str], Any]
+ROOT = Path(__file__).parents[2] / "experiments"
 CONFIG: dict[str, Any] = {
     "name": "tiny",
     "text": {"vocabulary": 300},
@@ -308,3 +310,15 @@ def test_tables_come_from_results_and_name_what_was_not_run(translation: Load, b
     assert rows["second moment a column"][1] == "not run"
     assert rows["tiny-mle-0.002-1"][1] == "diverged"
     assert rows["tiny-column-0.002-0"][1] == "not run"
+
+
+def test_the_kept_table_is_what_the_kept_results_say(translation: Load) -> None:
+    tables = translation("mt_tables")
+    config = tables.one_cell.read_config(tables.HERE / "multi30k.toml")
+    assert tables.report(config) == (tables.RESULTS / "multi30k.md").read_text()
+
+
+@pytest.mark.usefixtures("translation")
+def test_the_kept_table_of_claims_is_what_the_kept_results_say() -> None:
+    script = load_script(ROOT / "papers.py")
+    assert script.report() == (ROOT / "papers.md").read_text()
