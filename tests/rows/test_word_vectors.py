@@ -123,7 +123,10 @@ _FIRST = "line 1 of .*: expected a word"
 LINES = {
     "too few": (b"a 0.5 1.5\nb 0.5\n", f"line 2 of .*: {_NUMBERS.format(2)} 1"),
     "too many": (b"a 0.5 1.5\nb 0.5 1.5 2.5\n", f"line 2 of .*: {_NUMBERS.format(2)} more: '0.5' comes before them"),
-    "no number": (b"a 0.5 1.5\nb 0.5 x\n", "line 2 of .*: expected a number, got 'x': mend the line, or leave it out"),
+    "no number": (
+        b"a 0.5 1.5\nb 0.5 x\n",
+        "line 2 of .*: expected a number, got 'x': correct the line, or leave it out",
+    ),
     **{
         f"the number {field}": (
             b"a 0.5 1.5\nb %b 1.5\n" % field.encode(),

@@ -18,7 +18,7 @@ from uncone.errors import InputError
 from uncone.records.blocks import Folded
 from uncone.records.load import load_record
 from uncone.saturation.checkpoints import trace as checkpoints
-from uncone.saturation.checkpoints.order import find_turns, phases
+from uncone.saturation.checkpoints.order import find_turns, phases, sentence
 from uncone.saturation.checkpoints.record import CheckpointTrace
 
 
@@ -265,6 +265,17 @@ def test_equal_series_have_equal_turns_and_few_show_their_numbers(tmp_path: Path
     some = trace_checkpoints([tmp_path / f"step{place}" for place in range(3)])
     (numbers,) = (block for block in some.blocks() if isinstance(block, Folded))
     assert numbers.in_terminal
+
+
+def test_few_late_points_are_not_called_few() -> None:
+    early = [(float(2**i), 1.0 / (i + 1)) for i in range(14)]
+    many = [(float(i), abs(i - 20) + 0.1 * (i % 3)) for i in range(40)]
+    turns, _ = find_turns({"head_entropy": early})
+    assert sentence(turns, 14).startswith("Too few checkpoints to look for a turn: 14, too few of them late")
+    turns, _ = find_turns({"head_entropy": many, "loss": early})
+    assert sentence(turns, 40).endswith(
+        "The loss has too few points to look for a turn: 14, too few of them late in the training."
+    )
 
 
 def test_steps_come_from_names_trainers_or_the_caller(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def finite_rows(spec: Any) -> Rows:
     rows = open_rows(spec)
     if len(bad := nonfinite_rows(rows)):
         got = f"got {len(bad)} of {rows.shape[0]} with NaN or inf in {rows.name} (the first is row {int(bad[0])})"
-        raise InputError(f"expected finite rows, {got}: mend them, or take them out")
+        raise InputError(f"expected finite rows, {got}: correct them, or leave them out")
     return rows
 
 

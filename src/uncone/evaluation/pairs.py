@@ -144,7 +144,7 @@ def _pair_set(name: str, file: Path, rows: Rows, *, least: int = 2, scored_alone
         expect(are_texts, f"two texts in {where}, got {first[:40]!r} and {second[:40]!r}: add it")
         value = number_in(score)
         if value is None or not math.isfinite(value):
-            raise InputError(f"expected a finite score in {where}, got {score[:40]!r}: mend it or `columns`")
+            raise InputError(f"expected a finite score in {where}, got {score[:40]!r}: correct it or `columns`")
         kept.append(((first, second), value, "".join(subset)))
     wanted = "pairs" if least == 1 else "at least two pairs"
     expect(len(kept) >= least, f"{wanted} with scores in {file}, got {len(kept) or 'none'}: right file?")

@@ -142,5 +142,5 @@ def _cells(row: Sequence[str], places: Sequence[int], width: int, where: str) ->
     least, n = max(places) + 1, len(row)
     if n < least or n != (width or n):
         wanted = width or f"at least {least}"
-        raise InputError(f"expected {wanted} columns in {where}, got {n} ({str(row)[:60]}): mend it")
+        raise InputError(f"expected {wanted} columns in {where}, got {n} ({str(row)[:60]}): correct the line")
     return [row[place] for place in places]

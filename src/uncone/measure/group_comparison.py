@@ -43,8 +43,8 @@ def frequency_membership(
 
     With `counts` (N,) the shares are of the tokens that occur, and tokens that never occur form a group of their own.
     Equal counts stay in one group: the rare group ends where its size is nearest to 20%, the frequent group begins
-    where its size is nearest to 30%, and neither is empty. So where most tokens occur once, these tokens are the rare
-    group, and the medium group may be empty; where all tokens occur equally often, all are medium.
+    where its size is nearest to 30%. With two counts or more neither is empty: where most tokens occur once, these
+    tokens are the rare group, and the medium group may be empty. With one count all tokens are medium.
 
     Without counts rows are ranked by id. With "ranks" the ids are in order of frequency. `reserved` holds row numbers
     or a mask, `shares` the shares of frequent and of rare rows. Raises InputError: counts of another length, negative,

@@ -17,7 +17,7 @@ _LISTED = 8
 
 def near_duplicates(rows: Rows, near: Neighbours) -> NearDuplicates | None:
     """The rows with a neighbour that is no farther than the bar and not equal; `near` holds 10 neighbours by cosine,
-    with copies. None where nearly all rows are copies, so that there is no usual distance.
+    with copies. None where half of the rows or more are copies, so that there is no usual distance.
 
     The bar is a distance of unit rows: `NEAR` of the median distance to the tenth nearest row, or less in few
     dimensions, where chance brings rows together. An evenly surrounded row has 10 t^m rows within t of that distance,

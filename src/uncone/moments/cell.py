@@ -304,7 +304,7 @@ def measured_norms(x: Array) -> Array | None:
             return norms.astype(np.float64)
         low, high = _SAFE_NORM[x.dtype.char]
         if bad := int(np.count_nonzero(~np.isfinite(x).all(axis=1))):
-            raise NotFiniteError(f"expected finite rows, got {bad} with NaN or inf: mend or drop them")
+            raise NotFiniteError(f"expected finite rows, got {bad} with NaN or inf: correct or drop them")
         if x.dtype == np.float32:
             if norms.max() < high and ((norms > low) | ~x.any(axis=1)).all():
                 return norms.astype(np.float64)  # short only where all zero

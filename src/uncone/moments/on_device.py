@@ -56,7 +56,7 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
     low, high = _SAFE[x.dtype]
     if not bool(((norms > low) & (norms < high)).all()):
         if not bool(torch.isfinite(x).all()):
-            raise NotFiniteError("expected finite rows, got some with NaN or inf: mend or drop them")
+            raise NotFiniteError("expected finite rows, got some with NaN or inf: correct or drop them")
         x = x.double()
         largest = x.abs().amax(1)
         scaled = torch.where(largest > 0, largest, 1.0)

@@ -87,7 +87,7 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
     weights, notes = None, tuple[str, ...]()
     if counts is not None:
         if rows.left_out:
-            got = f"got {len(rows.left_out)} left out: mend them"
+            got = f"got {len(rows.left_out)} left out: correct them"
             raise InputError(f"expected finite rows with --counts (counts=), {got}")
         counted = read_counts(counts, rows.shape[0], rows.labels)
         weights, notes = counted.counts.astype(np.float64), (*counted.notes, _UNWEIGHTED)

@@ -63,7 +63,9 @@ class Word2VecRows(WordRows):
         rest = self._source.size - end
         if rest > _PIECE_BYTES or self._source.read(end, rest).strip():
             why = f"{rest} bytes follow the last of {n} words of {d} float32"
-            raise InputError(f"the header of {self.name} is wrong: {why}; mend the header, or convert the file again")
+            raise InputError(
+                f"the header of {self.name} is wrong: {why}; correct the header, or convert the file again"
+            )
 
     def _records(self, row: int, offset: int) -> Iterator[tuple[int, memoryview, list[tuple[int, int]]]]:
         """Whole records from `row` on, some MiB at once: the first byte, the content, and where each word and its

@@ -74,8 +74,8 @@ class WordVectorRows(WordRows):
                 raise InputError(f"line 1 of {self.name} is wrong: {why}")
         n, self._offsets = self._count_lines()
         if promised is not None and promised != n:
-            way = f", up to line {n + 1}: the file was cut, or mend line 1"
-            way = way if n < promised else f": line {promised + 2} is one too many, mend line 1"
+            way = f", up to line {n + 1}: the file was cut, or correct line 1"
+            way = way if n < promised else f": line {promised + 2} is one too many, correct line 1"
             raise InputError(f"line 1 of {self.name} promises {promised} rows, got {n}{way}")
         self.shape = (n, d)
         self._parse_first()
@@ -99,7 +99,7 @@ class WordVectorRows(WordRows):
                 row += len(x)
         except LineError as error:
             line = self.has_header + row + error.index + 1
-            raise _bad_line(line, self.name, f"{error}: mend the line, or leave it out") from None
+            raise _bad_line(line, self.name, f"{error}: correct the line, or leave it out") from None
 
     def _parsed_by(self, threads: int) -> Iterator[Array]:
         coming = deque[Future[Array]]()
@@ -145,13 +145,13 @@ class WordVectorRows(WordRows):
                 "then parts of tokens by pairs): give the model's directory, or DIR#input for its token table"
             )
         if not self.has_header and ends_in_word:
-            got = f"got {quoted(two)}: is it text of word vectors? If so, mend the line, or leave it out"
+            got = f"got {quoted(two)}: is it text of word vectors? If so, correct the line, or leave it out"
             raise _bad_line(2, self.name, f"expected a word and D = {d} numbers as in line 1, {got}")
         first.size = len(one) + 1
         try:
             parse_piece(first, d)
         except LineError as error:
-            way = "expected text of word vectors, mend the line or the header"
+            way = "expected text of word vectors, correct the line or the header"
             raise _bad_line(self.has_header + 1, self.name, f"{error}: {way}") from None
 
     def _text(self, offset: int) -> Iterator[Piece]:
@@ -208,7 +208,7 @@ def _count_numbers(line: bytes, name: str) -> int:
             raise _bad_line(1, name, f"expected a word, then numbers, {got}{way}")
         count -= 1  # the word is a number too
     elif count and any(b"." in field and number(field) is not None for field in fields[1 : len(fields) - count]):
-        got = f"got {quoted(fields[-count - 1])} between numbers: mend it"
+        got = f"got {quoted(fields[-count - 1])} between numbers: correct it"
         raise _bad_line(1, name, f"expected a word, then only numbers, {got}")
     if count == 0:
         got = f"got {quoted(line)}: are these word vectors?"

@@ -140,7 +140,7 @@ def _of_tensor(x: Any, map: Map) -> Any:
 
 
 def _not_finite(bad: int, n: int, dtype: str) -> InputError:
-    found = InputError(f"expected finite rows, got {bad} of {n} with NaN or inf: mend or drop them")
+    found = InputError(f"expected finite rows, got {bad} of {n} with NaN or inf: correct or drop them")
     return found if bad else overflow(dtype, "the result")
 
 

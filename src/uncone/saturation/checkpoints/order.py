@@ -100,12 +100,12 @@ def sentence(turns: Sequence[SeriesTurn], n: int) -> str:
     of_loss = _shown(loss) if loss else ""
     first, second = (f"{text[:1].upper()}{text[1:]}" for text in (_shown(geometry), of_loss))
     if geometry.turned is None:
-        few = f"Too few checkpoints to look for a turn: {n:,} of at least {FEWEST}. See the numbers of each checkpoint."
+        few = f"Too few checkpoints to look for a turn: {_few(geometry)}. See the numbers of each checkpoint."
         return f"{few} {second}." if loss and loss.turned else few
     if loss is None:
         return f"{first}. No loss was given, so we do not know whether the loss turned."
     if loss.turned is None:
-        return f"{first}. The loss has {counted(loss.n, 'point')}, too few to look for a turn (at least {FEWEST})."
+        return f"{first}. The loss has too few points to look for a turn: {_few(loss)}."
     if not (geometry.turned and loss.turned):
         return f"{first}. {second}."
     is_known = geometry.order in ("before", "after")
@@ -121,6 +121,12 @@ def _shown(turn: SeriesTurn) -> str:
         return f"{name} turned at {_span(*turn.ends)}"
     seen = f" (80% of changes of {number(turn.visible)} over the last third would be found)" if turn.visible else ""
     return f"no turn was detected in {name}{seen}"
+
+
+def _few(turn: SeriesTurn) -> str:
+    return (
+        f"{turn.n:,} of at least {FEWEST}" if turn.n < FEWEST else f"{turn.n:,}, too few of them late in the training"
+    )
 
 
 def _span(at: float, low: float, high: float) -> str:

@@ -56,7 +56,8 @@ def context_rank(
     number of times that a token follows.
 
     Intervals are over 40 blocks of the stream; a context in several blocks gets one at random. The singular vectors are
-    held fixed, which is right to first order. Both sides of a difference from "next shuffled" draw the same blocks.
+    held fixed, which is right to first order. Each side of a difference draws blocks of its own: the shuffled tokens
+    are random too.
     """
     ids, ends = _joined(texts, whole_number(order, "order"))
     whole_number(seed, "seed", 0)

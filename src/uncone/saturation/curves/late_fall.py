@@ -225,7 +225,8 @@ def posteriors(likelihood: Array) -> tuple[Array, Array]:
 
 
 def jitter_of(y: Array, steps: Array) -> Array:
-    """The deviation of white noise (m,) from each value less the line through its neighbours: curvature has no part."""
+    """The deviation of white noise (m,) from each value less the line through its neighbours, in which a slow bend
+    hardly counts."""
     left = (steps[2:] - steps[1:-1]) / (steps[2:] - steps[:-2])
     bent = y[:, 1:-1] - left * y[:, :-2] - (1 - left) * y[:, 2:]
     return np.asarray(np.sqrt(np.mean(bent**2 / (1 + left**2 + (1 - left) ** 2), axis=1)))
