@@ -109,6 +109,8 @@ ARM_OF = {
     "[`CosinePenalty`]": "CosReg",
     "[`CenterRows`]": "CenterRows",
     "rare rows frozen": "rare rows frozen",
+    "`OrthogonalPenalty`": "orthogonality penalty",
+    "`IsoScorePenalty`": "IsoScore penalty",
 }
 """Words of rows of docs/prevention.md, and the arm of the bench that has their figures."""
 
@@ -140,6 +142,10 @@ def test_what_prevention_says_of_the_remedies_is_what_was_kept() -> None:
     assert kept["AGG"]["rare"] in gate[2]
     assert kept["AGG"]["rare with a bias"] in gate[2]
     assert kept["AGG, beta2 .999"]["rare"] in gate[2]
+    for words in ("`OrthogonalPenalty`", "`IsoScorePenalty`"):
+        (row,) = (row for row in said if words in row[0])
+        assert kept[ARM_OF[words]]["rare"] in row[2], words
+        assert f"{float(kept[ARM_OF[words]]['cosine']):.2f}" in row[2], words
     default, arm = page.partition("**Where it does not help")[0], "AdamW, beta2 .999"
     assert loss(arm) in default
     for number in re.findall(r"[-+]?\d+[\d.]*%?", " ".join(bars[arm][2:]).split("; would")[0]):
