@@ -56,7 +56,11 @@ def test_the_columns_of_each_layout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("rw.txt", "a b 1\nc d\n", r"at least 3 columns in line 2 of .*rw.txt, got 2 \(\['c', 'd'\]\): correct the line"),
+        (
+            "rw.txt",
+            "a b 1\nc d\n",
+            r"at least 3 columns in line 2 of .*rw.txt, got 2 \(\['c', 'd'\]\): correct the line",
+        ),
         ("rw.txt", "a b nan\n", r"score in line 1 of .*rw.txt, got 'nan'"),
         ("rw.txt", "a b 1\nword1 word2 score\n", r"score in line 2 of .*rw.txt, got 'score'"),
         ("SimLex-999.txt", "old new A\n", r"at least 4 columns in line 1 of .*SimLex-999.txt"),

@@ -69,7 +69,9 @@ def as_counts(counts: Any, n: int, labels: Labels = None) -> TokenCounts:
 
 def _check_vector(shape: tuple[int, ...], dtype: np.dtype[Any], n: int, name: str) -> None:
     if shape != (n,) or dtype.kind not in "iuf":
-        raise InputError(f"expected {n} counts, got {dtype} of shape {shape} in {name}: give one per row")
+        raise InputError(
+            f"expected {n} counts, got {dtype} of shape {shape} in {name}: give one per row, or count again if rows were added"
+        )
 
 
 def _whole(stored: Any, name: str) -> TokenCounts:

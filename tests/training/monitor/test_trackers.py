@@ -14,6 +14,7 @@ import torch
 
 import uncone
 from uncone import InputError, Monitor
+from uncone.training.monitor.monitor import LOGGED
 
 from ..models import V, build
 from ..test_trainer import stock
@@ -25,11 +26,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()][1:]
 
 
-def run_of(folder: Path, every: int = 4, *, attach: bool = False, name: str = "run.jsonl", **settings: Any) -> Any:
+def run_of(
+    folder: Path, every: int = 4, *, attach: bool = False, name: str = "run.jsonl", log: Any = "all", **settings: Any
+) -> Any:
     folder.mkdir(exist_ok=True)
     model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
     more = [uncone.attach(model, gate=uncone.RareTokenGate(V)).callback] if attach else []
-    monitor = Monitor(folder / name, model, every)
+    monitor = Monitor(folder / name, model, every, log=log)
     return stock("GPT2LMHeadModel", folder, model=model, more=[*more, monitor.callback], **settings)
 
 
@@ -56,8 +59,20 @@ def test_numbers_reach_reporters_with_the_next_log(
             assert seen[at][f"uncone/{name}"] == own[record][name]
         assert not (attach and "uncone/gate.rare_ids" not in seen[at])
     assert "uncone/table.mean_cosine" not in seen[6]
+    assert len(seen[4]) > 100
     history = [one for one in run.state.log_history if "uncone/table.mean_cosine" in one]
     assert [one["step"] for one in history] == [2, 4, 8, 11]
+
+
+def test_a_log_has_few_numbers_unless_all_are_wanted(tmp_path: Path) -> None:
+    run = run_of(tmp_path, attach=True, log="few", logging_steps=4, steps=4, save_strategy="no")
+    run.train()
+    logged = {name for name in run.state.log_history[0] if name.startswith("uncone/") and "." in name}
+    (_, last) = lines(tmp_path / "run.jsonl")
+    assert logged == {f"uncone/{name}" for name in LOGGED & last.keys()}
+    assert {"uncone/table.mean_cosine", "uncone/head.sample_rank", "uncone/loss.cross_entropy"} <= logged
+    assert len(logged) < 20
+    assert len(last) > 100
 
 
 def test_tensorboard_has_the_numbers_in_an_event_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

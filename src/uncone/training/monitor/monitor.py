@@ -4,11 +4,11 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 
-from uncone.arguments import whole_number
+from uncone.arguments import one_of, whole_number
 from uncone.diagnosis.why.gradients.record import GradientLedger
 from uncone.errors import InputError
 from uncone.model.counts import as_counts
@@ -26,6 +26,12 @@ from uncone.training.monitor.taps import Guard, Taps
 
 Tensor = torch.Tensor
 SPECTRUM = 10  # records from one spectrum to the next
+LOGGED = {
+    *(f"{part}.{of}" for part in ("table", "head", "states") for of in ("mean_cosine", "sample_rank", "norm_largest")),
+    *("table.dead", "head.dead", "head.mean_share", "states.effective_rank"),
+    *("loss.cross_entropy", "loss.accuracy", "penalty.total", "gate.rare_ids"),
+}
+"""What trackers get unless all is wanted: readings that rules follow, and the loss."""
 
 
 class Monitor:
@@ -63,6 +69,8 @@ class Monitor:
             `see(step, numbers)` returns warnings with `rule`, `name` and `text`. Warnings become lines of the file,
             Python warnings, and trackio alerts where trackio is imported.
         on_warning: called with each warning.
+        log: what trackers and a Trainer's log get: "few" is about a dozen readings of the whole parts and the loss, "all"
+            is every number, some 150. The file always has all.
 
     InputError for options out of range, another run's file or counts of another length; UnsupportedModel where the
     model has neither table nor head, or where they are sharded.
@@ -83,8 +91,11 @@ class Monitor:
         head: Any = None,
         rules: Any = True,
         on_warning: Callable[[Any], object] | None = None,
+        log: Literal["few", "all"] = "few",
     ) -> None:
         self.every = whole_number(every, "every", 1)
+        one_of(log, "log", ("few", "all"))
+        self._log = log
         whole_number(targets, "targets", 1)
         self.guard = Guard()
         self.rules: Any = Rules(self.every) if rules is True else rules or None
@@ -224,9 +235,9 @@ class Monitor:
         self.detach()
 
     def unsaid(self) -> dict[str, float]:
-        """The numbers of the last record, given once: for a tracker that logs at its own steps."""
+        """The numbers of the last record that `log` wants, given once: for a tracker that logs at its own steps."""
         said, self._unsaid = self._unsaid, {}
-        return {f"uncone/{name}": value for name, value in said.items()}
+        return {f"uncone/{name}": value for name, value in said.items() if self._log == "all" or name in LOGGED}
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs to continue seamlessly: plain numbers, and tensors as large as a few columns of the

@@ -73,7 +73,7 @@ ONE_DIRECTION = Rule(
     math.log(1.5),
     "the mean cosine",
     "The vectors are turning into one direction.",
-    "Check the learning rate, the temperature and the negatives.",
+    "Check the learning rate and, for a contrastive encoder, the temperature and the negatives.",
     is_log=True,
     from_one=True,
     limit=0.98,
