@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from threadpoolctl import threadpool_limits
 import uncone
 from uncone.calibration.scores.counting import Grid, count_pairs
 from uncone.calibration.sides import how_many
+from uncone.records.blocks import Text
 
 
 def _rows(n: int, d: int = 12, seed: int = 0) -> np.ndarray:
@@ -32,6 +34,15 @@ def _scores(x: np.ndarray, q: np.ndarray | None, metric: str) -> np.ndarray:
             lengths = math.hypot(*map(float, a)) * math.hypot(*map(float, b))
             found.append(dot / lengths if metric == "cosine" else dot)
     return np.array(found)
+
+
+def test_the_share_of_the_matches_is_said_where_the_prior_is_far_from_it(tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"{i}\t{i}\t1\n" for i in range(6)))
+    given: dict[str, Any] = {"queries": _rows(10, seed=1), "pairs": tmp_path / "p.tsv"}
+    said = str([block.text for block in uncone.calibrate(_rows(100), **given).blocks() if isinstance(block, Text)])
+    assert "1% of the pairs compared match. Set" in said  # 6 of 1,000
+    said = str([block.text for block in uncone.calibrate(_rows(300), **given).blocks() if isinstance(block, Text)])
+    assert "The matches given are 0.2% of all pairs. Set" in said
 
 
 @pytest.mark.parametrize("metric", ["cosine", "inner_product"])

@@ -307,6 +307,21 @@ def test_queries_get_what_was_fitted_on_documents(cone: Path, tmp_path: Path) ->
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
 
 
+def test_ids_next_to_the_vectors_go_with_them_and_replace_nothing(cone: Path, tmp_path: Path) -> None:
+    n = len(np.load(cone))
+    np.save(tmp_path / "d.npy", np.load(cone))
+    (tmp_path / "d.ids").write_text("".join(f"id-{i}\n" for i in range(n)))
+    found = repair(tmp_path / "d.npy", tmp_path / "r.npy", method="center")
+    assert "d.ids, next to the vectors, was copied to r.ids." in found.notes
+    assert (tmp_path / "r.ids").read_bytes() == (tmp_path / "d.ids").read_bytes()
+    (tmp_path / "s.ids").write_text("mine")
+    found = repair(tmp_path / "d.npy", tmp_path / "s.npy", method="center")
+    assert "d.ids, next to the vectors, was not copied: s.ids exists." in found.notes
+    assert (tmp_path / "s.ids").read_text() == "mine"
+    repair(tmp_path / "d.npy", tmp_path / "s.npy", method="center", overwrite=True)
+    assert (tmp_path / "s.ids").read_text() != "mine"
+
+
 def test_counts_weigh_the_rows_that_are_fitted_on(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m", drifted())
     table = uncone.open_rows(f"{model}#input")

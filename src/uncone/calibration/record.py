@@ -187,7 +187,7 @@ class Calibration(Record):
             Heading("Thresholds"),
             self._thresholds(),
             (Text(f"No threshold for {100 * one.wanted:.6g}%: {one.reason}.") for one in missing),
-            () if self.labelled is None else _labelled(self.labelled),
+            () if self.labelled is None else _labelled(self.labelled, self.pairs),
             Figure("Random pairs", self._charts(), spark=f"Random pairs by score, {low} to {high}:"),
             section("Notes", Bullets(self.notes)),
             section("To paste", Code(self.function), Text(self._end_of_function())),
@@ -279,7 +279,11 @@ def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int)
     return *cells, *("" if rate is None else percent(rate, precise=True) for rate in rates)
 
 
-def _labelled(labelled: LabelledPairs) -> Blocks:
+def _labelled(labelled: LabelledPairs, pairs: int) -> Blocks:
+    """`pairs`: all others that can be compared."""
+    share = labelled.matches / (pairs + labelled.matches)
+    far = not 0.5 < share / labelled.prior < 2
+    given = f" The matches given are {percent(share, precise=True)} of all pairs." if far else ""
     known, other = labelled.area, labelled.area_non_matches
     ends = (known.value, known.low, known.high)
     area, low, high = (number(v, limits=(0, 1), digits=4, most=NEAR_DIGITS) for v in ends)
@@ -287,13 +291,13 @@ def _labelled(labelled: LabelledPairs) -> Blocks:
     sentences = [
         f"{matches} {plural(labelled.matches, 'has', 'have')} a mean score of {number(labelled.mean_match)}. "
         f"A match scores above a random pair with probability {area} (95% interval {low} to {high}). "
-        f"Precision assumes that {100 * labelled.prior:.6g}% of the pairs compared match. Set --prior to your own share: "
+        f"Precision assumes that {100 * labelled.prior:.6g}% of the pairs compared match.{given} Set --prior to your own share: "
         "the relevant rows of a query, divided by all rows."
     ]
     if other is not None:
-        pairs = counted(labelled.non_matches, "pair is", "pairs are")
+        others = counted(labelled.non_matches, "pair is", "pairs are")
         chance = number(other.value, limits=(0, 1), digits=4)
-        sentences.append(f"{pairs} labelled as no match. A match scores above such a pair with probability {chance}.")
+        sentences.append(f"{others} labelled as no match. A match scores above such a pair with probability {chance}.")
     return tuple(map(Text, sentences))
 
 

@@ -170,7 +170,7 @@ class Subject:
             last = f"Sources: {'; '.join(dict.fromkeys(source for one in known for source in one.sources))}."
         gone = [one.gone for one in known if one.gone]
         once = len(set(gone)) == 1 < len(gone)
-        left_out = f"Where they are known, {gone[0]} are left out." if once else ""
+        left_out = f"Not compared with, where known: {gone[0]}." if once else ""
         texts = (Text(words, "quiet") for words in (left_out, *dict.fromkeys(one.about for one in known), last))
         named = tuple(one.named(gone=not once) for one in known)
         rest = shown(Bullets(named[_FIRST_KNOWN:]), *texts)

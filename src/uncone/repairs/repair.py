@@ -20,7 +20,7 @@ from uncone.repairs.record import Repaired
 from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, compare, fit_repair, record_of
 from uncone.roles import EngineName, Keep, Model, Out, Path_, Progress, Read, Role, Source, Vectors, Write
 from uncone.rows import Rows, without_nonfinite
-from uncone.rows.ids import Ids
+from uncone.rows.ids import Ids, copy_ids
 from uncone.rows.open import WORDS, open_file, source_of, split_part
 from uncone.rows.parts import JoinedRows
 from uncone.rows.shards import joined
@@ -142,6 +142,7 @@ def repair(
     are_paths = isinstance(spec, str | os.PathLike) and isinstance(fit_on, str | os.PathLike)
     if os.fspath(spec) == os.fspath(fit_on) if are_paths else spec is fit_on:
         options = replace(options, fit_on=None)
+    own_ids = ""
     with working(workers, engine, address) as worker:
         rows = open_rows(spec)
         by_engine([rows], worker)
@@ -159,6 +160,7 @@ def repair(
             )
         else:
             applied = repair_rows(rows, fit.transformation, out, overwrite=overwrite, progress=tick)
+            own_ids = copy_ids(rows, Path(out), overwrite=overwrite)
             # what was written is read whatever its name ends in
             written_rows = open_file(applied.path, applied.part or None, applied.format)
         if save is not None:
@@ -171,7 +173,7 @@ def repair(
     written = {"kind": "vectors", "name": name, "n": n, "d": d, "k": k, "dtype": applied.dtype}
     written["out"] = shared_name(str(out))
     zero, left_out = _lost(applied.zero_rows, rows)
-    notes = tuple(filter(None, (zero, *applied.notes, left_out)))
+    notes = tuple(filter(None, (zero, *applied.notes, left_out, own_ids)))
     return record_of(fit, geometry, options, notes, spec, applied.seconds, words, **written)
 
 
