@@ -125,6 +125,7 @@ def test_what_prevention_says_of_the_remedies_is_what_was_kept() -> None:
     kept = {line[0]: dict(zip(heads, line, strict=False)) for line in lines}
     bars = {line[0]: line for line in rows_of(next(part for part in core if part.startswith("Against the bars")))}
     page = (ROOT / "docs/prevention.md").read_text(encoding="utf-8").partition("## Which number")[0]
+    readme = (ROOT / "experiments/translation/README.md").read_text(encoding="utf-8")
     said = rows_of(page)
 
     def loss(arm: str) -> str:
@@ -154,6 +155,14 @@ def test_what_prevention_says_of_the_remedies_is_what_was_kept() -> None:
         table = (ROOT / f"experiments/rare_tokens/results/{name}.md").read_text(encoding="utf-8")
         (row,) = (row for row in rows_of(table) if row[0] == arm and len(row) > 9)
         assert row[4].split(" (")[0] in default, name
+    table = (ROOT / "experiments/translation/results/multi30k.md").read_text(encoding="utf-8")
+    heads, _, *lines = rows_of(table.partition("## Every cell")[0])
+    elsewhere = page.partition("**Where it does not help")[2]
+    for line in lines:
+        found = dict(zip(heads, line, strict=True))
+        if found["rate"] == "0.004" and found["arm"] != "AdamW, beta2 .98 (MLE)":
+            assert found["BLEU less MLE"].split("; would")[0] in elsewhere, found["arm"]
+            assert found["arm"] != "AGG" or found["rare perplexity"] in readme
 
 
 def test_all_remedies_are_trained_and_shown(
