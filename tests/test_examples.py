@@ -160,7 +160,7 @@ def test_what_prevention_says_of_the_remedies_is_what_was_kept() -> None:
     elsewhere = page.partition("**Where it does not help")[2]
     for line in lines:
         found = dict(zip(heads, line, strict=True))
-        if found["rate"] == "0.004" and found["arm"] != "AdamW, beta2 .98 (MLE)":
+        if found["arm"] != "AdamW, beta2 .98 (MLE)":
             assert found["BLEU less MLE"].split("; would")[0] in elsewhere, found["arm"]
             assert found["arm"] != "AGG" or found["rare perplexity"] in readme
 
