@@ -25,9 +25,9 @@ TEXT = """# What three papers claim of training, and what our runs say
 
 `python experiments/papers.py`, from the result files of [rare_tokens](rare_tokens/README.md) and
 [translation](translation/README.md). An effect is an arm less plain training, paired over seeds, with a 95% interval
-and the smallest effect that 80% of such designs find. "Weakened" means that a control that is not the paper's remedy
-has at least as much of the effect: `adamw999` is AdamW with a beta2 of .999, `column` one second moment for each
-column. Paper numbers that nobody checked against the paper are marked "recalled". The last two columns have the effect
+and the smallest effect that 80% of such designs find; "ours" is the smallest model of the bench, with 1,024 targets a
+step. "Weakened": a simpler change does at least as much, `adamw999` (AdamW with a beta2 of .999) or `column` (one second
+moment for each column). Numbers that were not checked against the paper are marked "recalled". The last two columns have the effect
 at two larger sizes, of two seeds each: their intervals are wide. The loss after a rare token may be low because many of
 them begin a longer word; no run separates that.
 

@@ -1,5 +1,6 @@
 """`uncone saturation` as a user meets it: each question from its source to its files, and what is refused."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from uncone.records.record import Record
 from uncone.saturation.checkpoints.record import CheckpointTrace
 from uncone.saturation.contexts.record import ContextRank
 from uncone.saturation.curves.record import CurveVerdicts
+from uncone.saturation.head.examine_head import _verdict
+from uncone.saturation.head.rank.record import SmallestRank
 from uncone.saturation.head.record import HeadExamination
 from uncone.saturation.law.record import ScalingLaw
 
@@ -89,6 +92,13 @@ def test_a_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)), HeadExamination)
     assert record.rank.ranks[:2] == (2, 4)
     assert record.contexts.tokens > 100
+    d, lines = record.rank.d, [replace(line, smallest=SmallestRank(None, None, None)) for line in record.rank.lines]
+    unsure = replace(lines[1], smallest=SmallestRank(4, 2, d))
+    parts = record.gradient, record.excision
+    rank = replace(record.rank, lines=(lines[0], unsure, *lines[2:]), fit=None)
+    size, estimate, *_ = _verdict(rank, *parts).split(". ")
+    assert size.startswith(f"No head of a lower rank than {d} was shown to stay within")
+    assert estimate == f"The smallest estimate is rank 4, with an interval from 2 to {d}"
     quick = _answered(tmp_path, _run(capsys, *given, "--no-refits", *_files(tmp_path)), HeadExamination)
     assert quick.rank.lines == record.rank.lines[:2]
     assert quick.rank.refitting is None

@@ -17,7 +17,7 @@ MOST_TOKENS = 200_000
 _CAUSES = {
     "harmless drift": "are harmless drift",
     "information": "carry information",
-    "none": "were not found to hide or to carry anything",
+    "none": "were not shown to hide or to carry anything",
 }
 
 
@@ -82,6 +82,10 @@ def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> st
     if rank.fit and rank.fit.misfit:
         whose = "its own full rank's loss, refitted to a text that the model does not fit"
     size = f"No head of a lower rank than {rank.d} was shown to stay within {margin} of {whose}"
+    smallest = [line.smallest for line in rank.lines]
+    estimates = [(one.rank, one.low, one.high) for one in smallest if one.rank and one.low and one.high]
+    if answer is not None and (best := min(estimates, default=(rank.d, 0, 0)))[0] < rank.d:
+        size += ". The smallest estimate is rank {}, with an interval from {} to {}".format(*best)
     if answer is not None and answer[0] < rank.d:
         size = f"A head of rank {answer[0]} of {rank.d} stays within {margin} of {whose}"
     elif answer is None:
