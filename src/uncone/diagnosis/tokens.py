@@ -17,7 +17,7 @@ from uncone.measure.reading import read
 from uncone.measure.under_trained import find_projected, known_unused, untrained_axes
 from uncone.model.counts import as_counts
 from uncone.moments import Moments
-from uncone.records.text import counted, percent
+from uncone.records.text import counted, percent, plural
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 from uncone.roles import RANKS, are_ranks
@@ -245,7 +245,8 @@ def under_trained_evidence(u: UnderTrained, elsewhere: frozenset[int] = frozense
         evidence.append(f"compared with {u.reference}")
     if u.leaning:
         evidence.append(
-            f"{counted(u.leaning, 'more row leans', 'more rows lean')} that way by direction alone (barely trained)"
+            f"{counted(u.leaning, 'more row')} may be barely trained: {plural(u.leaning, 'it leans', 'they lean')} that way "
+            "by direction alone"
         )
     if u.known:
         known, looks = counted(u.known, "row"), counted(u.known_found, "looks", "look")

@@ -40,7 +40,7 @@ ISOSCORE = MeasureDescription(
     formula="(P - 1) / (D - 1),  P the participation ratio", isotropic="the same function of the isotropic P",
     reads_badly="the mean matters: IsoScore ignores the mean, so read it together with `mean_cosine`. With few rows "
     "IsoScore falls, even for an isotropic cloud.",
-    source="Rudman et al. 2022, whose seven steps reduce to this exactly.",
+    source="Rudman et al. 2022: their algorithm of seven steps gives exactly this.",
     variants=(("isoscore_debiased", "`debiased=True`: of the debiased P"),),
 )  # fmt: skip
 ISOSCORE_STAR = MeasureDescription(

@@ -56,7 +56,8 @@ class MeasureDescription:
     source: str
     centered: bool | None = None  # whether the mean row is subtracted by default; None where it does not matter
     variants: tuple[tuple[str, str], ...] = ()  # names of readings with other options, and what each reading is
-    interval: str = "95%, for other draws of as many rows, by the infinitesimal jackknife."  # of a reading, or why there is none
+    # of a reading, or why there is none
+    interval: str = "95%, for other draws of as many rows, by the infinitesimal jackknife."
 
     def measured(
         self,

@@ -48,8 +48,8 @@ class Placed:
         if self.measure != "partition_isotropy_one_sign":
             return ""
         return (
-            "Papers compute I(W) with one sign of each eigenvector, whichever a solver gave. The numbers above are "
-            "the lowest and highest over all choices. `partition_isotropy` below uses both signs and is never higher."
+            "Published I(W) takes one sign of each eigenvector, as a solver happened to give it. Compare papers with the "
+            "numbers above, the lowest and highest over all choices: `partition_isotropy` takes both, and is never higher."
         )
 
     @property
