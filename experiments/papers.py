@@ -3,6 +3,7 @@
 python experiments/papers.py
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,29 @@ them begin a longer word; no run separates that.
 
 """
 ELSEWHERE = """
-Claims that these runs do not touch: the uniformly negative direction of Gao et al. is in
-[representation_degeneration](representation_degeneration/README.md), the tables of Bis et al. in
-[too_much_in_common](too_much_in_common/README.md), and which part of the gradient pushes which rows in
-[gradients](gradients/README.md).
+## Claims that need no such run
+
+As the pages of their experiments have them: the theorems of Gao et al. 2019 in
+[representation_degeneration](representation_degeneration/README.md), and which part of the gradient pushes which rows
+(Bis et al. 2021, Yu et al. 2022) in [gradients](gradients/README.md). The tables of Bis et al. are in
+[too_much_in_common](too_much_in_common/README.md).
+
+| claim | held | evidence |
+|---|---|---|
 """
+PAGES = ("representation_degeneration", "gradients")
 
 
 def bests(name: str) -> dict[str, list[Run]]:
     """By arm, runs at the size's own batch, untied."""
     config = read_config(fill.path_of(name))
     return at_best(runs_of(fill.cells(config)), tied=False, batch=config["training"]["batch"])
+
+
+def of_page(folder: str) -> list[str]:
+    """The rows of the table of claims on an experiment's page, with links from here."""
+    rows = [line for line in (HERE / folder / "README.md").read_text().split("\n\n") if line.startswith("| claim")]
+    return [re.sub(r"\]\((?!http)", f"]({folder}/", line) for line in rows[0].splitlines()[2:]]
 
 
 def report() -> str:
@@ -59,7 +72,7 @@ def report() -> str:
     rows += [[*mt_tables.claim_row(claim, best), "-", "-"] for claim in mt_tables.CLAIMS]
     lines = ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS)]
     lines += [f"| {' | '.join(row)} |" for row in rows]
-    return TEXT + "\n".join(lines) + "\n" + ELSEWHERE
+    return TEXT + "\n".join(lines) + "\n" + ELSEWHERE + "\n".join(row for page in PAGES for row in of_page(page)) + "\n"
 
 
 if __name__ == "__main__":
