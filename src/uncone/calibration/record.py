@@ -281,9 +281,10 @@ def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int)
 
 def _labelled(labelled: LabelledPairs, pairs: int) -> Blocks:
     """`pairs`: all others that can be compared."""
-    share = labelled.matches / (pairs + labelled.matches)
-    far = not 0.5 < share / labelled.prior < 2
-    given = f" The matches given are {percent(share, precise=True)} of all pairs." if far else ""
+    assumed, given = labelled.prior * (pairs + labelled.matches), ""
+    if not assumed < 2 * labelled.matches < 4 * assumed and labelled.matches:
+        share = percent(labelled.matches / (pairs + labelled.matches), precise=True)
+        given = f" The matches given are {share} of all pairs."
     known, other = labelled.area, labelled.area_non_matches
     ends = (known.value, known.low, known.high)
     area, low, high = (number(v, limits=(0, 1), digits=4, most=NEAR_DIGITS) for v in ends)

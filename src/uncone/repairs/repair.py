@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
 
-from uncone.atomic import creatable, writable
+from uncone.atomic import creatable, writable, write_bytes
 from uncone.engines.choose import working
 from uncone.errors import InputError, need_torch
 from uncone.evaluation.record import Selection
@@ -20,7 +20,7 @@ from uncone.repairs.record import Repaired
 from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, compare, fit_repair, record_of
 from uncone.roles import EngineName, Keep, Model, Out, Path_, Progress, Read, Role, Source, Vectors, Write
 from uncone.rows import Rows, without_nonfinite
-from uncone.rows.ids import Ids, copy_ids
+from uncone.rows.ids import Ids, ids_beside
 from uncone.rows.open import WORDS, open_file, source_of, split_part
 from uncone.rows.parts import JoinedRows
 from uncone.rows.shards import joined
@@ -160,7 +160,7 @@ def repair(
             )
         else:
             applied = repair_rows(rows, fit.transformation, out, overwrite=overwrite, progress=tick)
-            own_ids = copy_ids(rows, Path(out), overwrite=overwrite)
+            own_ids = _copy_ids(rows, Path(out), overwrite=overwrite)
             # what was written is read whatever its name ends in
             written_rows = open_file(applied.path, applied.part or None, applied.format)
         if save is not None:
@@ -175,6 +175,18 @@ def repair(
     zero, left_out = _lost(applied.zero_rows, rows)
     notes = tuple(filter(None, (zero, *applied.notes, left_out, own_ids)))
     return record_of(fit, geometry, options, notes, spec, applied.seconds, words, **written)
+
+
+def _copy_ids(rows: Rows, out: Path, *, overwrite: bool) -> str:
+    """Copy NAME.ids next to the rows' file NAME.npy to OUT.ids next to OUT.npy, and say so. No file is replaced unless
+    `overwrite`."""
+    ids, target = ids_beside(rows), out.with_suffix(".ids")
+    if ids is None or out.suffix != ".npy" or len(rows.left_out) or target.resolve() == ids.resolve():
+        return ""
+    if target.exists() and not overwrite:
+        return f"{ids.name}, next to the vectors, was not copied: {target.name} exists."
+    write_bytes(target, ids.read_bytes())
+    return f"{ids.name}, next to the vectors, was copied to {target.name}."
 
 
 def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_own: bool) -> None:

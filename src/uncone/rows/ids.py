@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from uncone.atomic import write_bytes
 from uncone.errors import InputError
 from uncone.regular import table_lines
 from uncone.roles import Path_
@@ -17,18 +16,6 @@ def ids_beside(rows: Rows) -> Path | None:
     """NAME.ids next to the rows' file NAME.npy, if there is one and the rows have no ids of their own."""
     path = Path(rows.name).with_suffix(".ids")
     return path if rows.keys is None and rows.name.endswith(".npy") and path.is_file() else None
-
-
-def copy_ids(rows: Rows, out: Path, *, overwrite: bool) -> str:
-    """Copy NAME.ids next to the rows' file NAME.npy to OUT.ids next to OUT.npy, and say so. No file is replaced unless
-    `overwrite`."""
-    ids, target = ids_beside(rows), out.with_suffix(".ids")
-    if ids is None or out.suffix != ".npy" or len(rows.left_out) or target.resolve() == ids.resolve():
-        return ""
-    if target.exists() and not overwrite:
-        return f"{ids.name}, next to the vectors, was not copied: {target.name} exists."
-    write_bytes(target, ids.read_bytes())
-    return f"{ids.name}, next to the vectors, was copied to {target.name}."
 
 
 def note_on_ids(*paths: Path | None) -> str:
