@@ -318,8 +318,11 @@ def test_ids_next_to_the_vectors_go_with_them_and_replace_nothing(cone: Path, tm
     found = repair(tmp_path / "d.npy", tmp_path / "s.npy", method="center")
     assert "d.ids, next to the vectors, was not copied: s.ids exists." in found.notes
     assert (tmp_path / "s.ids").read_text() == "mine"
-    repair(tmp_path / "d.npy", tmp_path / "s.npy", method="center", overwrite=True)
-    assert (tmp_path / "s.ids").read_text() != "mine"
+    found = repair(tmp_path / "d.npy", tmp_path / "s.npy", method="center", overwrite=True)
+    assert "d.ids, next to the vectors, was not copied: s.ids exists." in found.notes
+    assert (tmp_path / "s.ids").read_text() == "mine"
+    found = repair(tmp_path / "d.npy", tmp_path / "r.npy", method="center", overwrite=True)
+    assert not any("d.ids" in note for note in found.notes)
 
 
 def test_counts_weigh_the_rows_that_are_fitted_on(tmp_path: Path) -> None:

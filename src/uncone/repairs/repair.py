@@ -142,7 +142,6 @@ def repair(
     are_paths = isinstance(spec, str | os.PathLike) and isinstance(fit_on, str | os.PathLike)
     if os.fspath(spec) == os.fspath(fit_on) if are_paths else spec is fit_on:
         options = replace(options, fit_on=None)
-    own_ids = ""
     with working(workers, engine, address) as worker:
         rows = open_rows(spec)
         by_engine([rows], worker)
@@ -160,11 +159,11 @@ def repair(
             )
         else:
             applied = repair_rows(rows, fit.transformation, out, overwrite=overwrite, progress=tick)
-            own_ids = _copy_ids(rows, Path(out), overwrite=overwrite)
             # what was written is read whatever its name ends in
             written_rows = open_file(applied.path, applied.part or None, applied.format)
         if save is not None:
             fit.transformation.save(save)
+        own_ids = "" if targets else _copy_ids(rows, Path(out))
         if progress is not None:
             progress("measuring", 0, 0)
         geometry = compare(rows, written_rows)
@@ -177,15 +176,17 @@ def repair(
     return record_of(fit, geometry, options, notes, spec, applied.seconds, words, **written)
 
 
-def _copy_ids(rows: Rows, out: Path, *, overwrite: bool) -> str:
-    """Copy NAME.ids next to the rows' file NAME.npy to OUT.ids next to OUT.npy, and say so. No file is replaced unless
-    `overwrite`."""
+def _copy_ids(rows: Rows, out: Path) -> str:
+    """Copy NAME.ids next to the rows' file NAME.npy to OUT.ids next to OUT.npy, and say so. No file is replaced: nobody
+    named this one."""
     ids, target = ids_beside(rows), out.with_suffix(".ids")
     if ids is None or out.suffix != ".npy" or len(rows.left_out) or target.resolve() == ids.resolve():
         return ""
-    if target.exists() and not overwrite:
-        return f"{ids.name}, next to the vectors, was not copied: {target.name} exists."
-    write_bytes(target, ids.read_bytes())
+    content = ids.read_bytes()
+    if target.exists():
+        same = target.is_file() and target.read_bytes() == content
+        return "" if same else f"{ids.name}, next to the vectors, was not copied: {target.name} exists."
+    write_bytes(target, content)
     return f"{ids.name}, next to the vectors, was copied to {target.name}."
 
 

@@ -46,7 +46,7 @@ def examine_head(
         text: a text file in UTF-8, plain or packed as .gz or .xz, or a list of texts.
         ranks: the ranks of the heads to read; by default eight, from 1/32 of the columns to all.
         margin_nats: how far a loss may be above the full head's, in nats per token; by default 1 % of the full head's.
-        refits: also train heads of each rank on frozen states, which takes most of the time.
+        refits: also train heads of each rank on frozen states, which takes long.
         remedies: also train a mixture of softmaxes and a wider head with as many parameters, which is slow.
         most: the most tokens to predict, from the start of the text.
         seed: for random starts, random directions, shuffled tokens and resampled blocks.
