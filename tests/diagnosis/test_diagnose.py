@@ -116,6 +116,22 @@ class TestHead:
         assert {s.name: _causes(s) for s in d.subjects} == {"input": ["common_direction_drift"], "head": []}
         assert any("tied" in note for note in d.notes)
 
+    def test_a_tied_matrix_reads_as_the_same_numbers_untied(self, tmp_path: Path) -> None:
+        """The head takes the table's sums of the rows as stored."""
+        table = drifted()
+        table[300], table[301], table[400] = 0.0, table[5], 40 * table[400]  # zero, equal and giant rows
+        tied, apart = (
+            uncone.diagnose(write_model(tmp_path / name, table, head))
+            for name, head in (("a", None), ("b", table.clone()))
+        )
+        for one, other in zip(tied.subjects, apart.subjects, strict=True):
+            numbers = [{m.name: m.value for m in side.measurements if m.value is not None} for side in (one, other)]
+            assert numbers[0] == pytest.approx(numbers[1], rel=1e-12, abs=1e-12)
+            assert (one.odd_rows, one.norms) == (other.odd_rows, other.norms)
+        assert tied.subjects[1].groups == apart.subjects[1].groups
+        told = [[(f.cause, f.level, f.evidence) for f in of.subjects[1].findings] for of in (tied, apart)]
+        assert told[0] == told[1]
+
     @pytest.mark.parametrize(
         ("settings", "cap"),
         [

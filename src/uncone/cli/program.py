@@ -1,3 +1,4 @@
+import gc
 import os
 import sys
 import warnings
@@ -44,6 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
             del os.environ["COLUMNS"]
     if arguments is None:
         warnings.showwarning = _say  # type: ignore[assignment]
+        gc.set_threshold(100_000)  # the many points of a picture are in no cycles
     tokens = sys.argv[1:] if arguments is None else arguments
     try:
         with ending_cleanly():

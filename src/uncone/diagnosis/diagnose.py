@@ -3,9 +3,9 @@
 from typing import Any, Literal
 
 from uncone.diagnosis.advice import advice_for
-from uncone.diagnosis.examination import Examination
+from uncone.diagnosis.examination import Examination, examined
 from uncone.diagnosis.known.known import placed_among_known
-from uncone.diagnosis.record import Diagnosis, Subject
+from uncone.diagnosis.record import Diagnosis
 from uncone.diagnosis.tokens import role_of
 from uncone.diagnosis.verdict import give_verdict
 from uncone.diagnosis.why.by_text import MOST_TOKENS, begin
@@ -110,24 +110,22 @@ def _diagnosed(
         reading = begin(opened.spec, text, counts=counts, tokens=tokens, reach=reach, progress=progress)
         counts = reading.counts
         reading.read_layers(**run)
-    examined, of_head = list[Subject](), None
-    for name, rows in reversed(opened.rows):  # the head first: a table tied to it does not list the same rows again
-        examination = Examination(
+    examinations = [
+        Examination(
             name,
             rows,
             progress,
-            role := role_of(name, rows, opened.rows),
+            role_of(name, rows, opened.rows),
             counts,
             neighbours=neighbours,
             logits=reading.logits if reading and name == "head" else None,
             advice=advice_for(opened.spec, name, opened.editable),
             capped=opened.cap is not None,
             of_training=of_training,
-            of_head=of_head if role == "tied table" else None,
         )
-        examined.insert(0, examination.run())
-        of_head = examination.shared
-    subjects = tuple(examined)
+        for name, rows in opened.rows
+    ]
+    subjects = examined(examinations)
     if reading:
         reading.read_head()
     subjects = placed_among_known(subjects)

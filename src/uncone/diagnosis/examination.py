@@ -53,6 +53,13 @@ class Shared(NamedTuple):
     partition: Measurement  # of the rows as they are stored
 
 
+class Summed(NamedTuple):
+    found: FirstPass
+    groups: Groups
+    uniformity: tuple[Measurement, ...]
+    pairs: measure.PairSums
+
+
 @dataclass
 class Examination:
     name: str
@@ -66,51 +73,46 @@ class Examination:
     capped: bool = False
     of_training: bool = True  # whether counts are of the text that trained the model
     of_head: Shared | None = None  # of a table that is tied to a head
+    table: "Examination | None" = None  # that is tied to this head, where it has summed its rows
 
     def __post_init__(self) -> None:
-        self._head, rows = self.name == "head" and not self.capped, self.rows
+        self.is_head, rows = self.name == "head" and not self.capped, self.rows
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
         ranked = are_ranks(self.counts)
         self.counts, self._notes = counts_of(self.counts, rows)
         if self.counts is not None and not self.of_training and self.role != "collection":
             self._notes += (OF_A_TEXT,)
-        kinds: dict[str, bool] = {"of_training": self.of_training, "ranked": ranked}
-        self._tokens = TokenReader(rows, self.role, self.counts, **kinds, named=self.of_head and self.of_head.untrained)
+        self._tokens = TokenReader(rows, self.role, self.counts, of_training=self.of_training, ranked=ranked)
         if self.advice.kind == "vectors":  # names of rows are not tokens: only what follows uses them
             self.rows, notes = named_rows(rows)
             self._notes += notes
+        self._summed: Summed | None = None
         self._tell: Progress = self.progress or (lambda *_: None)
 
     @on_one_thread
     def run(self) -> Subject:
-        """Two passes (four of a head: raw, then centred)."""
+        """Two passes (four of a head: raw, then centred; one less where the table has summed the rows)."""
         rows, without_effect = self.rows, tuple[Measurement, ...]()
         seen = zero = raw = common = raw_partition = None
         odd_rows = None
-        if self._head:
-            odd_rows = measure.OddRowFinder(rows.shape[1], rows.shape[0])
-            raw = Moments(rows.shape[1], drawn=True)
-            for start, block in raw.add_all(rows, progress=self._tick("summing the raw rows")):
-                named = marked(self._reserved.indices, start, len(block)) & self._reserved.by_name
-                odd_rows.add_rows(start, block, row_norms(block) == 0, named)
-                del block
+        if self.of_head and self.of_head.untrained is not None:
+            self._tokens.named = self.of_head.untrained
+        if self.is_head:
+            raw, odd_rows = self.table.lent() if self.table else self._as_stored()
             raw.spectrum(centered=False)
             without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
             common = raw.mean()
             rows = CenteredRows(rows, common)
             zero = -raw.mean() if raw.zero_rows else None
-        found_first, groups = self._sum(rows, zero, raw, odd_rows)
+        found_first, groups, uniformity, pairs = self._summed or self._sum(rows, zero, raw, odd_rows)
         m, norms, odd_rows = found_first.moments, found_first.norms, found_first.odd_rows
-        uniformity = self._read_all(tuple(one for one in MEASURES if one[0] == "uniformity"), m)
-        pairs = measure.PairSums.of(m)
-        m.unit_second = None  # read; the decomposition wants its memory
         if raw:
             raw_partition = self._partition(self.rows, raw)
             without_effect += (raw_partition,)
             raw = None
         if m.n > 1:
             m.spectrum(centered=True)
-        readings = self._read_all(OF_A_HEAD if self._head else MEASURES, m, *uniformity)
+        readings = self._read_all(OF_A_HEAD if self.is_head else MEASURES, m, *uniformity)
         if self.of_head:
             seen = self.of_head.spectrum, self.of_head.picture
         spectrum, picture = seen or self._see(m)
@@ -133,7 +135,7 @@ class Examination:
             copies = near_duplicates(rows, lists()) if "hubness" in values else None
             cosine = values.get("mean_cosine", 0.0)
             scores = random_scores(rows, cosine) if cosine >= DRIFT else None
-        if self._head:
+        if self.is_head:
             readings = tuple(replace(one, centered=True) for one in readings)
         if self.logits:
             readings += (rank_of_logits(self.logits),)
@@ -145,7 +147,7 @@ class Examination:
         findings = find(
             readings,
             groups,
-            head=self._head,
+            head=self.is_head,
             under_trained=untrained,
             elsewhere=elsewhere,
             without_effect=without_effect,
@@ -180,6 +182,26 @@ class Examination:
             near_duplicates=copies,
         )
 
+    @on_one_thread
+    def sum(self) -> None:
+        """The first pass alone, for a head that is tied to this table, too."""
+        self._summed = self._sum(self.rows, None, None, None)
+        self._summed.found.moments.spectrum(centered=False)
+
+    def lent(self) -> tuple[Moments, measure.OddRowFinder]:
+        assert self._summed
+        found = self._summed.found
+        return found.moments.lent(), found.odd_rows.without_norms()
+
+    def _as_stored(self) -> tuple[Moments, measure.OddRowFinder]:
+        rows = self.rows
+        odd_rows, raw = measure.OddRowFinder(rows.shape[1], rows.shape[0]), Moments(rows.shape[1], drawn=True)
+        for start, block in raw.add_all(rows, progress=self._tick("summing the raw rows")):
+            named = marked(self._reserved.indices, start, len(block)) & self._reserved.by_name
+            odd_rows.add_rows(start, block, row_norms(block) == 0, named)
+            del block
+        return raw, odd_rows
+
     def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:
         if raw.n < 2:
             return None, None
@@ -191,7 +213,7 @@ class Examination:
 
     def _sum(
         self, rows: Rows, zero: Array | None, raw: Moments | None, odd_rows: measure.OddRowFinder | None
-    ) -> tuple[FirstPass, Groups]:
+    ) -> "Summed":
         """`zero`: where a zero row of the source went, if it is no longer zero here; `raw`: moments with the mean, and
         `odd_rows` found with them."""
         (n, d), reserved = rows.shape, self._reserved
@@ -214,7 +236,11 @@ class Examination:
         own = _group(reserved.description, 0, 0, of_reserved, None, len(reserved.indices))
         kind: Literal["reserved", "special"] = "special" if reserved.kind == "special" else "reserved"
         by_id = Groups(bin_size, reserved.description, own, tuple(groups), reserved.by_name, kind)
-        return found, by_id
+        m = found.moments
+        uniformity = self._read_all(tuple(one for one in MEASURES if one[0] == "uniformity"), m)
+        pairs = measure.PairSums.of(m)
+        m.unit_second = None  # read; the decomposition wants its memory
+        return Summed(found, by_id, uniformity, pairs)
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:
         m.keep_directions()  # all that the second pass needs
@@ -224,7 +250,7 @@ class Examination:
     def _by_count(self, rows: Rows, m: Moments) -> FrequencyBins | None:
         if not (bins := self._tokens.bins):
             return None
-        whose = "the head's mean row before it was subtracted" if self._head else "the mean row"
+        whose = "the head's mean row before it was subtracted" if self.is_head else "the mean row"
         common = f"The common direction is the direction of {whose}. Distances along it are in mean norms."
         return bins.read(rows, m, common, self._tick("partition function by count"))
 
@@ -237,6 +263,21 @@ class Examination:
 
     def _tick(self, doing: str) -> Callable[[int], None]:
         return lambda done: self._tell(f"{self.name}: {doing}", done, self.rows.shape[0])
+
+
+def examined(examinations: list[Examination]) -> tuple[Subject, ...]:
+    """The subjects. A head is read before the table tied to it, which does not list the same rows again."""
+    tied = next((one for one in examinations if one.role == "tied table"), None)
+    subjects, shared = list[Subject](), None
+    while examinations:
+        one = examinations.pop()
+        if tied and one.is_head:
+            tied.sum()
+            one.table = tied
+        one.of_head = shared if one is tied else None
+        subjects.insert(0, one.run())
+        shared = one.shared
+    return tuple(subjects)
 
 
 def _bin_size_for(n: int) -> int:

@@ -76,21 +76,14 @@ class TokenReader:
     """Reads tokens where a matrix's role gives them a meaning: `update` in a first pass, then `read`.
 
     With `ranked` and no counts, rows are in order of frequency. Counts not `of_training` show no token to be untrained.
-    `named` (bool, (N,)) marks the rows found untrained, here after `read` or in the head that a table is tied to.
+    `named` (bool, (N,)) marks the rows found untrained, by `read` or in the head that a table is tied to.
     """
 
     def __init__(
-        self,
-        rows: Rows,
-        role: Role,
-        counts: Array | None,
-        *,
-        of_training: bool = True,
-        ranked: bool = False,
-        named: Array | None = None,
+        self, rows: Rows, role: Role, counts: Array | None, *, of_training: bool = True, ranked: bool = False
     ) -> None:
         self._role, self._counts, self._unit, self._of_training = role, counts, None, of_training
-        self.named = np.zeros(rows.shape[0], np.bool_) if named is None else named
+        self.named: Array = np.zeros(rows.shape[0], np.bool_)
         self._zeros = list[Array]()
         self.bins: BinReader | None = None  # where counts or ranks were given
         if role == "collection" and counts is None and not ranked:

@@ -26,7 +26,6 @@ _SPECIAL = re.compile(
     r"</?s>|<(?:unk|pad|mask|bos|eos|cls|sep)>|\[(?:UNK|PAD|CLS|SEP|MASK)\]|<extra_id_\d+>|<\|[^|<>]{1,60}\|>",
     re.IGNORECASE,
 )
-_FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")  # spares most tokens the expression
 
 
 @dataclass(frozen=True)
@@ -77,17 +76,20 @@ def are_labels(labels: Any, least: int = 0) -> bool:
 
 def named_reserved(labels: Sequence[str | None]) -> list[int]:
     """The rows whose token is reserved by its name, however few."""
-    begun = ((i, label) for i, label in enumerate(labels) if label is not None and label.startswith(_FIRST))
-    return [i for i, label in begun if _RESERVED.fullmatch(label)]
+    return [i for i, label in _begun(labels) if _RESERVED.fullmatch(label)]
 
 
 def special_rows(labels: Sequence[str | None]) -> list[int]:
     """The rows of special tokens, trained or not: those the tokenizer marks (`Tokens.special`), and `<pad>`, `[CLS]`,
     `<|im_start|>` and the like by name."""
     marked = getattr(labels, "special", frozenset[int]())
-    begun = (i for i, label in enumerate(labels) if label is not None and label.startswith(_FIRST))
-    named = {i for i in begun if _SPECIAL.fullmatch(labels[i] or "")}
-    return sorted((named | marked) - set(named_reserved(labels)))
+    named = {i for i, label in _begun(labels) if _SPECIAL.fullmatch(label) and not _RESERVED.fullmatch(label)}
+    return sorted(named | (marked - set(named_reserved(labels))))
+
+
+def _begun(labels: Sequence[str | None]) -> list[tuple[int, str]]:
+    """The labels that the expressions may match, with their places; most tokens are spared them."""
+    return [(i, label) for i, label in enumerate(labels) if label and label[0] in "[<mM"]
 
 
 class GroupMoments:

@@ -1,5 +1,6 @@
 """Which rows do not belong to the cloud? Zero, equal and giant rows."""
 
+from copy import deepcopy
 from typing import Any, Literal
 
 import numpy as np
@@ -53,6 +54,12 @@ class OddRowFinder:
         top = np.flatnonzero(lengths >= np.sort(lengths)[-_LISTED:][:1])
         self._longest += zip(lengths[top].tolist(), (ordinary[top] + start).tolist(), strict=True)
         self._longest = _longest(self._longest)
+
+    def without_norms(self) -> "OddRowFinder":
+        """A copy that has seen the rows, and not their norms."""
+        other = deepcopy(self)
+        other._longest = []
+        return other
 
     def absorb(self, other: "OddRowFinder") -> "OddRowFinder":
         """The rows of both; the other's rows come later."""

@@ -2,6 +2,7 @@
 
 import array
 import base64
+import heapq
 import itertools
 import math
 import sys
@@ -259,12 +260,14 @@ class Picture:
 
     def outermost(self, most: int) -> list[tuple[str, list[str]]]:
         """The tokens of each group with any tokens, farthest from the mean row first."""
-        points = self.coordinates(centered=True)
-        by_group: list[list[str]] = [[] for _ in self.group_names]
-        for i in sorted(range(len(points)), key=lambda i: -math.hypot(*points[i])):  # ties in the order of the ids
-            if (label := self.labels[i]) is not None:
-                by_group[self.groups[i]].append(label)
-        return [(name, of[:most]) for name, of in zip(self.group_names, by_group, strict=True) if of]
+        away = [math.hypot(*point) for point in self.coordinates(centered=True)]
+        named: list[list[int]] = [[] for _ in self.group_names]
+        for i, group in enumerate(self.groups):
+            if self.labels[i] is not None:
+                named[group].append(i)
+        farthest = [heapq.nlargest(most, of, key=away.__getitem__) for of in named]  # ties in the order of the ids
+        of_group = zip(self.group_names, farthest, strict=True)
+        return [(name, [self.labels[i] or "" for i in of]) for name, of in of_group if of]
 
     def lengths(self) -> list[float] | None:
         """The lengths of the rows, to within half of `norm_scale`; None where unknown."""

@@ -5,6 +5,8 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from uncone.records.parts import Picture
 from uncone.records.text import count, counted, plural
@@ -27,13 +29,9 @@ class Legend:
 
 
 def cone_panels(picture: Picture, uid: str) -> list[tuple[str, str, str]]:
-    raw, centered = ([(x, y) for x, y, _ in picture.coordinates(centered=how)] for how in (False, True))
-    # signs are arbitrary: with the mean to the upper right, reports can be compared
-    flips = [-1.0 if math.fsum(point[axis] for point in raw) < 0 else 1.0 for axis in (0, 1)]
-    raw = [(flips[0] * x, flips[1] * y) for x, y in raw]
     return [
-        _panel(picture, raw, f"{uid}-raw", "As stored", "rows as stored"),
-        _panel(picture, centered, f"{uid}-centred", "Mean row subtracted", "rows, the mean row subtracted"),
+        _panel(picture, False, f"{uid}-raw", "As stored", "rows as stored"),
+        _panel(picture, True, f"{uid}-centred", "Mean row subtracted", "rows, the mean row subtracted"),
     ]
 
 
@@ -109,11 +107,30 @@ def opening(half: float | None, where: str) -> str:
     return f"Seen from the origin, 95% of the rows lie within {angle} of one direction {where} (shaded)."
 
 
-def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: str) -> tuple[str, str, str]:
+class _View(NamedTuple):
+    drawn: int  # rows
+    outside: int
+    x: Axis
+    y: Axis
+    cone: tuple[float, float] | None
+    dots: str
+
+
+@lru_cache(maxsize=2)  # a table that is tied to its head has the same picture
+def _view(picture: Picture, centered: bool) -> _View:
+    points = [(x, y) for x, y, _ in picture.coordinates(centered=centered)]
+    if not centered:  # signs are arbitrary: with the mean to the upper right, reports can be compared
+        flips = [-1.0 if math.fsum(point[axis] for point in points) < 0 else 1.0 for axis in (0, 1)]
+        points = [(flips[0] * x, flips[1] * y) for x, y in points]
     drawn = sample(picture.groups, len(picture.group_names), MOST_POINTS)
     drawn = sorted(set(drawn).difference(left_out := beyond(points)))
-    (x, y), cone = equal_axes(_SIZE, [points[i] for i in drawn]), wedge(points)
-    caption = opening(cone and cone[1], "in this plane") + outside(len(left_out))
+    x, y = equal_axes(_SIZE, [points[i] for i in drawn])
+    return _View(len(drawn), len(left_out), x, y, wedge(points), _dots(picture, points, drawn, x, y))
+
+
+def _panel(picture: Picture, centered: bool, uid: str, title: str, what: str) -> tuple[str, str, str]:
+    drawn, left_out, x, y, cone, dots = _view(picture, centered)
+    caption = opening(cone and cone[1], "in this plane") + outside(left_out)
     body = frame(x, y, "along the first singular direction (embedding units)", "along the second")
     body += tag("clipPath", rectangle(x.start, y.stop, x.stop, y.start), id=f"{uid}-clip")
     across, down = x.at(0), y.at(0)
@@ -124,11 +141,11 @@ def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: st
         rim = "L".join(f"{across + reach * math.cos(a):.0f} {down - reach * math.sin(a):.0f}" for a in angles)
         origin = f"M{across:.1f} {down:.1f}"
         body += tag("path", "", "cone", clip_path=f"url(#{uid}-clip)", d=f"{origin}L{rim}Z")
-    body += _dots(picture, points, drawn, x, y)
+    body += dots
     body += path("origin", f"M{across - 7:.1f} {down:.1f}h14M{across:.1f} {down - 7:.1f}v14")
     shift, anchor = (-8, "end") if across > x.stop - 50 else (8, "start")
     body += label("origin", across + shift, down + 13, anchor=anchor, css="label mark")
-    described = f"{count(len(drawn))} {what}, on their first two singular directions; the origin is marked. {caption}"
+    described = f"{count(drawn)} {what}, on their first two singular directions; the origin is marked. {caption}"
     return title, svg(uid, f"{title}: rows on two singular directions", described, _SIZE, body), caption
 
 

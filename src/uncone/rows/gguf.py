@@ -8,6 +8,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from uncone.rows.base import Rows, check_shape
 from uncone.rows.bytes import FlatRows, LocalFile
 from uncone.rows.floats import FLOATING, Array
 from uncone.rows.names import named
+from uncone.threads import share
 
 MAGIC = b"GGUF"
 _MOST_KEYS, _MOST_TENSORS, _MOST_ITEMS = 2**16, 2**20, 2**24
@@ -99,13 +101,14 @@ class _QuantisedRows(Rows):
 
     def fill(self, start: int, out: Array) -> None:
         step = max(1, _AT_ONCE // self.shape[1])
-        raw = np.empty((min(step, len(out)), self._row_bytes), np.uint8)
-        for at in range(0, len(out), step):
-            part = raw[: len(out) - at]
-            self._source.read_into(self._start + (start + at) * self._row_bytes, part.reshape(-1).data)
-            with np.errstate(all="ignore"):  # a scale can be anything
-                # as one row: the package splits many rows into groups of 16, each with its own calls
-                out[at : at + step] = self._dequantize(part.reshape(1, -1), self._type).reshape(len(part), -1)
+        share(partial(self._fill, start + at, out[at : at + step]) for at in range(0, len(out), step))
+
+    def _fill(self, start: int, out: Array) -> None:
+        raw = np.empty((1, len(out) * self._row_bytes), np.uint8)
+        self._source.read_into(self._start + start * self._row_bytes, raw[0].data)
+        with np.errstate(all="ignore"):  # a scale can be anything
+            # as one row: the package splits many rows into groups of 16, each with its own calls
+            out[:] = self._dequantize(raw, self._type).reshape(out.shape)
 
 
 def read_gguf(source: LocalFile) -> GgufHeader:
