@@ -46,6 +46,21 @@ def test_a_reading_is_found_by_its_name() -> None:
             assert end == told or isinstance(told, str), name
 
 
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("Partition isotropy, centred", "partition_isotropy"),
+        ("I(W)", "partition_isotropy"),
+        ("effective rank", "effective_rank"),
+        ("Share of the first direction, raw", "anisotropy"),
+        ("IsoScore*", "isoscore_star"),
+    ],
+)
+def test_a_measure_is_found_as_a_diagnosis_prints_it(printed: str, name: str) -> None:
+    ((_, (one,)),) = uncone.measures(printed).by_question
+    assert one.name == name
+
+
 def test_a_range_that_depends_on_the_rows_is_that_of_the_rows() -> None:
     reading = measure.effective_rank(Moments.of(torch.eye(3)), centered=False)
     assert (measure.effective_rank.__name__, reading.range) == ("effective_rank", (1.0, 3.0))

@@ -1,7 +1,9 @@
 """The terminal: verdict first, 80 columns, no colour needed, and nothing from a record is markup."""
 
+import numpy as np
 import pytest
 
+import uncone
 from tests.every_part import KINDS
 from tests.report.every_record import Maker
 from tests.report.printed import printed
@@ -40,6 +42,13 @@ def test_in_brief_there_is_the_verdict_what_is_wrong_and_what_to_do() -> None:
         assert left_out in whole
         assert left_out not in brief
     assert len(brief.splitlines()) < min(60, len(whole.splitlines()) / 2)
+
+
+def test_in_brief_a_calibration_keeps_its_thresholds() -> None:
+    found = uncone.calibrate(np.random.default_rng(0).standard_normal((50, 8)), rates=[0.1])
+    (threshold,) = found.thresholds
+    assert f"{threshold.score:.3f}" in printed(found.document().brief())
+    assert "What a score means" not in printed(found.document().brief())
 
 
 def test_every_record_has_a_verdict_in_brief() -> None:

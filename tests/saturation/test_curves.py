@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.curves_example import make_curves, make_rows
+from uncone import InputError
+from uncone.report import to_markdown
 from uncone.saturation.curves.decline import Curve, judge, verdict_of
 from uncone.saturation.curves.record import CurveVerdicts
 from uncone.statistics.holm import holm
@@ -64,6 +66,43 @@ def test_a_verdict_alone_does_not_hang_on_the_neighbours(pythia: CurveVerdicts) 
     for left_out in ("pythia-12b", "pythia-70m-deduped"):
         others = uncone.judge_curves([row for row in rows if row["model"] != left_out])
         assert {c.model: c.p_alone for c in others.curves} == {k: v for k, v in alone.items() if k != left_out}
+
+
+def test_models_named_first_are_tested_at_the_whole_level_one_after_the_other() -> None:
+    rows = _lambada_rows()
+    usual = {c.model: c for c in uncone.judge_curves(rows).curves}
+    order = ("pythia-70m", "pythia-70m-deduped", "pythia-410m")
+    result = uncone.judge_curves(rows, first=order)
+    found, largest = {c.model: c for c in result.curves}, 0.0
+    for name in order:
+        largest = max(largest, usual[name].p_alone)
+        assert found[name].p_holm == largest
+    assert [name for name in order if found[name].declined] == ["pythia-70m"]
+    assert result.first == order
+    assert f"only if the one before declined: {', '.join(order[:2])} and {order[2]}." in to_markdown(result)
+    rest = [name for name in found if name not in order]
+    assert [found[name].p_holm for name in rest] == [max(largest, p) for p in holm([usual[n].p_family for n in rest])]
+
+
+def test_after_a_curve_that_declined_first_the_others_follow() -> None:
+    steps = np.arange(1.0, 31)
+    noise = np.random.default_rng(0).standard_normal((4, 30))
+    noise[[0, 2]] -= 20 * np.maximum(steps - 20, 0) / 10
+    rows = [
+        {"model": name, "step": step, "value": value}
+        for name, values in zip("abcd", noise.tolist(), strict=True)
+        for step, value in zip(steps.tolist(), values, strict=True)
+    ]
+    declined = {
+        first: {c.model for c in uncone.judge_curves(rows, first=list(first), higher=["value"]).curves if c.declined}
+        for first in ("", "a", "ac", "ba", "ab")
+    }
+    assert declined == {"": {"a", "c"}, "a": {"a", "c"}, "ac": {"a", "c"}, "ba": set(), "ab": {"a"}}
+
+
+def test_a_model_named_first_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match=r"expected names of curves in first, such as 'a'.*, got 'z': correct it"):
+        uncone.judge_curves([{"model": "a", "step": 1.0, "value": 1.0}], first=["z"])
 
 
 def _lambada_rows() -> list[dict[str, str]]:

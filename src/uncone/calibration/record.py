@@ -221,7 +221,7 @@ class Calibration(Record):
         digits = min(12, max(0, -math.floor(math.log10(self.histogram.width) + 1e-9)))
         rows = (_threshold(one, labelled, digits) for one in self.thresholds if one.score is not None)
         numbers = ("false matches", "threshold", "matches", "non-matches", "precision")
-        return Table((*numbers[:2], "95% interval", *said), tuple(rows), numbers)
+        return Table((*numbers[:2], "95% interval", *said), tuple(rows), numbers, in_brief=True)
 
     def _charts(self) -> tuple[Chart, ...]:
         bins, n = self.histogram, len(self.histogram.counts)

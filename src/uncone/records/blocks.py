@@ -55,6 +55,7 @@ class Table:
     title: str = ""
     groups: tuple[tuple[str, int], ...] = ()  # runs of rows: the title of each, and its number of rows
     grouped_by: str = ""  # what the titles are
+    in_brief: bool = False  # it is the answer, which `--brief` prints too
 
     def runs(self) -> list[tuple[str, tuple[Row, ...]]]:
         """The rows of each group with its title; rows of no group come last, without a title."""
@@ -219,15 +220,16 @@ class Document:
     footer: Blocks = ()
 
     def brief(self) -> "Document":
-        """The verdict, the findings with their first evidence, and what to do. Tables, pictures, sections and findings
-        that are neither good nor bad are left out."""
+        """The verdict, the findings with their first evidence, what to do, and tables `in_brief`. Other tables, pictures,
+        sections and findings that are neither good nor bad are left out."""
         kept, left_out = list[Block](), False
         for block in self.blocks:
             if isinstance(block, Heading):
                 left_out = block.level == 3 or block.tone in _NEITHER or block.text == "Notes"
                 if block.level == 2 and kept and isinstance(kept[-1], Heading) and kept[-1].level == 2:
                     kept.pop()  # nothing followed it
-            if not left_out and isinstance(block, Heading | Text | Code):
+            is_kept = block.in_brief if isinstance(block, Table) else isinstance(block, Heading | Text | Code)
+            if not left_out and is_kept:
                 kept.append(block)
             elif not left_out and isinstance(block, Bullets):
                 kept.append(Bullets(block.items[:1], block.tone))

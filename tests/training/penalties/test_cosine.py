@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import math
 import pickle
 import subprocess
 import sys
@@ -118,8 +119,9 @@ def test_sums_are_in_float32(dtype: torch.dtype, autocast: bool) -> None:
     assert gradient.dtype == dtype
     assert float(value) == pytest.approx(float(exact), rel=1e-6)
     if dtype != torch.float16:  # below its smallest numbers
-        rounding = torch.finfo(dtype).eps
-        assert float((gradient - slope).abs().max()) < 10 * rounding * float(slope.abs().max())
+        # the gradient is rounded once to its dtype; a BLAS may add row after row, and their roundings walk at random
+        rounding = torch.finfo(dtype).eps + math.sqrt(len(x)) * torch.finfo(torch.float32).eps
+        assert float((gradient - slope).abs().max()) < rounding * float(slope.abs().max())
 
 
 def test_lengths_at_the_ends_of_float32() -> None:

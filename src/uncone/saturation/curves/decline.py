@@ -22,7 +22,7 @@ from uncone.statistics.holm import holm
 START = 0.005  # the share of the training before which a model knows nothing
 MOST_CHECKPOINTS = 128  # a longer curve is averaged to this number
 
-_MOST_NAMED = 4
+MOST_NAMED = 4
 _ODD_END = 1.5
 _ODD, _FEW_ITEMS = 20.0, 30
 """Standard errors in another unit: so many times the jitter, and larger than in a test of so few items."""
@@ -71,7 +71,7 @@ class _Group:
 
 
 def judge(
-    curves: Sequence[Curve], *, alpha: float = 0.05, progress: Progress | None = None
+    curves: Sequence[Curve], *, first: Sequence[str] = (), alpha: float = 0.05, progress: Progress | None = None
 ) -> tuple[tuple[CurveVerdict, ...], tuple[CurveFamily, ...]]:
     prepared = [_prepared(curve) for curve in curves]
     verdicts = [_undecided(curve) for curve in prepared]
@@ -93,7 +93,7 @@ def judge(
         done += len(group.at)
         if progress is not None:
             progress("curves", done, len(curves))
-    verdicts = _decided(verdicts, alpha)
+    verdicts = _decided(verdicts, first, alpha)
     fell = [i for i, verdict in enumerate(verdicts) if verdict.declined or verdict.declined_alone]
     for i in sorted(fell, key=lambda i: (not verdicts[i].declined, verdicts[i].p_alone or 0.0))[:MOST_DRAWN]:
         steps, values = (tuple(of.tolist()) for of in (prepared[i].steps, prepared[i].as_given))
@@ -243,12 +243,18 @@ def _undecided(curve: Curve) -> CurveVerdict:
     return CurveVerdict(*names, *settings, notes=curve.notes)
 
 
-def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdict]:
+def _decided(verdicts: Sequence[CurveVerdict], first: Sequence[str], alpha: float) -> list[CurveVerdict]:
+    """Holm, after a fixed sequence (Westfall & Krishen 2001): each curve of `first` is tested at the whole level, by its
+    own jitter, and what follows only while all before it declined."""
     decided = list(verdicts)
     for at in _members(verdicts, [i for i, one in enumerate(verdicts) if one.p_family is not None]).values():
-        for i, corrected in zip(at, holm([verdicts[i].p_family or 0.0 for i in at]), strict=True):
-            alone = (verdicts[i].p_alone or 0.0) <= alpha
-            decided[i] = replace(verdicts[i], p_holm=corrected, declined=corrected <= alpha, declined_alone=alone)
+        others, largest = [i for i in at if verdicts[i].model not in first], 0.0
+        corrected = dict(zip(others, holm([verdicts[i].p_family or 0.0 for i in others]), strict=True))
+        for i in sorted(set(at).difference(others), key=lambda i: first.index(verdicts[i].model)):
+            corrected[i] = largest = max(largest, verdicts[i].p_alone or 0.0)
+        for i, p in corrected.items():
+            p, alone = max(p, largest) if i in others else p, (verdicts[i].p_alone or 0.0) <= alpha
+            decided[i] = replace(verdicts[i], p_holm=p, declined=p <= alpha, declined_alone=alone)
     return decided
 
 
@@ -277,8 +283,8 @@ def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) 
     def named(chosen: Sequence[CurveVerdict]) -> str:
         counts = Counter(titles[curve.family] for curve in chosen)
         names = [c.model for c in chosen] if is_one else [f"{n} of {title}" for title, n in counts.most_common()]
-        more = f" and {count(len(names) - _MOST_NAMED)} more" if len(names) > _MOST_NAMED else ""
-        return f"{', '.join(names[:_MOST_NAMED])}{more}"
+        more = f" and {count(len(names) - MOST_NAMED)} more" if len(names) > MOST_NAMED else ""
+        return f"{', '.join(names[:MOST_NAMED])}{more}"
 
     undecided, of = sum(family.undecided for family in families), counted(len(curves), "curve")
     open_ones = f"{counted(undecided, 'curve')} {plural(undecided, 'is', 'are')} undecided."
@@ -301,7 +307,7 @@ def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -
     names = list(dict.fromkeys(one.guessed for one, verdict in judged if one.guessed and not verdict.reason))
     if not names:
         return ""
-    shown = [repr(name[:40]) for name in names[:_MOST_NAMED]]
-    if len(names) > _MOST_NAMED:
-        shown.append(f"{count(len(names) - _MOST_NAMED)} more")
+    shown = [repr(name[:40]) for name in names[:MOST_NAMED]]
+    if len(names) > MOST_NAMED:
+        shown.append(f"{count(len(names) - MOST_NAMED)} more")
     return f" We assumed that higher is better for {listing(shown)}, whose direction is not known (lower=, --lower)."

@@ -1,9 +1,10 @@
 from collections.abc import Mapping, Sequence
 
 from uncone.errors import InputError
+from uncone.records.text import listing
 from uncone.roles import Progress, Source
 from uncone.saturation.curves.columns import curves_of
-from uncone.saturation.curves.decline import direction_taken, judge, verdict_of
+from uncone.saturation.curves.decline import MOST_NAMED, direction_taken, judge, verdict_of
 from uncone.saturation.curves.record import CurveVerdicts
 from uncone.saturation.tables.sources import open_table
 from uncone.version import versions
@@ -16,6 +17,7 @@ def judge_curves(
     lower: Sequence[str] | None = None,
     higher: Sequence[str] | None = None,
     metric: Sequence[str] | None = None,
+    first: Sequence[str] | None = None,
     alpha: float = 0.05,
     progress: Progress | None = None,
 ) -> CurveVerdicts:
@@ -38,6 +40,9 @@ def judge_curves(
         metric: the metrics to judge, by metric, task or task/metric. By default all metrics of a table or of
             lm-evaluation-harness; for event files and a `trainer_state.json`, the metrics whose names are known
             measures of quality or are in `lower` or `higher`. A note lists what was left out.
+        first: models to test before the others of their family, in this order, each at the whole `alpha` by its own
+            jitter, and the next only if the one before declined: for instance the smallest, if you expect it to
+            saturate. Choose them before you look. Of more curves of one model, name each as the result names it.
         alpha: the level within each family.
         progress: called with (the step, done, in all).
 
@@ -51,7 +56,11 @@ def judge_curves(
     name = table.short_name
     curves, apart, notes = curves_of(table, columns, lower or (), higher or (), metric or ())
     del table  # frees its memory for the curves
-    verdicts, families = judge(curves, alpha=alpha, progress=progress)
+    first, models = tuple(dict.fromkeys(first or ())), {curve.model for curve in curves}
+    if unknown := [name for name in first if name not in models]:
+        known = listing([repr(name[:60]) for name in sorted(models)[:MOST_NAMED]])
+        raise InputError(f"expected names of curves in first, such as {known}, got {unknown[0]!r}: correct it")
+    verdicts, families = judge(curves, first=first, alpha=alpha, progress=progress)
     verdict, made = verdict_of(families, verdicts), {"versions": versions("numpy")}
     verdict += direction_taken(curves, verdicts)
-    return CurveVerdicts(verdict, name, alpha, verdicts, families, apart, notes, made)
+    return CurveVerdicts(verdict, name, alpha, verdicts, families, apart, first, notes, made)

@@ -21,14 +21,14 @@ FEWEST, FEWEST_FALLING = 10, 3  # checkpoints of a window, and in its second hal
 WORST = 0.8
 POWER = 0.8  # for the smallest fall that counts as visible
 _WIDER = 1.2  # from one window to the next
-_TILT = -4.0
-"""The prior of a correlation r is exp(_TILT r): draws keep the level, and this prior detects more in white noise."""
+TILT = -4.0
+"""The prior of a correlation r is exp(TILT r): draws keep the level, and this prior detects more in white noise."""
 _TOGETHER = 0.75  # the prior chance that a curve shares the correlation of its family
 _DRAWS, _WHITE, _LARGEST_FAMILY = 16_000, 400, 64
 _LEVELS, _MORE = (0.05, 0.005), 1.04
 """The quantiles of the draws at these levels become chances `_MORE` times as large, because the draws are few."""
 _FLOOR = 1e-18  # of a sum of squares, for curves without any jitter
-_PRIOR = _TILT * CORRELATIONS
+_PRIOR = TILT * CORRELATIONS
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +64,7 @@ class Design:
 
     steps: Array
     windows: tuple[Window, ...]  # from the narrowest to the body
+    tilt: float = TILT
     _lines: dict[int, Line] = field(default_factory=dict)  # by the size of the family; 0 is for beginnings
 
     def read(self, y: Array) -> Readings:
@@ -71,7 +72,7 @@ class Design:
         read = [_read(y[:, window.start :], window) for window in self.windows]
         chances, likelihoods, variances = (np.stack(of) for of in zip(*read, strict=True))
         jitter = jitter_of(y[:, self.windows[-1].start :], self.steps[self.windows[-1].start :])
-        return Readings(chances, _normal(likelihoods + _PRIOR), likelihoods[-1], variances, jitter)
+        return Readings(chances, _normal(likelihoods + self.tilt * CORRELATIONS), likelihoods[-1], variances, jitter)
 
     def alone(self, read: Readings) -> Array:
         """The chance of each series by its own noise, (m,)."""
@@ -138,14 +139,14 @@ class Design:
         return self._lines[family]
 
 
-def design(steps: Array) -> Design:
-    return _design(tuple(steps.tolist()))
+def design(steps: Array, tilt: float = TILT) -> Design:
+    return _design(tuple(steps.tolist()), tilt)
 
 
 @lru_cache(maxsize=64)  # of 128 checkpoints each takes some 6 MB
-def _design(of_steps: tuple[float, ...]) -> Design:
+def _design(of_steps: tuple[float, ...], tilt: float) -> Design:
     steps = np.array(of_steps)
-    return Design(steps, tuple(_window(steps, len(steps) - size) for size in reversed(_sizes(steps))))
+    return Design(steps, tuple(_window(steps, len(steps) - size) for size in reversed(_sizes(steps))), tilt)
 
 
 def _sizes(steps: Array) -> list[int]:

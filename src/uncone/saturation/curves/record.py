@@ -22,7 +22,7 @@ from uncone.records.brief import part
 from uncone.records.layout import LARGEST_DRAWN, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import count, counted, number, optional
+from uncone.records.text import count, counted, listing, number, optional
 
 MOST_DRAWN = 12  # declined curves that keep their points, to be drawn
 _MOST_ROWS, _FEW = 300, 24
@@ -53,7 +53,7 @@ class CurveVerdict:
     declined_alone: bool | None = None  # by its own jitter, and not corrected for the others
     p_alone: float | None = None  # chance of such a late fall without a decline, by its own jitter
     p_family: float | None = None  # the same, if the other curves of its family show how its jitter is correlated
-    p_holm: float | None = None  # `p_family` after Holm
+    p_holm: float | None = None  # `p_family` after Holm; of the models tested first, the largest `p_alone` so far
     jitter: float | None = None  # deviation between checkpoints, from second differences
     visible: float | None = None  # the fall over the last third that is found in 80% of such curves, in white jitter
     change_step: float | None = None  # where the curve bends
@@ -110,6 +110,7 @@ class CurveVerdicts(Record):
     curves: tuple[CurveVerdict, ...]  # every curve
     families: tuple[CurveFamily, ...]  # every family
     told_apart_by: tuple[str, ...] = ()  # the columns that distinguish curves
+    first: tuple[str, ...] = ()  # the models that were tested before the others, in this order
     notes: tuple[str, ...] = ()  # what is missing or was left out
     provenance: Mapping[str, Any] = field(default_factory=dict)  # the seed and the versions
 
@@ -122,6 +123,9 @@ class CurveVerdicts(Record):
             own.append(f"{name}: {'; '.join(curve.notes)}.")
         apart = f"Curves are distinguished by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
         corrected = "Each family (one task, metric, suite and shots) is corrected separately"
+        if self.first:
+            order = f"Tested first, each by its own jitter and only if the one before declined: {listing(self.first)}."
+            apart = f"{order} {apart}"
         label = "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN"
         return shown(
             Heading(self.verdict, 1, label, "warning" if fell else "note"),
