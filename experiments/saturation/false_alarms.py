@@ -1,6 +1,6 @@
 """How often are curves that never decline called declined, how large a decline is found, and is its bend held?
 
-    nice python experiments/saturation/false_alarms.py [--only single,family,mixed,end,power,bend] [--sims 2000]
+    nice python experiments/saturation/false_alarms.py [--only single,family,mixed,first,end,power,bend] [--sims 2000]
 
 One cell after another; a cell that is in results/ (false_alarms.json, power.json) is not computed again. A cell of families counts
 families with any false alarm, and beside it the share of single curves judged alone.
@@ -9,7 +9,7 @@ families with any false alarm, and beside it the share of single curves judged a
 import argparse
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from uncone.saturation.curves.late_fall import jitter_of
 
 RESULTS = Path(__file__).parent / "results"
 PYTHIA = Path(__file__).parents[2] / "../shared/data/pythia/pythia_evals_v1.csv"
-FILES = dict.fromkeys(("single", "family", "mixed", "end"), "false_alarms.json") | dict.fromkeys(
+FILES = dict.fromkeys(("single", "family", "mixed", "first", "end"), "false_alarms.json") | dict.fromkeys(
     ("power", "bend"), "power.json"
 )
 GRIDS = {
@@ -54,10 +54,11 @@ def jitter(m: int, n: int, correlation: float, random: np.random.Generator) -> n
     return random.standard_normal((m, n)) @ np.linalg.cholesky(correlation**lag).T
 
 
-def judged(y: np.ndarray, steps: np.ndarray, family: int) -> tuple[np.ndarray, np.ndarray]:
-    """Whether each curve was called declined in its family, and alone, (curves / family, family)."""
+def judged(y: np.ndarray, steps: np.ndarray, family: int, first: Sequence[str] = ()) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each curve was called declined in its family, of which `first` are tested first, and alone, (curves /
+    family, family)."""
     curves = [Curve(str(i % family), str(i // family), "acc", steps, row) for i, row in enumerate(y)]
-    verdicts, _ = judge(curves)
+    verdicts, _ = judge(curves, first=first)
     both = np.array([(verdict.declined, verdict.declined_alone) for verdict in verdicts])
     return both[:, 0].reshape(-1, family), both[:, 1].reshape(-1, family)
 
@@ -79,6 +80,7 @@ def cells() -> Iterator[tuple[str, dict[str, Any]]]:
                     yield kind, {"grid": grid, "shape": shape, "correlation": correlation}
             for loud in (3, 1):
                 yield "mixed", {"grid": grid, "correlation": correlation, "loud": loud}
+            yield "first", {"grid": grid, "correlation": correlation, "loud": 1}
             yield "end", {"grid": grid, "correlation": correlation}
     for grid in GRIDS:
         for correlation in (0.0, 0.5):
@@ -107,18 +109,19 @@ def compute(kind: str, cell: dict[str, Any], sims: int) -> dict[str, Any]:
             of_pythia(cell, steps, sims // 2, random) if cell["of"] == "70M" else power(cell, steps, sims // 4, random)
         )
     family = 1 if kind == "single" else FAMILY
-    y = jitter(sims * family, len(steps), 0.0 if kind == "mixed" else cell["correlation"], random).reshape(
+    y = jitter(sims * family, len(steps), 0.0 if kind in ("mixed", "first") else cell["correlation"], random).reshape(
         sims, family, -1
     )
-    if kind == "mixed":  # 12 rise in white noise, 4 are level, autocorrelated and louder
+    if kind in ("mixed", "first"):  # 12 rise in white noise, 4 are level, autocorrelated and louder
         y[:, 4:] += shape_of("rise then flat", steps)
         y[:, :4] = cell["loud"] * jitter(sims * 4, len(steps), cell["correlation"], random).reshape(sims, 4, -1)
     elif kind == "end":
         y[:, 0, -1] -= BAD
     else:
         y += shape_of(cell["shape"], steps)
-    declined, alone = judged(y.reshape(sims * family, -1), steps, family)
-    watched = alone[:, :4] if kind == "mixed" else alone[:, :1] if kind == "end" else alone
+    first = ("0", "1", "2", "3") if kind == "first" else ()
+    declined, alone = judged(y.reshape(sims * family, -1), steps, family, first)
+    watched = alone[:, :4] if kind in ("mixed", "first") else alone[:, :1] if kind == "end" else alone
     return rate(declined.any(1)) | ({"alone": rate(watched.ravel())} if family > 1 else {})
 
 
@@ -164,8 +167,11 @@ def of_pythia(cell: dict[str, Any], steps: np.ndarray, sims: int, random: np.ran
         sizes.append(jitter_of(y[None, body], x[body])[0])
     noise = jitter(sims * len(SMALL), len(steps), cell["correlation"], random).reshape(sims, len(SMALL), -1)
     y = np.array(means) + np.array(sizes)[:, None] * noise
-    declined, alone = judged(y.reshape(-1, len(steps)), steps, len(SMALL))
-    return rate(declined[:, 0]) | {"alone": rate(alone[:, 0])}
+    found = {}
+    for name, first in (("family", ()), ("first", ("0",))):
+        declined, alone = judged(y.reshape(-1, len(steps)), steps, len(SMALL), first)
+        found[name] = rate(declined[:, 0])
+    return found["family"] | {"alone": rate(alone[:, 0]), "first": found["first"]}
 
 
 def bend(cell: dict[str, Any], steps: np.ndarray, sims: int, random: np.random.Generator) -> dict[str, Any]:
@@ -193,8 +199,8 @@ def table(alarms: dict[str, dict[str, Any]], found: dict[str, dict[str, Any]]) -
         "",
         "`python experiments/saturation/false_alarms.py`. Single curves and families of 16 with any false alarm: the worst of four shapes (upper 95 % limit).",
         "",
-        "| checkpoints | AR(1) | single curves | families | 12 of them white | these 4 of 3 times the size | one bad last checkpoint |",
-        "|---|---|---|---|---|---|---|",
+        "| checkpoints | AR(1) | single curves | families | 12 of them white | these 4 of 3 times the size | tested first | one bad last checkpoint |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for grid, correlation in product(GRIDS, CORRELATIONS):
         some = {k: one for k, one in alarms.items() if (one["grid"], one["correlation"]) == (grid, correlation)}
@@ -206,7 +212,7 @@ def table(alarms: dict[str, dict[str, Any]], found: dict[str, dict[str, Any]]) -
             of = max(cells_, key=lambda one: one["rate"])
             return f"{of['rate']:.1%} ({of['upper_95']:.1%})"
 
-        row = [worst("single"), worst("family"), worst("mixed", 1), worst("mixed", 3), worst("end")]
+        row = [worst("single"), worst("family"), worst("mixed", 1), worst("mixed", 3), worst("first", 1), worst("end")]
         lines.append(f"| {grid} | {correlation} | {' | '.join(row)} |")
     lines += [
         "",
@@ -228,9 +234,13 @@ def table(alarms: dict[str, dict[str, Any]], found: dict[str, dict[str, Any]]) -
         lines.append(
             f"| {grid} | {fall} | {correlation} | {'alone' if of == 'single' else 'in a family of 16'} | {' | '.join(shares)} |"
         )
-    lines += ["", "| 70M beside three small models | AR(1) | alone | in the family |", "|---|---|---|---|"]
     lines += [
-        f"| {one['fall']} falls | {one['correlation']} | {one['alone']['rate']:.2f} | {one['rate']:.2f} |"
+        "",
+        "| 70M beside three small models | AR(1) | alone | in the family | in the family, tested first |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {one['fall']} falls | {one['correlation']} | {one['alone']['rate']:.2f} | {one['rate']:.2f} | {one['first']['rate']:.2f} |"
         for one in found.values()
         if one.get("of") == "70M"
     ]
@@ -262,7 +272,7 @@ def table(alarms: dict[str, dict[str, Any]], found: dict[str, dict[str, Any]]) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="single,family,mixed,end,power,bend")
+    parser.add_argument("--only", default="single,family,mixed,first,end,power,bend")
     parser.add_argument("--sims", type=int, default=2000)
     options = parser.parse_args()
     for kind, cell in cells():
