@@ -159,7 +159,7 @@ def test_rows_that_share_a_direction_are_no_near_copies() -> None:
     found = named(*healthy(), groups=alike(0.0, 0.61, 0.9), advice=TOKENS)
     assert (found["near_copies"].extent, found["alike_rows"].extent) == (1 / 3, 1 / 3)
     assert (found["near_copies"].level, found["alike_rows"].level) == ("warning", "note")
-    assert "1,000 rows of ids 1,000 to 1,999 share a direction of their own" in found["alike_rows"].summary
+    assert "1,000 rows of ids 1,000 to 1,999 point the same way" in found["alike_rows"].summary
 
 
 @pytest.mark.parametrize(("everywhere", "alike_from", "same_from"), [(0.0, 0.5, 0.95), (0.8, 0.9, 0.99)])

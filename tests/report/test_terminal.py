@@ -45,10 +45,15 @@ def test_in_brief_there_is_the_verdict_what_is_wrong_and_what_to_do() -> None:
 
 
 def test_in_brief_a_calibration_keeps_its_thresholds() -> None:
-    found = uncone.calibrate(np.random.default_rng(0).standard_normal((50, 8)), rates=[0.1])
-    (threshold,) = found.thresholds
-    assert f"{threshold.score:.3f}" in printed(found.document().brief())
-    assert "What a score means" not in printed(found.document().brief())
+    found = uncone.calibrate(np.random.default_rng(0).standard_normal((50, 8)), rates=[0.3, 0.1])
+    text = printed(found.document().brief())
+    assert "false matches  threshold  95% interval" in text
+    for one in found.thresholds:
+        assert f"{one.score:.4f}" in text.partition("threshold")[2]
+    assert "What a score means" not in text
+    assert "Among 50 rows, one false match for each query is a share of 2% (its threshold: --rates 0.02)." in printed(
+        found, width=200
+    )
 
 
 def test_every_record_has_a_verdict_in_brief() -> None:

@@ -187,6 +187,11 @@ class Calibration(Record):
             Heading("Thresholds"),
             self._thresholds(),
             (Text(f"No threshold for {100 * one.wanted:.6g}%: {one.reason}.") for one in missing),
+            Text(
+                f"Among {counted(n := self.rows.n, 'row')}, one false match for each query is a share of {100 / n:.3g}% "
+                f"(its threshold: --rates {1 / n:.3g}).",
+                "quiet",
+            ),
             () if self.labelled is None else _labelled(self.labelled, self.pairs),
             Figure("Random pairs", self._charts(), spark=f"Random pairs by score, {low} to {high}:"),
             section("Notes", Bullets(self.notes)),

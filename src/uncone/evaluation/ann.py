@@ -26,9 +26,10 @@ QUANTISERS = tuple(DEFINITIONS)
 _LEAST_OF_PQ = 256
 K = 10
 _WAYS = (
-    "recall10: the share of the original vectors' exact ten that cosine finds. recall10_own: the same for the exact "
-    "ten under the repair, so it shows what quantisation alone loses. recall10_inner: inner products of repaired "
-    "queries with repaired documents. recall10_inner_documents: the same with queries as they are."
+    "recall10: of the ten documents nearest to a query by cosine, unrepaired and not quantised, the share that the "
+    "quantised search finds. recall10_own: of the ten nearest once both are repaired, which shows what quantisation "
+    "alone loses. recall10_inner: as recall10, by inner products. recall10_inner_documents: the same with only the "
+    "documents repaired."
 )
 
 

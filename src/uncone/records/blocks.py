@@ -228,8 +228,8 @@ class Document:
                 left_out = block.level == 3 or block.tone in _NEITHER or block.text == "Notes"
                 if block.level == 2 and kept and isinstance(kept[-1], Heading) and kept[-1].level == 2:
                     kept.pop()  # nothing followed it
-            is_kept = block.in_brief if isinstance(block, Table) else isinstance(block, Heading | Text | Code)
-            if not left_out and is_kept:
+            is_kept = isinstance(block, Heading | Text | Code) and not left_out
+            if is_kept or (isinstance(block, Table) and block.in_brief):
                 kept.append(block)
             elif not left_out and isinstance(block, Bullets):
                 kept.append(Bullets(block.items[:1], block.tone))

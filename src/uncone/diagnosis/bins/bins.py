@@ -32,7 +32,7 @@ def find_tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
         if (
             is_alike and groups.named != "special"
         ):  # for special tokens the test of untrained rows shows which are there
-            are = "are near-copies of one vector" if (within or 0) >= NEAR_COPIES else "share a direction of their own"
+            are = "are near-copies of one vector" if (within or 0) >= NEAR_COPIES else "point the same way"
             whom = (
                 "The reserved rows" if groups.reserved_by_name else f"The rows of {groups.reserved.partition(',')[0]}"
             )
@@ -95,7 +95,7 @@ def find_copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], a
     same = NEAR_COPIES if of_tokens else 1 - (1 - SAME) * (1 - float(cosine))
     copies = [g for g in alike if (g.mean_cosine or 0) >= same]
     as_ = "like rows that no text trained" if of_tokens else "or sorted by topic"
-    more = "share a direction of their own, but are not near-copies"
+    more = "point the same way, but are not near-copies"
     more = more if of_tokens else "are more alike than others, as happens when rows are sorted by topic"
     kinds: tuple[tuple[str, list[Group], str, Level], ...] = (
         ("near_copies", copies, f"are near-copies of one vector, {as_}", "warning" if of_tokens else "note"),

@@ -239,7 +239,8 @@ def _verdict(name: str, order: int, curves: Sequence[ContextCurve], differences:
         sizes += f" have a W-error of {number(last.text)} {at}, the same tokens shuffled {number(last.null)}."
     if way := _way(last):
         size = f"{number(abs(last.difference.value or 0))} {'higher' if way == 'more' else 'lower'}"
-        verdict = f"Language takes {way} dimensions than frequencies alone: its W-error {at} is {size}. {sizes}"
+        error = f"its W-error (the relative error of a fit of that rank) {at} is {size}"
+        verdict = f"Language takes {way} dimensions than frequencies alone: {error}. {sizes}"
     else:
         at = " or ".join(count(d.dimension) for d in rows)
         verdict = f"No difference from shuffled tokens was detected at {at} dimensions. {sizes}"
