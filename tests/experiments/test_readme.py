@@ -1,4 +1,4 @@
-"""Are the README's figures those of the kept results?"""
+"""Are the figures of the README and of the page on pre-training those of the kept results?"""
 
 import csv
 import json
@@ -78,6 +78,37 @@ def test_of_the_gate_and_the_optimiser() -> None:
     assert settings == 5
     assert "to about a quarter in the smallest model and to four fifths in two larger ones" in README
     assert "lowers it further, at a lower loss, in all five settings tried" in README
+
+
+def test_of_the_page_on_pre_training() -> None:
+    page = " ".join((ROOT / "docs/pretraining.md").read_text(encoding="utf-8").split())
+    first = {
+        (name, row["arm"]): row for name in ("core.md", "v16k-d128.md", "v16k-d256.md") for row in _rows(name)[::-1]
+    }
+    (plain, long, column), many = (
+        [first["core.md", arm] for arm in ("AdamW, beta2 .95", "AdamW, beta2 .999", "second moment a column")],
+        {row["arm"]: row for row in _rows("core.md") if row["heading"] == "Untied, 4,096 targets a step"},
+    )
+
+    def gain(row: dict[str, str]) -> float:
+        return -float(row["less plain"].split()[0])
+
+    larger = sorted(gain(first[name, "AdamW, beta2 .999"]) for name in ("v16k-d128.md", "v16k-d256.md"))
+    for sentence, numbers in {
+        r"the mean cosine of the head from (\S+) to (\S+), at": (float(plain["cosine"]), float(long["cosine"])),
+        r"at a total loss that is (\S+) nats lower \((\S+) and (\S+) in two larger models": (gain(long), *larger),
+        r"\(mean cosine (\S+)\), the loss falls by (\S+) nats": (float(column["cosine"]), gain(column)),
+        r"the loss rises by (\S+) \(one seed": (-gain(many["second moment a column"]),),
+        r"is a fifth \((\S+) nats, one seed": (gain(many["AdamW, beta2 .999"]),),
+    }.items():
+        found = re.search(sentence, page)
+        assert found, sentence
+        assert [float(one) for one in found.groups()] == pytest.approx(numbers, abs=0.0051), sentence
+    rates = [row["rate"].removeprefix("0") for row in (plain, long, column)]
+    assert f"{rates[0]} with beta2 .95, {rates[1]} with .999 and {rates[2]} with one second moment" in page
+    rare = [float(row["rare"].replace(",", "")) for row in (plain, long, column)]
+    assert 0.18 < rare[1] / rare[0] < 0.22, "about a fifth"
+    assert 0.36 < rare[2] / rare[0] < 0.44, "about two fifths"
 
 
 def test_of_a_search() -> None:
