@@ -29,7 +29,7 @@ VERBS = sorted(
 )
 READING, WRITING = (Role.SPEC, Role.READ), (Role.WRITE, Role.OUT, Role.KEEP)
 NAMES_NO_FILE = {"columns", "fixed", "higher", "lower", "ranks", "name", "names", "device", "method", "dtype"}
-NAMES_NO_FILE |= {"max", "metric", "min", "address", "first"}
+NAMES_NO_FILE |= {"max", "metric", "min", "address", "first", "quantisers"}
 """Options of text that name no file."""
 
 

@@ -140,6 +140,14 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     assert list(found.results["ann"]) == ["int8", "int8_uniform", "binary", "binary_hamming"]
     assert any("Product quantisation is left out: it needs 256 documents, got 198" in note for note in found.notes)
     binary = found.results["ann"]["binary"]
+    one = ann(method=["center"], quantisers=["binary"])
+    assert one.results["ann"] == {"binary": binary}
+    assert not any("Product quantisation" in note for note in one.notes)
+    for quantisers, wrong in {("int4",): "expected quantisers out of int8, .*, got 'int4'", (): "got none"}.items():
+        with refused(match=wrong):
+            ann(quantisers=quantisers)
+    with refused(match=r"at least 256 documents for pq \(8 bits\), got 198"):
+        ann(quantisers=["pq"])
     assert binary["original"]["n"] == 22
     assert binary["center"]["recall10_own"] > binary["original"]["recall10_own"] + 0.1
     assert found.results["ann"]["int8"]["original"]["recall10"] > 0.9

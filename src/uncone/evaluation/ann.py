@@ -1,5 +1,6 @@
 """Quantised search: the exact neighbours still found among vectors of few bits, under each repair."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -66,6 +67,14 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
     return np.asarray(index.sa_decode(index.sa_encode(documents)), np.float32)
 
 
+def quantiser_names(names: Sequence[str] | None) -> tuple[Quantiser, ...]:
+    """All by default. InputError: there is no such quantiser."""
+    names = QUANTISERS if names is None else tuple(dict.fromkeys([names] if isinstance(names, str) else names))
+    unknown = next((repr(name) for name in names if name not in QUANTISERS), None if names else "none")
+    expect(unknown is None, f"quantisers out of {', '.join(QUANTISERS)}, got {unknown}: correct it")
+    return tuple(name for name in QUANTISERS if name in names)
+
+
 def evaluate_ann(encoding: Encoding, directory: Path_, settings: Settings) -> TaskResult:
     data = read_retrieval(directory)
     documents = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
@@ -104,8 +113,9 @@ def _evaluate(queries: Texts, documents: Texts, settings: Settings) -> TaskResul
     repairs = fit_repairs(settings.names, documents, fitted_on="the documents", tick=settings.progress)
     n, result = len(documents.cosine), TaskResult()
     result.provenance |= {"documents": n, "queries": len(queries.cosine)}
-    usable = list(QUANTISERS)
-    if n < _LEAST_OF_PQ:
+    usable = list(settings.quantisers)
+    if n < _LEAST_OF_PQ and "pq" in usable:
+        expect(len(usable) > 1, f"at least {_LEAST_OF_PQ} documents for pq (8 bits), got {n}: use more")
         usable.remove("pq")
         result.notes += [f"Product quantisation is left out: it needs {_LEAST_OF_PQ} documents, got {n}."]
     truth = nearest(unit(queries.cosine), unit(documents.cosine), K)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from uncone.errors import InputError, expect, nearest, need_torch
-from uncone.evaluation.ann import evaluate_ann, evaluate_ann_of_rows
+from uncone.evaluation.ann import evaluate_ann, evaluate_ann_of_rows, quantiser_names
 from uncone.evaluation.encoding import open_encoding
 from uncone.evaluation.fitting import repair_names
 from uncone.evaluation.language_model.record import LanguageModelEvaluation
@@ -42,6 +42,7 @@ def evaluate(
     counts: Source = None,
     device: str | None = None,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    quantisers: Sequence[str] | None = None,
     cache: Keep = None,
     seed: int = 0,
     resamples: int | None = None,
@@ -82,6 +83,8 @@ def evaluate(
             counts, losses are also shown by frequency.
         device: for "lm", the device that runs the model, such as "cuda"; the CPU by default.
         dtype: for "lm", the precision of the run, such as "bfloat16"; float32 by default.
+        quantisers: for "ann", how the documents are stored: int8, int8_uniform, pq, binary (with real queries) or
+            binary_hamming; by default each in turn.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
         seed: of resampling, of drawn queries, and of product quantisation.
         resamples: resamples for each interval; by default 10,000 where auto chooses, else 2,000, with which the ends of
@@ -101,6 +104,7 @@ def evaluate(
     if task == "lm":
         refused = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
         refused |= {"columns": columns, "method": method, "cache": cache, "resamples": resamples}
+        refused |= {"quantisers": quantisers}
         surplus = next((name for name, value in refused.items() if value is not None), None)
         expect(surplus is None, f"a model, a text, counts and data for the task lm, got {surplus} too: leave it out")
         expect(
@@ -132,7 +136,8 @@ def evaluate(
     fits = columns is None or (task in _ITEMS and data is not None and not os.path.isdir(data))
     got = f"got them with {task} of {data}: leave them out"
     expect(fits, f"columns (--columns) with a table as data of wordsim or sts, {got}")
-    settings = Settings(repair_names(names), seed, resamples, progress or silent)
+    expect(quantisers is None or task == "ann", f"quantisers with ann alone, got them with {task}: leave them out")
+    settings = Settings(repair_names(names), seed, resamples, progress or silent, quantiser_names(quantisers))
     got = f"got {type(spec).__name__}: write the vectors to a file, or give documents and queries"
     expect(own is not None or isinstance(spec, str | os.PathLike), f"a path as the spec of {task}, {got}")
     opened = None if own is not None else open_spec(spec)

@@ -38,6 +38,7 @@ class Settings:
     seed: int
     resamples: int
     progress: Progress
+    quantisers: Sequence[Any] = ()  # of the documents of ann, by name
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
