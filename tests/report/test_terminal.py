@@ -51,8 +51,9 @@ def test_in_brief_a_calibration_keeps_its_thresholds() -> None:
     for one in found.thresholds:
         assert f"{one.score:.4f}" in text.partition("threshold")[2]
     assert "What a score means" not in text
-    assert "Among 50 rows, one false match for each query is a share of 2% (its threshold: --rates 0.02)." in printed(
-        found, width=200
+    assert (
+        "With 50 rows, a share of 2% of random pairs is one false match for each query. For that threshold, run again with --rates 0.02."
+        in printed(found, width=200)
     )
 
 

@@ -79,7 +79,7 @@ def test_models_named_first_are_tested_at_the_whole_level_one_after_the_other() 
         assert found[name].p_holm == largest
     assert [name for name in order if found[name].declined] == ["pythia-70m"]
     assert result.first == order
-    assert f"only if the one before declined: {', '.join(order[:2])} and {order[2]}." in to_markdown(result)
+    assert f"each only if all before it declined: {', '.join(order[:2])} and {order[2]}." in to_markdown(result)
     rest = [name for name in found if name not in order]
     assert [found[name].p_holm for name in rest] == [max(largest, p) for p in holm([usual[n].p_family for n in rest])]
 
@@ -101,8 +101,12 @@ def test_after_a_curve_that_declined_first_the_others_follow() -> None:
 
 
 def test_a_model_named_first_that_is_not_there_is_refused() -> None:
-    with pytest.raises(InputError, match=r"expected names of curves in first, such as 'a'.*, got 'z': correct it"):
+    with pytest.raises(
+        InputError, match=r"expected models of this table in first \(--first\), got 'z': the result names"
+    ):
         uncone.judge_curves([{"model": "a", "step": 1.0, "value": 1.0}], first=["z"])
+    with pytest.raises(InputError, match="got 'pythia-70n': did you mean 'pythia-70m'"):
+        uncone.judge_curves([{"model": "pythia-70m", "step": 1.0, "value": 1.0}], first="pythia-70n")
 
 
 def _lambada_rows() -> list[dict[str, str]]:

@@ -187,11 +187,7 @@ class Calibration(Record):
             Heading("Thresholds"),
             self._thresholds(),
             (Text(f"No threshold for {100 * one.wanted:.6g}%: {one.reason}.") for one in missing),
-            Text(
-                f"Among {counted(n := self.rows.n, 'row')}, one false match for each query is a share of {100 / n:.3g}% "
-                f"(its threshold: --rates {1 / n:.3g}).",
-                "quiet",
-            ),
+            Text(_one_a_query(self.rows.n), "quiet"),
             () if self.labelled is None else _labelled(self.labelled, self.pairs),
             Figure("Random pairs", self._charts(), spark=f"Random pairs by score, {low} to {high}:"),
             section("Notes", Bullets(self.notes)),
@@ -272,6 +268,11 @@ def _meaning(one: ScoreMeaning) -> Row:
     rate = one.false_match_rate
     shown = "none" if rate.value == 0 else "all" if rate.value == 1 else f"1 in {one_in(rate.value)}"
     return number(one.score), number(one.percentile, limits=(0, 100), digits=5), shown, rate.interval_words()
+
+
+def _one_a_query(n: int) -> str:
+    share = f"With {count(n)} rows, a share of {100 / n:.3g}% of random pairs is one false match for each query."
+    return f"{share} For that threshold, run again with --rates {1 / n:.3g}." if n > 1 else ""
 
 
 def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int) -> Row:

@@ -14,7 +14,7 @@ Several = Option(consume_multiple=True)
 Json = Annotated[Path | None, Role.WRITE, Option(help="Write the whole result to this file as JSON.")]
 Html = Annotated[Path | None, Role.WRITE, Option(help="Write a page with charts to this file as HTML.")]
 
-_BRIEF = "Print the verdict, the findings and what to do; of tables, only thresholds."
+_BRIEF = "Print only the verdict, the findings and what to do (of a calibration, its thresholds too)."
 Brief = Annotated[bool, Option(help=_BRIEF, negative="")]
 
 _ENDINGS = {"html": (".html", ".htm"), "json": (".json",), "markdown": (".md", ".markdown")}

@@ -19,7 +19,7 @@ def report(
         record: A JSON file that diagnose, compare, check, repair, evaluate or calibrate wrote, or a run's file.
         html: Write a page to this file instead of printing.
         markdown: Write Markdown to this file instead of printing.
-        brief: Print the verdict, the findings and what to do; of tables, only thresholds.
+        brief: Print only the verdict, the findings and what to do (of a calibration, its thresholds too).
     """
     from uncone import report as reports
 

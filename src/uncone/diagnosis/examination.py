@@ -73,7 +73,7 @@ class Examination:
     capped: bool = False
     of_training: bool = True  # whether counts are of the text that trained the model
     of_head: Shared | None = None  # of a table that is tied to a head
-    table: "Examination | None" = None  # that is tied to this head, where it has summed its rows
+    table: "Examination | None" = None  # the table tied to this head, once its rows are summed
 
     def __post_init__(self) -> None:
         self.is_head, rows = self.name == "head" and not self.capped, self.rows
@@ -184,7 +184,7 @@ class Examination:
 
     @on_one_thread
     def sum(self) -> None:
-        """The first pass alone, for a head that is tied to this table, too."""
+        """Make the first pass now: the head tied to this table uses its sums too."""
         self._summed = self._sum(self.rows, None, None, None)
         self._summed.found.moments.spectrum(centered=False)
 
@@ -266,7 +266,8 @@ class Examination:
 
 
 def examined(examinations: list[Examination]) -> tuple[Subject, ...]:
-    """The subjects. A head is read before the table tied to it, which does not list the same rows again."""
+    """The subjects; the list is emptied, which frees each examination's sums. A head is read before the table tied to it,
+    which does not list the same rows again."""
     tied = next((one for one in examinations if one.role == "tied table"), None)
     subjects, shared = list[Subject](), None
     while examinations:

@@ -13,8 +13,8 @@ def measures(name: str = "") -> Measures:
     """The descriptions of all measures, or of the one called `name`.
 
     Args:
-        name: a measure, or a variant of a measure such as "effective_rank_raw", as `measures` lists it or as a diagnosis
-            prints it; all by default.
+        name: a measure, or a variant of a measure such as "effective_rank_raw"; all by default. The title that a
+            diagnosis prints will do, and "I(W)".
 
     Raises:
         InputError: no measure has this name.

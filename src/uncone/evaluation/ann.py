@@ -28,9 +28,9 @@ _LEAST_OF_PQ = 256
 K = 10
 _WAYS = (
     "recall10: of the ten documents nearest to a query by cosine, unrepaired and not quantised, the share that the "
-    "quantised search finds. recall10_own: of the ten nearest once both are repaired, which shows what quantisation "
-    "alone loses. recall10_inner: as recall10, by inner products. recall10_inner_documents: the same with only the "
-    "documents repaired."
+    "quantised search finds. recall10_own: the same share of the ten nearest after queries and documents are "
+    "repaired, so it shows what quantisation alone loses. recall10_inner: recall10 by inner products. "
+    "recall10_inner_documents: recall10_inner where only the documents are repaired."
 )
 
 
@@ -70,8 +70,9 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
 def quantiser_names(names: Sequence[str] | None) -> tuple[Quantiser, ...]:
     """All by default. InputError: there is no such quantiser."""
     names = QUANTISERS if names is None else tuple(dict.fromkeys([names] if isinstance(names, str) else names))
-    unknown = next((repr(name) for name in names if name not in QUANTISERS), None if names else "none")
-    expect(unknown is None, f"quantisers out of {', '.join(QUANTISERS)}, got {unknown}: correct it")
+    among, unknown = f"quantisers out of {', '.join(QUANTISERS)}", next((x for x in names if x not in QUANTISERS), None)
+    expect(len(names) > 0, f"{among}, got none: name at least one, or leave them out for all")
+    expect(unknown is None, f"{among}, got {unknown!r}: correct it")
     return tuple(name for name in QUANTISERS if name in names)
 
 

@@ -83,8 +83,8 @@ def evaluate(
             counts, losses are also shown by frequency.
         device: for "lm", the device that runs the model, such as "cuda"; the CPU by default.
         dtype: for "lm", the precision of the run, such as "bfloat16"; float32 by default.
-        quantisers: for "ann", how the documents are stored: int8, int8_uniform, pq, binary (with real queries) or
-            binary_hamming; by default each in turn.
+        quantisers: for "ann", how the documents are stored: int8, int8_uniform, pq, binary (their signs, with queries
+            unchanged) or binary_hamming (signs of both); by default all five.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
         seed: of resampling, of drawn queries, and of product quantisation.
         resamples: resamples for each interval; by default 10,000 where auto chooses, else 2,000, with which the ends of
@@ -117,6 +117,8 @@ def evaluate(
     of_lm = {"text": text, "counts": counts, "device": device, "dtype": dtype}
     surplus = next((name for name, value in of_lm.items() if value is not None), None)
     expect(surplus is None, f"{surplus} with the task lm alone, got it with {task or 'no task'}: leave it out")
+    got = f"got them with {task or 'no task'}: leave them out"
+    expect(quantisers is None or task == "ann", f"quantisers (--quantisers) only with the task ann, {got}")
     given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     names = [method] if isinstance(method, str) else method
     if names is not None and AUTO in names:
@@ -136,7 +138,6 @@ def evaluate(
     fits = columns is None or (task in _ITEMS and data is not None and not os.path.isdir(data))
     got = f"got them with {task} of {data}: leave them out"
     expect(fits, f"columns (--columns) with a table as data of wordsim or sts, {got}")
-    expect(quantisers is None or task == "ann", f"quantisers with ann alone, got them with {task}: leave them out")
     settings = Settings(repair_names(names), seed, resamples, progress or silent, quantiser_names(quantisers))
     got = f"got {type(spec).__name__}: write the vectors to a file, or give documents and queries"
     expect(own is not None or isinstance(spec, str | os.PathLike), f"a path as the spec of {task}, {got}")

@@ -88,7 +88,7 @@ def special_rows(labels: Sequence[str | None]) -> list[int]:
 
 
 def _begun(labels: Sequence[str | None]) -> list[tuple[int, str]]:
-    """The labels that the expressions may match, with their places; most tokens are spared them."""
+    """The labels that the expressions may match, with their places. Most labels begin otherwise, which saves time."""
     return [(i, label) for i, label in enumerate(labels) if label and label[0] in "[<mM"]
 
 

@@ -56,7 +56,7 @@ class OddRowFinder:
         self._longest = _longest(self._longest)
 
     def without_norms(self) -> "OddRowFinder":
-        """A copy that has seen the rows, and not their norms."""
+        """A copy that forgets the longest rows."""
         other = deepcopy(self)
         other._longest = []
         return other

@@ -227,7 +227,7 @@ class Moments(Sums):
         return np.append(values[:k], values[k:].sum())
 
     def lent(self) -> Self:
-        """These moments, for one who frees what has been read."""
+        """A copy whose sums may be freed without changing these."""
         other = copy(self)
         other._products, other._derived, other._lower = dict(self._products), dict(self._derived), set(self._lower)
         return other

@@ -25,7 +25,7 @@ _AT_ONCE = 2**20  # numbers of the series that are fitted at once
 _TRIED, _HIGHEST = 24, 0.98
 _RECOVERED, _SHARE = (0.75, 0.5625), 0.025
 """Where else a series that recovers may end, and the share of the level for each of these ends."""
-_TILT = -8.0  # a single series has no family that shows its correlation: this prior finds more of the late rises
+_TILT = -8.0  # finds more of the late rises of single series, which no family makes known
 
 _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 

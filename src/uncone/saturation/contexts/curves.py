@@ -239,7 +239,7 @@ def _verdict(name: str, order: int, curves: Sequence[ContextCurve], differences:
         sizes += f" have a W-error of {number(last.text)} {at}, the same tokens shuffled {number(last.null)}."
     if way := _way(last):
         size = f"{number(abs(last.difference.value or 0))} {'higher' if way == 'more' else 'lower'}"
-        error = f"its W-error (the relative error of a fit of that rank) {at} is {size}"
+        error = f"its W-error (the relative error of a fit with that many dimensions) {at} is {size}"
         verdict = f"Language takes {way} dimensions than frequencies alone: {error}. {sizes}"
     else:
         at = " or ".join(count(d.dimension) for d in rows)

@@ -22,7 +22,7 @@ from uncone.statistics.holm import holm
 START = 0.005  # the share of the training before which a model knows nothing
 MOST_CHECKPOINTS = 128  # a longer curve is averaged to this number
 
-MOST_NAMED = 4
+_MOST_NAMED = 4
 _ODD_END = 1.5
 _ODD, _FEW_ITEMS = 20.0, 30
 """Standard errors in another unit: so many times the jitter, and larger than in a test of so few items."""
@@ -283,8 +283,8 @@ def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) 
     def named(chosen: Sequence[CurveVerdict]) -> str:
         counts = Counter(titles[curve.family] for curve in chosen)
         names = [c.model for c in chosen] if is_one else [f"{n} of {title}" for title, n in counts.most_common()]
-        more = f" and {count(len(names) - MOST_NAMED)} more" if len(names) > MOST_NAMED else ""
-        return f"{', '.join(names[:MOST_NAMED])}{more}"
+        more = f" and {count(len(names) - _MOST_NAMED)} more" if len(names) > _MOST_NAMED else ""
+        return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
     undecided, of = sum(family.undecided for family in families), counted(len(curves), "curve")
     open_ones = f"{counted(undecided, 'curve')} {plural(undecided, 'is', 'are')} undecided."
@@ -307,7 +307,7 @@ def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -
     names = list(dict.fromkeys(one.guessed for one, verdict in judged if one.guessed and not verdict.reason))
     if not names:
         return ""
-    shown = [repr(name[:40]) for name in names[:MOST_NAMED]]
-    if len(names) > MOST_NAMED:
-        shown.append(f"{count(len(names) - MOST_NAMED)} more")
+    shown = [repr(name[:40]) for name in names[:_MOST_NAMED]]
+    if len(names) > _MOST_NAMED:
+        shown.append(f"{count(len(names) - _MOST_NAMED)} more")
     return f" We assumed that higher is better for {listing(shown)}, whose direction is not known (lower=, --lower)."

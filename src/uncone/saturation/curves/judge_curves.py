@@ -1,10 +1,9 @@
 from collections.abc import Mapping, Sequence
 
-from uncone.errors import InputError
-from uncone.records.text import listing
+from uncone.errors import InputError, nearest
 from uncone.roles import Progress, Source
 from uncone.saturation.curves.columns import curves_of
-from uncone.saturation.curves.decline import MOST_NAMED, direction_taken, judge, verdict_of
+from uncone.saturation.curves.decline import direction_taken, judge, verdict_of
 from uncone.saturation.curves.record import CurveVerdicts
 from uncone.saturation.tables.sources import open_table
 from uncone.version import versions
@@ -40,9 +39,10 @@ def judge_curves(
         metric: the metrics to judge, by metric, task or task/metric. By default all metrics of a table or of
             lm-evaluation-harness; for event files and a `trainer_state.json`, the metrics whose names are known
             measures of quality or are in `lower` or `higher`. A note lists what was left out.
-        first: models to test before the others of their family, in this order, each at the whole `alpha` by its own
-            jitter, and the next only if the one before declined: for instance the smallest, if you expect it to
-            saturate. Choose them before you look. Of more curves of one model, name each as the result names it.
+        first: models to test before the others of their family, in this order: the first by its own jitter at the whole
+            `alpha`, the next only if all before it declined. For instance the smallest, if you expect it to saturate.
+            Choose them before you look. A model without a verdict is skipped. If a model has several curves, give each
+            the name that the result prints.
         alpha: the level within each family.
         progress: called with (the step, done, in all).
 
@@ -56,10 +56,11 @@ def judge_curves(
     name = table.short_name
     curves, apart, notes = curves_of(table, columns, lower or (), higher or (), metric or ())
     del table  # frees its memory for the curves
-    first, models = tuple(dict.fromkeys(first or ())), {curve.model for curve in curves}
+    first = tuple(dict.fromkeys([first] if isinstance(first, str) else first or ()))
+    models = {curve.model for curve in curves}
     if unknown := [name for name in first if name not in models]:
-        known = listing([repr(name[:60]) for name in sorted(models)[:MOST_NAMED]])
-        raise InputError(f"expected names of curves in first, such as {known}, got {unknown[0]!r}: correct it")
+        advice = nearest(unknown[0], models, "the result names its curves")
+        raise InputError(f"expected models of this table in first (--first), got {unknown[0]!r}: {advice}")
     verdicts, families = judge(curves, first=first, alpha=alpha, progress=progress)
     verdict, made = verdict_of(families, verdicts), {"versions": versions("numpy")}
     verdict += direction_taken(curves, verdicts)

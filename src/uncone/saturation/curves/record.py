@@ -53,7 +53,9 @@ class CurveVerdict:
     declined_alone: bool | None = None  # by its own jitter, and not corrected for the others
     p_alone: float | None = None  # chance of such a late fall without a decline, by its own jitter
     p_family: float | None = None  # the same, if the other curves of its family show how its jitter is correlated
-    p_holm: float | None = None  # `p_family` after Holm; of the models tested first, the largest `p_alone` so far
+    p_holm: float | None = (
+        None  # `p_family` after Holm; with `first`, of those the largest `p_alone` so far, and of the others no less than it
+    )
     jitter: float | None = None  # deviation between checkpoints, from second differences
     visible: float | None = None  # the fall over the last third that is found in 80% of such curves, in white jitter
     change_step: float | None = None  # where the curve bends
@@ -124,8 +126,8 @@ class CurveVerdicts(Record):
         apart = f"Curves are distinguished by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
         corrected = "Each family (one task, metric, suite and shots) is corrected separately"
         if self.first:
-            order = f"Tested first, each by its own jitter and only if the one before declined: {listing(self.first)}."
-            apart = f"{order} {apart}"
+            order = f"Tested first, each only if all before it declined: {listing(self.first)}."
+            apart = f"{order} Their P of the family is the largest P alone up to that model. {apart}"
         label = "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN"
         return shown(
             Heading(self.verdict, 1, label, "warning" if fell else "note"),
