@@ -271,8 +271,10 @@ def _meaning(one: ScoreMeaning) -> Row:
 
 
 def _one_a_query(n: int) -> str:
+    if n < 2:
+        return ""
     share = f"With {count(n)} rows, a share of {100 / n:.3g}% of random pairs is one false match for each query."
-    return f"{share} For that threshold, run again with --rates {1 / n:.3g}." if n > 1 else ""
+    return f"{share} For that threshold, run again with --rates {1 / n:.3g}."
 
 
 def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int) -> Row:
