@@ -217,15 +217,16 @@ def _stored(source: LocalFile) -> zipfile.ZipFile:
 def _records(source: LocalFile, archive: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
     """Where each member begins, by name without the folder, and how many bytes there are before the next.
 
-    As in torch, names ignore case. Of two members with one name the shorter counts.
+    As in torch, names ignore case. Two members with one name are refused: which of them torch maps is not known.
     """
     found = dict[str, tuple[int, int]]()
     ends = sorted({member.header_offset for member in archive.infolist()} | {archive.start_dir})
     for member in archive.infolist():
         begin = member_start(source, member)
         length = min(member.file_size, member.compress_size, ends[bisect.bisect(ends, member.header_offset)] - begin)
-        name, here = member.filename.partition("/")[2].lower(), (begin, length)
-        found[name] = min(found.get(name, here), here, key=lambda one: one[1])
+        if (name := member.filename.partition("/")[2].lower()) in found:
+            raise ValueError(f"two of its records are called {name[:40]}")
+        found[name] = begin, length
     return found
 
 
