@@ -3,7 +3,6 @@
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from copy import copy
 from functools import partial
 from typing import Any, Self
 
@@ -225,12 +224,6 @@ class Moments(Sums):
             self._derived["leading" if centered else "leading raw"] = vectors
         values = self.spectrum(centered=centered) if known else self._derived[name]
         return np.append(values[:k], values[k:].sum())
-
-    def lent(self) -> Self:
-        """A copy whose sums may be freed without changing these."""
-        other = copy(self)
-        other._products, other._derived, other._lower = dict(self._products), dict(self._derived), set(self._lower)
-        return other
 
     def take_products(self, raw: Self, mean: Array) -> None:
         """Take the second-order sums and the decomposition from `raw`, whose rows minus `mean` were summed here without

@@ -164,8 +164,9 @@ class Sums:
             if weights.shape != (len(block),):
                 raise InputError(f"expected {len(block)} weights, got {weights.shape}: give one per row")
             if not ((weights >= 0) & (weights < math.inf)).all():
-                got = f"{weights.min()} to {weights.max()}: pass counts"
-                raise InputError(f"expected finite weights from 0 up, got {got}")
+                raise InputError(
+                    f"expected finite weights from 0 up, got {weights.min()} to {weights.max()}: pass counts"
+                )
         x = block if block.dtype == np.float64 else block.astype(np.float32, copy=False)
         with one_blas_thread():
             self._update(x, weights, more)
@@ -237,6 +238,12 @@ class Sums:
         summed._lower, summed._scratch, summed._derived = set(), {}, {}
         summed.sum_products()
         return summed
+
+    def lent(self) -> Self:
+        """A copy whose sums may be freed without changing these."""
+        other = copy(self)
+        other._products, other._derived, other._lower = dict(self._products), dict(self._derived), set(self._lower)
+        return other
 
     def finish(self) -> Self:
         """Free the working memory between updates."""
