@@ -164,9 +164,8 @@ class Sums:
             if weights.shape != (len(block),):
                 raise InputError(f"expected {len(block)} weights, got {weights.shape}: give one per row")
             if not ((weights >= 0) & (weights < math.inf)).all():
-                raise InputError(
-                    f"expected finite weights from 0 up, got {weights.min()} to {weights.max()}: pass counts"
-                )
+                of = f"expected finite weights from 0 up, got {weights.min()} to {weights.max()}"
+                raise InputError(f"{of}: pass counts")
         x = block if block.dtype == np.float64 else block.astype(np.float32, copy=False)
         with one_blas_thread():
             self._update(x, weights, more)
@@ -259,8 +258,7 @@ class Sums:
         return self.merge(other, _reuse=True)
 
     def merge(self, other: Self, *, _reuse: bool = False) -> Self:
-        """The moments of both sets of rows, about the shift of `self`. Raises InputError: another number of features,
-        or other sums."""
+        """The moments of both sets of rows, about the shift of `self`. InputError: other numbers of features, or sums."""
         if not isinstance(other, Sums) or (self.d, self._kinds()) != (other.d, other._kinds()):
             got = other.d if isinstance(other, Sums) else shown(other)
             raise InputError(f"expected moments of {self.d} features with the same sums, got {got}: sum both alike")
