@@ -3,111 +3,36 @@
 It imports nothing: the package, the loader of records, the command line, documents and tests read it.
 """
 
-QUESTIONS = {
-    "diagnose": (
-        "diagnosis.diagnose",
-        "diagnosis.record.Diagnosis",
-        "diagnose SPEC",
-        "Show how degenerate a token table and an output head are, why, and what to do next.",
-    ),
-    "compare": (
-        "comparison.compare",
-        "comparison.record.Comparison",
-        "compare BASELINE OTHER...",
-        "Show which defects came or went between models or saved diagnoses, and what changed.",
-    ),
-    "check": (
-        "comparison.bars.check",
-        "comparison.bars.record.Check",
-        "check RECORD",
-        "Check a saved diagnosis or evaluation against bars: exit status 2 beyond a bar.",
-    ),
-    "calibrate": (
-        "calibration.calibrate",
-        "calibration.record.Calibration",
-        "calibrate VECTORS",
-        "Show what a similarity score of these vectors means: how often random pairs reach it, and thresholds.",
-    ),
-    "evaluate": (
-        "evaluation.evaluate",
-        "evaluation.record.Evaluation",
-        "evaluate [SPEC]",
-        "Show what each repair does to a task: similarity, retrieval or quantised search.",
-    ),
-    "evaluate_language_model": (
-        "evaluation.language_model.evaluate_language_model",
-        "evaluation.language_model.record.LanguageModelEvaluation",
-        "",
-        "",
-    ),
-    "select_repair": ("evaluation.select_repair", "evaluation.record.Selection", "", ""),
-    "repair": (
-        "repairs.repair",
-        "repairs.record.Repaired",
-        "repair SPEC OUT",
-        "Write a repaired copy of vectors or of an encoder, and show what that changed and what it cost.",
-    ),
-    "center_head": (
-        "edits.center_head",
-        "edits.record.HeadEdit",
-        "center-head MODEL OUT",
-        "Write a copy of a language model whose head has no mean row, and prove that no probability changed.",
-    ),
-    "repair_tokens": (
-        "edits.repair_tokens",
-        "edits.record.TokenEdit",
-        "repair-tokens MODEL OUT",
-        "Write a copy of a language model with new rows for tokens that no text has trained.",
-    ),
-    "count": (
-        "tokens.count",
-        "tokens.record.TokenFrequencies",
-        "count MODEL TEXT...",
-        "Count how often each token of a model occurs in texts, for the option --counts of every command.",
-    ),
-    "judge_curves": (
-        "saturation.curves.judge_curves",
-        "saturation.curves.record.CurveVerdicts",
-        "saturation curves SOURCE",
-        "Show which metrics get worse late in a training run.",
-    ),
-    "fit_scaling_law": (
-        "saturation.law.fit_scaling_law",
-        "saturation.law.record.ScalingLaw",
-        "saturation law SOURCE",
-        "Fit the loss of runs by parameters and tokens, and show how far each run is from the law.",
-    ),
-    "trace_checkpoints": (
-        "saturation.checkpoints.trace_checkpoints",
-        "saturation.checkpoints.record.CheckpointTrace",
-        "saturation checkpoints DIRECTORIES...",
-        "Show when the spectra of heads and states turn, and whether before the loss.",
-    ),
-    "examine_head": (
-        "saturation.head.examine_head",
-        "saturation.head.record.HeadExamination",
-        "saturation head MODEL TEXT",
-        "Show what the rank of a model's head costs on a text.",
-    ),
-    "context_rank": (
-        "saturation.contexts.context_rank",
-        "saturation.contexts.record.ContextRank",
-        "saturation contexts SOURCE",
-        "Show how many dimensions the contexts of a text need, compared with shuffled tokens.",
-    ),
-    "watch": (
-        "watching.watch",
-        "watching.record.Watch",
-        "watch RUN...",
-        "Show what a training run's geometry and loss do, and which rules warned.",
-    ),
-    "measures": (
-        "diagnosis.measures",
-        "records.measures.Measures",
-        "measures [NAME]",
-        "List all measures with range and direction, or describe one.",
-    ),
-}
+# A line for each question: its function, the folder that holds it in a file of that name, the record in the folder's
+# record.py, the command with its arguments, and the command's line in the list
+_QUESTIONS = """
+diagnose                | diagnosis                 | Diagnosis                 | diagnose SPEC                         | Show how degenerate a token table and an output head are, why, and what to do next.
+compare                 | comparison                | Comparison                | compare BASELINE OTHER...             | Show which defects came or went between models or saved diagnoses, and what changed.
+check                   | comparison.bars           | Check                     | check RECORD                          | Check a saved diagnosis or evaluation against bars: exit status 2 beyond a bar.
+calibrate               | calibration               | Calibration               | calibrate VECTORS                     | Show what a similarity score of these vectors means: how often random pairs reach it, and thresholds.
+evaluate                | evaluation                | Evaluation                | evaluate [SPEC]                       | Show what each repair does to a task: similarity, retrieval or quantised search.
+evaluate_language_model | evaluation.language_model | LanguageModelEvaluation   |                                       |
+select_repair           | evaluation                | Selection                 |                                       |
+repair                  | repairs                   | Repaired                  | repair SPEC OUT                       | Write a repaired copy of vectors or of an encoder, and show what that changed and what it cost.
+center_head             | edits                     | HeadEdit                  | center-head MODEL OUT                 | Write a copy of a language model whose head has no mean row, and prove that no probability changed.
+repair_tokens           | edits                     | TokenEdit                 | repair-tokens MODEL OUT               | Write a copy of a language model with new rows for tokens that no text has trained.
+count                   | tokens                    | TokenFrequencies          | count MODEL TEXT...                   | Count how often each token of a model occurs in texts, for the option --counts of every command.
+judge_curves            | saturation.curves         | CurveVerdicts             | saturation curves SOURCE              | Show which metrics get worse late in a training run.
+fit_scaling_law         | saturation.law            | ScalingLaw                | saturation law SOURCE                 | Fit the loss of runs by parameters and tokens, and show how far each run is from the law.
+trace_checkpoints       | saturation.checkpoints    | CheckpointTrace           | saturation checkpoints DIRECTORIES... | Show when the spectra of heads and states turn, and whether before the loss.
+examine_head            | saturation.head           | HeadExamination           | saturation head MODEL TEXT            | Show what the rank of a model's head costs on a text.
+context_rank            | saturation.contexts       | ContextRank               | saturation contexts SOURCE            | Show how many dimensions the contexts of a text need, compared with shuffled tokens.
+watch                   | watching                  | Watch                     | watch RUN...                          | Show what a training run's geometry and loss do, and which rules warned.
+measures                | diagnosis                 | records.measures.Measures | measures [NAME]                       | List all measures with range and direction, or describe one.
+"""
+
+
+def _question(line: str) -> tuple[str, tuple[str, str, str, str]]:
+    name, folder, record, command, told = (cell.strip() for cell in line.split("|"))
+    return name, (f"{folder}.{name}", record if "." in record else f"{folder}.record.{record}", command, told)
+
+
+QUESTIONS = dict(map(_question, _QUESTIONS.strip().splitlines()))
 """By function: its file, its record, its command with the arguments, and the command's line in the list."""
 
 GROUPS = {"saturation": "Show whether training has stopped helping, and what a smaller head would cost."}
