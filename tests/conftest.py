@@ -2,7 +2,8 @@
 
 import gc
 import os
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from beartype import BeartypeConf
 from beartype.claw import beartype_package
+from beartype.claw._ast import _clawaststar as injected
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_info
 
@@ -23,6 +25,27 @@ except ImportError:  # as in an environment of the core alone
 _LATE = ("uncone.report.terminal", "uncone.report.plot", "uncone.records.record")
 _KERNEL = {"OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "ATEN_CPU_CAPABILITY"}  # of runs as on another processor
 _COMPILED = ("uncone.training.loss.compiled", "uncone.training.loss.kernels")  # an operator of torch is no function
+_FEW = 3
+_made = Counter[Any]()
+_decorator = injected.__beartype__
+
+
+def _sparing(*, conf: BeartypeConf) -> Callable[[Any], Any]:
+    """A function inside a function is made at every call of the outer one, and to compile its checks takes longer than
+    most calls: the first few are checked."""
+
+    def decorate(obj: Any) -> Any:
+        code = getattr(obj, "__code__", None)
+        if code is not None and "<locals>" in obj.__qualname__:
+            _made[code] += 1
+            if _made[code] > _FEW:
+                return obj
+        return _decorator(conf=conf)(obj)
+
+    return decorate
+
+
+injected.__beartype__ = _sparing
 if not _KERNEL & os.environ.keys():  # which ask for numbers alone
     # Ray takes an actor's methods apart
     beartype_package(
