@@ -84,7 +84,7 @@ def wikitext(tmp_path: Path) -> Path:
     """The first lines of WikiText-2."""
     if not DATA.exists():
         pytest.skip("the text of WikiText-2 is not there")
-    for name, lines in (("train", 12_000), ("valid", 100), ("test", 1200)):
+    for name, lines in (("train", 6_000), ("valid", 100), ("test", 1200)):
         text = lzma.decompress((DATA / f"{name}.txt.xz").read_bytes()).decode().splitlines()[:lines]
         (tmp_path / f"{name}.txt.xz").write_bytes(lzma.compress("\n".join(text).encode(), preset=0))
     return tmp_path
@@ -93,7 +93,7 @@ def wikitext(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*rare ids are:UserWarning")
 def test_a_gate_on_text(main: Callable[[list[str]], None], wikitext: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--data", str(wikitext), "--vocab", "2048", "--steps", "80"])
+    main(["--data", str(wikitext), "--vocab", "2048", "--steps", "40"])
     found = check(capsys.readouterr().out, 2)
     assert all(p < 1000 for p in found["perplexity, all"])
     plain, gated = found["mean cosine of rare rows, raw"]

@@ -9,15 +9,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uncone
 from uncone.engines.choose import engine_of
 from uncone.errors import InputError
-from uncone.model import hidden_states
-from uncone.model.layer_states import LayerStates
 from uncone.model.text_sources import open_texts
 from uncone.rows import Rows
 from uncone.rows.parts import Engine, Task
+
+if TYPE_CHECKING:
+    from uncone.model.layer_states import LayerStates
 
 
 def asked(folder: Path, **options: object) -> tuple[str, str, bytes]:
@@ -103,13 +105,15 @@ def mark_at_the_end(marks: str, rows: Rows, place: int) -> list[int]:
     return [place]
 
 
-def layers_of(model: Path, text: Path, engine: Engine | None, **more: object) -> LayerStates:
+def layers_of(model: Path, text: Path, engine: Engine | None, **more: object) -> "LayerStates":
     """Of a text in short stretches, so that there are several units."""
+    from uncone.model import hidden_states  # loads torch, which other processes do not need
+
     hidden_states._STRETCH_BYTES = 2**17
     return hidden_states.hidden_states_of(model, open_texts(text), width=None, last=True, engine=engine, **more)  # type: ignore[arg-type]
 
 
-def layers_digest(found: LayerStates) -> str:
+def layers_digest(found: "LayerStates") -> str:
     made = hashlib.sha256(repr((found.layers, found.intervals, found.sequences, found.notes)).encode())
     for moments in found.moments:
         made.update(moments.to_bytes())

@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 
 from tests.command import run_command
+from tests.every_part import KINDS
 from tests.fuzz.records import examples, use_record
 from tests.fuzz.trees import PATH, SPIKES, changed, get, mutant, nested, paths, resized
+from tests.report.every_record import Maker
 from uncone import UnconeError, calibrate
 from uncone.calibration.scores.record import edge_of
 from uncone.errors import InputError
 from uncone.records import rebuild
+from uncone.records.record import Record
 from uncone.report import to_html
 
 SMALL = ("check", "evaluation", "selection", "repair", "head edit", "token edit")
@@ -44,6 +47,18 @@ def test_any_list_and_object_of_a_small_record_may_be_cut_or_grow(kind: str, tmp
     ways = [damaged for path in _fields(tree) for damaged in resized(tree, path)]
     for damaged in random.Random(kind).sample(ways, min(len(ways), 120)):
         _use(json.dumps(damaged), tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_each_list_of_every_part_may_lack_its_last_item(kind: type[Record]) -> None:
+    tree = json.loads(Maker((0.5, 0.25, 0.75), length=2).make(kind).to_json())
+    lists = [path for path in _fields(tree) if isinstance(get(tree, path), list) and get(tree, path)]
+    assert lists
+    for path in lists:
+        with suppress(InputError):
+            record = kind.from_json(json.dumps(changed(tree, path, get(tree, path)[:-1])))
+            assert str(record)
+            assert record.to_rows() is not None
 
 
 @pytest.mark.parametrize("kind", list(examples()))

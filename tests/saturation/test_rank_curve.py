@@ -274,14 +274,14 @@ def test_a_mixture_has_as_many_parameters_as_its_rival_and_is_read_on_the_same_t
 def test_a_mixture_wins_where_the_source_is_one() -> None:
     """Two experts, chosen by the sign of a column, whose logits no softmax of so few columns can both follow."""
     random = torch.Generator().manual_seed(0)
-    n, v, d = 12000, 40, 3
+    n, v, d = 6000, 40, 3
     x = torch.randn(n, d, generator=random)
     head = torch.randn(v, d, generator=random) * 2
     left, right = (torch.softmax(torch.tanh(x @ torch.randn(d, d, generator=random) * 2) @ head.T * 2, 1) for _ in "ab")
     p = 0.5 * left + 0.5 * right
     labels = torch.multinomial(p, 1, generator=random)[:, 0]
     blocks = torch.arange(n).numpy() // 60
-    found = compare(Text(x, labels), gauge(head, None), torch.from_numpy(blocks % 4 != 3), blocks, steps=600)
+    found = compare(Text(x, labels), gauge(head, None), torch.from_numpy(blocks % 4 != 3), blocks, steps=300)
     assert found.high < 0, found
 
 

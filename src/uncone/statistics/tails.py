@@ -14,7 +14,7 @@ _LARGEST, _LEAST_LOG = 1e4, -680.0
 
 @lru_cache(maxsize=256)
 def _table(degrees: int) -> tuple[Array, Array]:
-    """Points from low to high, and ln P(t > point): the trapezoid rule in asinh t, from the right."""
+    """Points from low to high, evenly in asinh t, and ln P(t > point): the trapezoid rule in asinh t, from the right."""
     normal = degrees >= NORMAL
     of_t = degrees * math.expm1(min(-2 * _LEAST_LOG / (degrees + 1), 100.0))
     end = math.asinh(min(math.sqrt(-2 * _LEAST_LOG if normal else of_t), _LARGEST))
@@ -30,7 +30,14 @@ def _table(degrees: int) -> tuple[Array, Array]:
 
 def log_tail(t: Array, degrees: int) -> Array:
     """ln P(T > t) of Student's t; `degrees` from `NORMAL` on are the normal distribution."""
-    return np.interp(t, *_table(min(degrees, NORMAL)))
+    points, logs = _table(min(degrees, NORMAL))
+    t = np.clip(t, points[0], points[-1])
+    last = len(points) - 1
+    with np.errstate(invalid="ignore"):  # NaN has no place, and stays NaN
+        place = ((np.arcsinh(t) / math.asinh(points[-1]) + 1) * (last / 2)).astype(np.intp)
+    left = np.clip(place, 0, last - 1)  # as np.interp, which searches for the place and takes three times as long
+    slope = (logs[left + 1] - logs[left]) / (points[left + 1] - points[left])
+    return np.asarray(logs[left] + slope * (t - points[left]))
 
 
 def point_of(log_p: Array, degrees: int) -> Array:

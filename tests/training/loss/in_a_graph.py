@@ -1,6 +1,6 @@
 """Under a compiler the loss is one operator of the graph: the same numbers to the bit, refusals, and breaks as the page counts them.
 
-`test_compiled.py` runs this in a process of its own, without tests/conftest.py: its checks of types are code that the compiler cannot read.
+`../test_compiled.py` runs this in a process of its own, without tests/conftest.py: its checks of types are code that the compiler cannot read.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Under a compiler a step is one graph, with the same numbers. `test_table_adam.py` runs this in its own process."""
+"""Under a compiler a step is one graph, with the same numbers. `../test_compiled.py` runs this in its own process."""
 
 from typing import Any
 

@@ -2,9 +2,6 @@
 
 import copy
 import io
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -358,14 +355,6 @@ def test_a_gradient_scaler_skips_steps_that_overflow() -> None:
         assert (scaler.get_scale() < factor) is (at == 1)
         optimizer.zero_grad()
     assert torch.equal(table.detach(), trained("column", [of[0], of[2]], start(dtype=torch.float32)))
-
-
-@pytest.mark.slow
-def test_a_step_in_a_graph() -> None:
-    tests = Path(__file__).with_name("in_a_graph.py")
-    command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", str(tests)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 
 def test_every_kind_lowers_a_loss() -> None:

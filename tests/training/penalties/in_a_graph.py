@@ -1,4 +1,4 @@
-"""Under a compiler the penalty breaks no graph. `test_cosine.py` runs this in a process of its own, without
+"""Under a compiler the penalty breaks no graph. `../test_compiled.py` runs this in a process of its own, without
 tests/conftest.py: its checks of types are code that the compiler cannot read.
 """
 

@@ -4,9 +4,6 @@ import copy
 import inspect
 import math
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,14 +175,6 @@ def test_the_counting_of_passes_counts() -> None:
         x[:100].sum()
         x[:100].sum()
     assert loads.bytes == x.numel() * 4 + 100 * 256 * 4
-
-
-@pytest.mark.slow
-def test_under_a_compiler() -> None:
-    tests = Path(__file__).with_name("in_a_graph.py")
-    command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", str(tests)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 
 def test_it_is_copied_and_said() -> None:

@@ -125,18 +125,21 @@ class Design:
     def _line(self, family: int) -> Line:
         if family not in self._lines:
             y, drawn = self._drawn()  # not kept: it is large
-            if family == 0:
-                p = self._beginnings(y, drawn)
-            elif family == 1:
-                p = _least(drawn.own * drawn.chances)
+            if family <= 1:  # whoever needs one of them often needs both
+                self._lines[0] = _line_of(self._beginnings(y, drawn))
+                self._lines[1] = _line_of(_least(drawn.own * drawn.chances))
             else:
                 m = _DRAWS // family * family
                 weights, _ = posteriors(drawn.likelihood[:m].reshape(-1, family, len(CORRELATIONS)))
-                p = _least(weights.reshape(m, -1) * drawn.chances[:, :m])
-            at, far = (math.log(np.quantile(p, level)) for level in _LEVELS)
-            slope = math.log(_LEVELS[0] / _LEVELS[1]) / (at - far)
-            self._lines[family] = math.log(_MORE * _LEVELS[0]) - slope * at, slope
+                self._lines[family] = _line_of(_least(weights.reshape(m, -1) * drawn.chances[:, :m]))
         return self._lines[family]
+
+
+def _line_of(p: Array) -> Line:
+    """The line in ln p that calibrates chances of draws without a fall."""
+    at, far = (math.log(np.quantile(p, level)) for level in _LEVELS)
+    slope = math.log(_LEVELS[0] / _LEVELS[1]) / (at - far)
+    return math.log(_MORE * _LEVELS[0]) - slope * at, slope
 
 
 def design(steps: Array, tilt: float = TILT) -> Design:

@@ -5,6 +5,7 @@ from typing import Literal
 from uncone.records.blocks import Blocks, Cell, Folded, Row, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import numbers, section, shown
+from uncone.records.rebuild import expect
 from uncone.records.text import count, number, percent
 from uncone.records.token_text import shown_token
 
@@ -27,6 +28,10 @@ class UnreachableToken:
     weights: tuple[float, ...]  # their weights in the mixture
     other_tokens: tuple[str | None, ...] = ()  # tokens of the heaviest rows
     higher_bias: float = 0.0  # how much higher the mixture's bias is than the token's; 0 without biases
+
+    def __post_init__(self) -> None:
+        n, weights = len(self.others), len(self.weights)
+        expect(n == weights, f"a weight for each of {n} rows of a mixture, got {weights}: the file was cut or edited")
 
 
 @part
