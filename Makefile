@@ -60,13 +60,14 @@ fuzz: $(VENV)/.dev
 browser: MARKS := browser
 browser: test
 
-# Each run asserts in tests/conftest.py that its setting took effect. The kernel that this processor has anyway is left out: `make test` ran it
+# A worker for each kernel, which runs all tests; it asserts in tests/conftest.py that its setting took effect. The kernel that this processor has anyway is left out: `make test` ran it
 fast-kernels: $(VENV)/.dev
 	own="$$($(BIN)/python -c 'import numpy, threadpoolctl; print(threadpoolctl.threadpool_info()[0]["architecture"])')"; \
 	for kernel in $(KERNELS); do \
 		if [ "$$kernel" = "$$own" ]; then echo "$$kernel is the kernel of this processor"; continue; fi; \
-		env OPENBLAS_CORETYPE=$$kernel $(PYTEST) $(CORE_NUMERIC) || exit 1; \
-	done
+		workers="$$workers --tx popen//env:OPENBLAS_CORETYPE=$$kernel"; \
+	done; \
+	if [ -n "$$workers" ]; then $(BIN)/python -m pytest --dist each $$workers -m "$(MARKS)" $(OPTIONS) $(CORE_NUMERIC); fi
 
 kernels: MARKS := not browser
 kernels: CORE_NUMERIC := $(NUMERIC)
