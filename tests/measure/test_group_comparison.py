@@ -197,6 +197,7 @@ class TestPermutation:
         assert found.reference == pytest.approx(_pairs(x))
         assert found.details["p"] == pytest.approx(exact, abs=3 * math.sqrt(exact * (1 - exact) / 4999) + 2e-4)
         assert found.details["null_std"] == pytest.approx(statistics.pstdev(drawn), rel=0.05)
+        assert found.details["z"] == pytest.approx((own - _pairs(x)) / found.details["null_std"])
 
     @pytest.mark.parametrize("dtype", [torch.float32, F64])
     @pytest.mark.parametrize("spread", [1e-2, 1e-4])

@@ -129,3 +129,6 @@ def test_random_subspaces_keep_the_chance() -> None:
 def test_a_head_of_equal_rows_is_undefined() -> None:
     with pytest.raises(UndefinedMeasure, match="all the same"):
         kept_gradient_share(_states(torch.ones(5, 2), torch.zeros(4, 2), torch.arange(4)))
+    sure = 100 * torch.eye(5)
+    with pytest.raises(UndefinedMeasure, match="zero at every token"):
+        kept_gradient_share(_states(sure, sure, torch.arange(5)))

@@ -75,7 +75,8 @@ def test_the_fit_to_the_text_is_that_of_a_loop(planted: RankCurve) -> None:
 
 
 def test_a_short_text_gives_no_margin() -> None:
-    curve = rank_curve(made(400, 30, 8), ranks=[2, 4], refits=False)
+    curve = rank_curve(made(400, 30, 8), ranks=[2, 8], refits=False)
+    assert curve.ranks == (2, 8)
     assert curve.answer is None
     assert "at least 10 blocks of 16 held-out tokens" in curve.verdict
 
@@ -87,6 +88,7 @@ def test_a_refit_that_has_not_converged_gives_no_margin(monkeypatch: pytest.Monk
     curve = rank_curve(wrong, ranks=[4, 8], evaluations=1, margin_nats=1e-6)
     assert curve.refitting is not None
     assert curve.refitting.converged is False
+    assert curve.refitting.teacher == pytest.approx(1 - math.sqrt(0.002 * curve.refitting.tokens / (60 * 24)))
     assert all(line.smallest.rank is None for line in curve.lines)
     assert "No smallest rank is given" in curve.verdict
     right = rank_curve(s, ranks=[4, 8], evaluations=1, teacher=0.0, margin_nats=1e-6)
