@@ -62,7 +62,7 @@ browser: test
 
 # A worker for each kernel, which runs all tests; it asserts in tests/conftest.py that its setting took effect. The kernel that this processor has anyway is left out: `make test` ran it
 fast-kernels: $(VENV)/.dev
-	own="$$($(BIN)/python -c 'import numpy, threadpoolctl; print(threadpoolctl.threadpool_info()[0]["architecture"])')"; \
+	workers=; own="$$($(BIN)/python -c 'import numpy, threadpoolctl; print(threadpoolctl.threadpool_info()[0]["architecture"])')"; \
 	for kernel in $(KERNELS); do \
 		if [ "$$kernel" = "$$own" ]; then echo "$$kernel is the kernel of this processor"; continue; fi; \
 		workers="$$workers --tx popen//env:OPENBLAS_CORETYPE=$$kernel"; \

@@ -165,6 +165,10 @@ def main() -> None:
         "|---|---|---|---|---|---|---|",
     ]
     lines, known = list[str](), out.read_text().splitlines() if out.exists() else []
+    earlier = list[str]()
+    if chosen.only:
+        before = [line for line in known if line.startswith("Commit ")]
+        earlier = ["", f"That holds for the rows of {chosen.only}. The other rows were taken before:", "", *before]
     with tempfile.TemporaryDirectory() as temporary:
         folder, old = Path(temporary), Path(temporary) / "before"
         subprocess.run(["git", "worktree", "add", "-q", "--detach", old, chosen.commit], cwd=HERE, check=True)
@@ -178,7 +182,7 @@ def main() -> None:
                     kept = [compare(one, [old, HERE.parent], folder)]
                     print(kept[0], flush=True)
                 lines += kept
-                out.write_text("\n".join([*head, *lines, "", NOTE, "", _circumstances()]) + "\n")
+                out.write_text("\n".join([*head, *lines, "", NOTE, "", _circumstances(), *earlier]) + "\n")
         finally:
             if busy is not None:
                 busy.kill()

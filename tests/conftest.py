@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from beartype import BeartypeConf
 from beartype.claw import beartype_package
-from beartype.claw._ast import _clawaststar as injected
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_info
 
@@ -26,26 +25,34 @@ _LATE = ("uncone.report.terminal", "uncone.report.plot", "uncone.records.record"
 _KERNEL = {"OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "ATEN_CPU_CAPABILITY"}  # of runs as on another processor
 _COMPILED = ("uncone.training.loss.compiled", "uncone.training.loss.kernels")  # an operator of torch is no function
 _FEW = 3
-_made = Counter[Any]()
-_decorator = injected.__beartype__
 
 
-def _sparing(*, conf: BeartypeConf) -> Callable[[Any], Any]:
+def _check_a_few_times() -> None:
     """A function inside a function is made at every call of the outer one, and to compile its checks takes longer than
-    most calls: the first few are checked."""
+    most calls: the first few are checked. Where beartype keeps its decorator elsewhere, all are."""
+    try:
+        from beartype.claw._ast import _clawaststar as injected
 
-    def decorate(obj: Any) -> Any:
-        code = getattr(obj, "__code__", None)
-        if code is not None and "<locals>" in obj.__qualname__:
-            _made[code] += 1
-            if _made[code] > _FEW:
-                return obj
-        return _decorator(conf=conf)(obj)
+        usual = injected.__beartype__
+    except (ImportError, AttributeError):
+        return
+    made = Counter[Any]()
 
-    return decorate
+    def sparing(*, conf: BeartypeConf) -> Callable[[Any], Any]:
+        def decorate(obj: Any) -> Any:
+            code = getattr(obj, "__code__", None)
+            if code is not None and "<locals>" in obj.__qualname__:
+                made[code] += 1
+                if made[code] > _FEW:
+                    return obj
+            return usual(conf=conf)(obj)
+
+        return decorate
+
+    injected.__beartype__ = sparing
 
 
-injected.__beartype__ = _sparing
+_check_a_few_times()
 if not _KERNEL & os.environ.keys():  # which ask for numbers alone
     # Ray takes an actor's methods apart
     beartype_package(
