@@ -81,7 +81,7 @@ class UnreachableTokens:
 
 def _row(token: UnreachableToken) -> Row:
     named = sorted(zip(token.weights, token.others, strict=True), reverse=True)[:_MOST_NAMED]
-    texts, more = token.other_tokens or (None,) * len(named), len(token.others) - len(named)
+    texts, more = (*token.other_tokens, *(None,) * len(named)), len(token.others) - len(named)
     parts = (f"{_name(text, place)} {percent(weight)}" for (weight, place), text in zip(named, texts, strict=False))
     rest = [f"and {count(more)} more"] if more else []
     rest += [f"with a bias higher by {number(token.higher_bias)}"] if token.higher_bias else []
