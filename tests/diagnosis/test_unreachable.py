@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone.diagnosis.why.reach.faces import HeadSpace, seek
-from uncone.diagnosis.why.reach.record import UnreachableTokens
+from uncone.diagnosis.why.reach.record import UnreachableToken, UnreachableTokens
 from uncone.diagnosis.why.reach.unreachable import distinct, unreachable_tokens
 from uncone.errors import InputError
+from uncone.records.blocks import Cell, Table
 from uncone.rows import Array
 
 
@@ -310,3 +311,11 @@ def test_distinct_rows_are_those_of_a_dictionary() -> None:
         expected = [places.setdefault(key, len(places)) for key in keys]
         assert which.tolist() == expected
         assert first.tolist() == [expected.index(i) for i in range(len(places))]
+
+
+@pytest.mark.parametrize(("kept", "shown"), [((), "#5 40%, #6 30%, #7 20%"), (("a",), "a 40%, #6 30%, #7 20%")])
+def test_rows_of_a_mixture_without_a_saved_token_have_their_number(kept: tuple[str, ...], shown: str) -> None:
+    token = UnreachableToken(1, "x", True, 0.0, (5, 6, 7, 8), (0.4, 0.3, 0.2, 0.1), kept)
+    found = UnreachableTokens("v", 9, 2, False, 8, 1, 1, 0, 0, 0, 1e-6, (token,))
+    *_, table = (block for block in found.blocks() if isinstance(block, Table))
+    assert table.rows[0][2] == Cell(shown, "and 1 more")
