@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from uncone import Measurement, Moments, measure
-from uncone.measure.influence import FEWEST, tail_index
+from uncone.measure.influence import FEWEST, along, products, tail_index
 from uncone.measure.intrinsic_dimension import dimensions_of
 from uncone.moments.drawn import FEWEST as KEPT
-from uncone.moments.drawn import DrawnRows, squares_about
+from uncone.moments.drawn import DrawnRows
 
 Function = Callable[..., Measurement]
 FROM_MOMENTS: dict[str, Function] = {
@@ -159,7 +159,7 @@ class TestDrawnRows:
     def drawn(self, *blocks: int) -> DrawnRows:
         drawn = DrawnRows(64)
         for block in np.split(self.x, np.cumsum(blocks)):
-            drawn.add(squares_about(block, np.zeros(64)), lambda at, block=block: block[at])  # type: ignore[misc]
+            drawn.add(np.square(block).sum(1), lambda at, block=block: block[at])  # type: ignore[misc]
         return drawn
 
     def test_few_rows_are_all_there(self) -> None:
@@ -185,10 +185,27 @@ class TestDrawnRows:
         assert np.array_equal(one.rows, other.rows)
         assert np.array_equal(one.weights, other.weights)
 
+    def test_rows_that_are_left_out_beforehand_would_not_have_been_kept(self) -> None:
+        one, other = self.drawn(4096), DrawnRows(64)
+        other.expect(20_000)
+        for start in range(0, 20_000, 4096):
+            block = self.x[start : start + 4096]
+            other.add(np.square(block).sum(1), block.__getitem__)
+        assert np.array_equal(one.rows, other.rows)
+        assert np.array_equal(one.weights, other.weights)
+
+    @pytest.mark.parametrize("second", [True, False])
+    def test_moments_give_their_distances(self, second: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The rows drift so far that later pieces have centres of their own."""
+        x, found = (self.x[:5000] * 0.01 + np.linspace(0, 30, 5000)[:, None]).astype(np.float32), list[np.ndarray]()
+        monkeypatch.setattr(DrawnRows, "add", lambda self, squares, take: found.append(squares))
+        shift = Moments.of(x, second=second).shift
+        assert np.concatenate(found) == pytest.approx(np.square(x - shift).sum(1), rel=1e-4)
+
     def test_merged_they_stand_for_both(self) -> None:
         halves = [DrawnRows(64) for _ in range(2)]
         for half, x in zip(halves, np.split(self.x, 2), strict=True):
-            half.add(squares_about(x, np.zeros(64)), lambda at, x=x: x[at])  # type: ignore[misc]
+            half.add(np.square(x).sum(1), lambda at, x=x: x[at])  # type: ignore[misc]
         merged = halves[0].merge(halves[1])
         assert len(merged.rows) == merged.most
         assert merged.weights.sum() == pytest.approx(20_000, rel=0.06)
@@ -207,6 +224,13 @@ def test_the_tail_index_is_that_of_a_power_law() -> None:
     assert index == pytest.approx(1.5, rel=0.01)
     assert error == pytest.approx(1.5 / math.sqrt(1000), rel=0.02)
     assert tail_index(sizes[::3], np.full(len(sizes[::3]), 3.0))[0] == pytest.approx(1.5, rel=0.02)
+
+
+def test_products_with_directions_come_from_those_with_centred_ones() -> None:
+    m = Moments.of(cone(2000, 60))
+    found = products(m, centered=False)
+    assert not m.keeps_directions
+    assert np.abs(found - along(m, m.directions())).max() <= 1e-12 * float(np.abs(found).max())
 
 
 def test_norms_have_fishers_interval() -> None:

@@ -15,6 +15,7 @@ from uncone.rows.samples import as_floats
 from uncone.threads import share
 
 _SUMS = ("first", "unit_first", "unit_square")
+NUMBERS = ("weight", "weight_square", "unit_weight", "unit_weight_square", "norm_sum", "norm_square_sum")
 Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
 PIECE = 512  # rows summed at once in their dtype: few, for small rounding and a core's cache
 _FEW = 32  # rows that a BLAS sums at once in float32: more would round away a digit
@@ -34,9 +35,12 @@ class Cell:
     part between the two is added in float64.
     """
 
-    def __init__(self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool) -> None:
-        """`centered` rows are summed about centres, with products or without."""
+    def __init__(
+        self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool, squares: bool
+    ) -> None:
+        """`centered` rows are summed about centres, with products or without. `squares`: for `take_squares`."""
         self._shift, self._buffer, self._centered = shift, buffer, centered
+        self._squares: list[Array] | None = [] if squares else None
         self._second, self._unit_second = "second" in products, "unit_second" in products
         self._names = _SUMS if unit else _SUMS[:1]
         self._products: dict[str, Array] = {}
@@ -49,33 +53,48 @@ class Cell:
         """Add rows (n, D) with weights (n,), in float64 where float32 is not enough."""
         self.sums["n"] += len(x)
         self.epsilon = max(self.epsilon, float(np.finfo(x.dtype).eps))
-        x, norms, sums, offsets = self._measured(x, w)
+        x, norms, sums, offsets, squares = self._measured(x, w)
+        if self._squares is not None:
+            self._squares.append(self._about_shift(squares, offsets) if self._centered else np.square(norms))
         self.unit_epsilon = max(self.unit_epsilon, float(np.finfo(x.dtype).eps))
-        parts, counts = sums, np.ones(len(x)) if w is None else w
         if self._centered and offsets.any():
-            shares = np.stack([counts[cut].sum() for cut in cuts(len(x))])[:, None] * offsets
-            self._between.append((parts[:, 0] + shares / 2, offsets))
-            parts[:, 0] += shares
-        for name, value in zip(self._names, parts.sum(0), strict=True):
+            counts = [float(cut.stop - cut.start if w is None else w[cut].sum()) for cut in cuts(len(x))]
+            shares = np.array(counts)[:, None] * offsets
+            self._between.append((sums[:, 0] + shares / 2, offsets))
+            sums[:, 0] += shares
+        for name, value in zip(self._names, sums.sum(0), strict=True):
             self.sums[name] = self.sums[name] + value
-        unit, long = counts * (norms > 0), counts * norms
-        self.sums["zero_rows"] += int(np.count_nonzero(norms == 0))
-        pairs = [("weight", counts), ("weight_square", counts * counts), ("norm_square_sum", long * norms)]
-        pairs += [("unit_weight", unit), ("unit_weight_square", unit * unit), ("norm_sum", long)]
-        for name, value in pairs:
-            self.sums[name] += float(value.sum())
+        zero_rows, long = int(np.count_nonzero(norms == 0)), norms if w is None else w * norms
+        self.sums["zero_rows"] += zero_rows
+        if w is None:
+            all_rows, directed = float(len(x)), float(len(x) - zero_rows)
+            weights = [all_rows, all_rows, directed, directed]
+        else:
+            unit = w * (norms > 0)
+            weights = [float(of.sum()) for of in (w, w * w, unit, unit * unit)]
+        norm_sums = [float(long.sum()), float((long * norms).sum())]
+        for name, total in zip(NUMBERS, weights + norm_sums, strict=True):
+            self.sums[name] += total
         self.norm_min, self.norm_max = min(self.norm_min, float(norms.min())), max(self.norm_max, float(norms.max()))
         if self._second:
             rows = self._buffer("rows", x.shape, x.dtype)
-            sample = np.sort(rows[:: -(-len(rows) // _COMPARED)], axis=0)
+            sample = np.sort(rows[:: -(-len(rows) // _COMPARED), :: -(-rows.shape[1] // _COMPARED)], axis=0)
             # Most numbers repeat within their column.
-            self._few_values |= len(sample) == _COMPARED and bool((sample[1:] == sample[:-1]).mean() > 0.5)
+            repeated = int(np.count_nonzero(sample[1:] == sample[:-1]))
+            self._few_values |= len(sample) == _COMPARED and 2 * repeated > sample[1:].size
             self._add_product("second", rows)
         if self._unit_second:  # sum w u u' over unit rows, while the rows are still in a cache
             y, root = self._buffer("rows", x.shape, x.dtype), inverse(norms)
             root = (root if w is None else root * np.sqrt(w)).astype(x.dtype)[:, None]
             share(partial(np.multiply, x[cut], root[cut], out=y[cut]) for cut in cuts(len(x)))
             self._add_product("unit_second", y)
+
+    def take_squares(self) -> Array:
+        """Remove and return the rows' squared distances from the shift, or their squared norms if they are not
+        `centered`, float64 (n,). They are for rows without weights."""
+        assert self._squares is not None
+        found, self._squares = self._squares, []
+        return np.concatenate(found) if found else np.zeros(0)
 
     def take_product(self, name: str) -> Array:
         """Remove and return a product; only the lower half of "second" or "unit_second" has a meaning."""
@@ -91,18 +110,27 @@ class Cell:
                 lower_product(left, right, product, add=True)
         return product
 
-    def _measured(self, x: Array, w: Array | None) -> tuple[Array, Array, Array, Array]:
-        """The rows, norms, sums of pieces (pieces, names, D) about centres, and centres' offsets from the shift
-        (pieces, D).
+    def _about_shift(self, squares: Array, offsets: Array) -> Array:
+        """|x - shift|^2 from |y|^2, with y = x - centre in the buffer and centre = shift + offset."""
+        found, rows = squares.astype(np.float64), self._buffer("rows", (len(squares), len(self._shift)), squares.dtype)
+        if offsets.any():
+            with _quiet():  # of rows whose squares leave their dtype
+                for cut, offset in zip(cuts(len(rows)), offsets.astype(rows.dtype), strict=True):
+                    found[cut] += 2 * (rows[cut] @ offset) + offset @ offset
+        return np.maximum(found, 0.0)
+
+    def _measured(self, x: Array, w: Array | None) -> tuple[Array, Array, Array, Array, Array]:
+        """The rows, norms, sums of pieces (pieces, names, D) about centres, centres' offsets from the shift (pieces,
+        D), and squared distances from the centres if they are `centered`.
 
         The buffer "rows" holds the centred rows. A zero row, or one too long or too short for float32 squares, takes a
         second pass with care.
         """
         norms = np.empty(len(x), x.dtype)
-        sums, offsets = self._sum_pieces(x, w, norms, None)
-        uneven = self._centered and x.dtype == np.float32 and self._is_uneven(x, norms, offsets)
+        sums, offsets, squares = self._sum_pieces(x, w, norms, None)
+        uneven = self._centered and x.dtype == np.float32 and self._is_uneven(squares)
         if are_safe(norms) and not uneven:
-            return x, norms.astype(np.float64), sums, offsets
+            return x, norms.astype(np.float64), sums, offsets, squares
         careful = measured_norms(x)
         if careful is None or uneven:
             x = x.astype(np.float64)
@@ -110,37 +138,30 @@ class Cell:
         assert careful is not None
         return x, careful, *self._sum_pieces(x, w, norms.astype(x.dtype), inverse(careful))
 
-    def _is_uneven(self, x: Array, norms: Array, offsets: Array) -> bool:
+    def _is_uneven(self, squares: Array) -> bool:
         """Whether float32 products would lose most centred rows: a few, or one direction, outweigh them."""
         with _quiet():
-            centers = self._shift + offsets
-            longest = _lengths(centers).max()
-            shortest, most = norms.min(), norms.max()
-            # The rows' own norms may show that no centred row is so far out; NaN is never near.
-            limits = (_FAR * (low - longest) for low in (shortest, np.median(norms)))
-            if not any(most + longest <= limit for limit in limits):
-                pieces = zip(cuts(len(x)), centers.astype(x.dtype), strict=True)
-                lengths = np.concatenate([_lengths(x[cut] - center) for cut, center in pieces])
-                if not lengths.max() <= _FAR * np.median(lengths):  # NaN too
-                    return True
-            rows = self._buffer("rows", x.shape, x.dtype)
+            lengths = np.sqrt(squares)
+            if not lengths.max() <= _FAR * np.median(lengths):  # NaN too
+                return True
+            rows = self._buffer("rows", (len(squares), len(self._shift)), squares.dtype)
             sample = rows[:: -(-len(rows) // _COMPARED)]
             gram = sample @ sample.T
             along_one = gram.diagonal().sum() ** 2 < _ALONG_ONE * np.vdot(gram, gram)
             return len(self._shift) > 1 and bool(along_one)
 
-    def _sum_pieces(self, x: Array, w: Array | None, norms: Array, scale: Array | None) -> tuple[Array, Array]:
+    def _sum_pieces(self, x: Array, w: Array | None, norms: Array, scale: Array | None) -> tuple[Array, Array, Array]:
         parts = cuts(len(x))
-        sums = np.empty((len(parts), len(self._names), x.shape[1]))
+        sums, squares = np.empty((len(parts), len(self._names), x.shape[1])), np.empty(len(x), x.dtype)
         centers = _centers(self._shift, x, parts) if self._centered else None
         weight, scale = (None if factor is None else factor.astype(x.dtype) for factor in (w, scale))
         rows, pieces = self._buffer("rows", x.shape, x.dtype), []
         for i, cut in enumerate(parts):
-            center = None if centers is None else centers[i]
+            about = None if centers is None else (centers[i], squares[cut])
             factors = (None if f is None else f[cut] for f in (weight, scale))
-            pieces.append(partial(_sum_piece, x[cut], rows[cut], norms[cut], sums[i], center, *factors))
+            pieces.append(partial(_sum_piece, x[cut], rows[cut], norms[cut], sums[i], about, *factors))
         share(pieces)
-        return sums, sums if centers is None else centers.astype(np.float64) - self._shift
+        return sums, sums if centers is None else centers.astype(np.float64) - self._shift, squares
 
     def _add_product(self, name: str, y: Array) -> None:
         kept = self._products.get(name)
@@ -164,11 +185,18 @@ class Cell:
 
 
 def _sum_piece(
-    x: Array, y: Array, norms: Array, sums: Array, center: Array | None, weight: Array | None, scale: Array | None
+    x: Array,
+    y: Array,
+    norms: Array,
+    sums: Array,
+    about: tuple[Array, Array] | None,
+    weight: Array | None,
+    scale: Array | None,
 ) -> None:
     """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows.
 
-    `scale` is 1 / norm. `y` is working memory; with a `center` it ends up as sqrt(weight) (x - center).
+    `scale` is 1 / norm. `about` is a centre (D,) and where |x - centre|^2 goes. `y` is working memory; with a centre it
+    ends up as sqrt(weight) (x - centre).
     """
     first, *unit = sums
     with _quiet():
@@ -185,8 +213,10 @@ def _sum_piece(
                 _weighted_sum(factors, x, unit[0])
                 _weighted_sum(factors * factors, np.multiply(x, x, out=y), unit[1])
         ones = np.ones(len(x), x.dtype) if weight is None else weight
-        if center is not None:
+        if about is not None:
+            center, squares = about
             x = np.subtract(x, center, out=y)
+            np.einsum("ij,ij->i", x, x, out=squares)
             if weight is not None:
                 ones = np.sqrt(weight)
                 x = np.multiply(x, ones[:, None], out=y)
@@ -198,7 +228,8 @@ def _weighted_sum(factors: Array, x: Array, out: Array) -> None:
     whole = len(x) - len(x) % _FEW
     parts = np.matmul(factors[:whole].reshape(-1, 1, _FEW), x[:whole].reshape(-1, _FEW, x.shape[1]))
     np.sum(parts[:, 0], axis=0, dtype=np.float64, out=out)
-    out += factors[whole:] @ x[whole:]
+    if whole < len(x):
+        out += factors[whole:] @ x[whole:]
 
 
 def _centers(shift: Array, x: Array, parts: list[slice]) -> Array:

@@ -1,19 +1,21 @@
 """A sample of the rows, and how many rows each sampled row represents: intervals of readings come from it."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Self
+from copy import copy, deepcopy
+from typing import Any, Self
 
 import numpy as np
 
+from uncone.memory import uninitialised
 from uncone.moments.cell import cuts
 from uncone.rows import Array
-from uncone.threads import share
 
 FEWEST, MOST = 1024, 4096
 WIDE = 8192  # columns; of wider rows fewer are kept
 NUMBERS = 2**19  # in all kept rows; fewer columns leave room for more rows
-_STRIP = 256  # rows that a core's cache holds
+_FORESEEN = 2**20  # rows
+_STRIP = 64  # rows that are moved at once
+_NONE = np.zeros(0)
 
 
 class DrawnRows:
@@ -29,8 +31,18 @@ class DrawnRows:
         self.most = max(FEWEST, min(MOST, NUMBERS // d)) if d <= WIDE else max(256, FEWEST * WIDE // d)
         self._random = np.random.default_rng(seed)
         self._scale = self._threshold = 0.0
-        self._sizes, self._ranks = np.zeros(0), np.zeros(0)
-        self._parts: list[Array] = []
+        self._places(self.most + self.most // 2)
+
+    def _places(self, count: int) -> None:
+        self._rows: Array | None = None
+        self._used, (self._sizes, self._ranks) = 0, np.zeros((2, count))
+
+    def expect(self, n: int) -> None:
+        """Leave out at once, of at least `n` rows to come, what cannot be kept whatever the lengths are."""
+        n = min(n, _FORESEEN)
+        if n > self.most:
+            draws = 1 - deepcopy(self._random).random(n)
+            self._threshold = max(self._threshold, 1 / float(np.partition(draws, self.most)[self.most]))
 
     def add(self, squares: Array, take: Callable[[Array], Array]) -> None:
         """Draw from the next rows, with squared lengths (n,); `take` returns the rows (k, D) at given places (k,)."""
@@ -40,62 +52,59 @@ class DrawnRows:
         self._scale = self._scale or float(squares.mean()) or 1.0
         sizes = 1 + np.square(np.minimum(squares / self._scale, 1e15))
         ranks = sizes / (1 - self._random.random(len(squares)))
-        self._join(sizes, ranks, take, self.most // 2)
+        self._join(sizes, ranks, take)
 
     def merge(self, other: Self) -> Self:
         """The rows drawn from both."""
-        merged = type(self)(1)
-        merged.most, merged._scale = self.most, self._scale
+        merged = copy(self)
+        merged._places(2 * self.most)
+        merged._threshold = max(self._threshold, other._threshold)
         for one in (self, other):
-            merged._threshold = max(merged._threshold, one._threshold)
-        for one in (self, other):
-            merged._join(one._sizes, one._ranks, lambda at, of=one: of._stored()[at], 0)  # type: ignore[misc]
+            rows = one.rows
+            merged._join(one._sizes[: one._used], one._ranks[: one._used], rows.__getitem__)
         return merged
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets: no free places."""
+        self._thin()
+        held = {name: value[: self._used] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return vars(self) | held
 
     @property
     def rows(self) -> Array:
-        """The rows (k, D), float32 or float64."""
-        self._thin(self._ranks, 0)
-        return self._stored()
+        """The rows (k, D) in their order, float32 or float64."""
+        self._thin()
+        return np.zeros((0, 0), np.float32) if self._rows is None else self._rows[: self._used]
 
     @property
     def weights(self) -> Array:
         """How many rows each drawn row represents (k,), at least 1."""
-        self._thin(self._ranks, 0)
-        return np.maximum(1.0, self._threshold / self._sizes) if len(self._sizes) else self._sizes
+        self._thin()
+        return np.maximum(1.0, self._threshold / self._sizes[: self._used])
 
-    def _join(self, sizes: Array, ranks: Array, take: Callable[[Array], Array], spare: int) -> None:
-        self._thin(np.concatenate([self._ranks, ranks]), spare)
+    def _join(self, sizes: Array, ranks: Array, take: Callable[[Array], Array]) -> None:
         at = np.flatnonzero(ranks > self._threshold)
-        if len(at):
-            self._sizes, self._ranks = np.append(self._sizes, sizes[at]), np.append(self._ranks, ranks[at])
-            self._parts.append(take(at))
+        if self._used + len(at) > len(self._ranks):
+            self._thin(ranks[at])
+            at = at[ranks[at] > self._threshold]
+        if len(at) == 0:
+            return
+        found, into = take(at), slice(self._used, self._used + len(at))
+        if self._rows is None:
+            self._rows = uninitialised((len(self._ranks), found.shape[1]), found.dtype)
+        self._rows = self._rows.astype(np.promote_types(self._rows.dtype, found.dtype), copy=False)
+        self._rows[into], self._sizes[into], self._ranks[into] = found, sizes[at], ranks[at]
+        self._used = into.stop
 
-    def _thin(self, ranks: Array, spare: int) -> None:
-        """Keep the rows with the highest of `ranks` where there are more than the limit plus `spare`."""
-        ranks = ranks[ranks > self._threshold]
-        if len(ranks) > self.most + spare:
-            # the highest rank that is left out shows how rare the others are
-            self._threshold = float(np.partition(ranks, -self.most - 1)[-self.most - 1])
-        kept = self._ranks > self._threshold
-        if not kept.all():
-            self._parts = [self._stored()[kept]]
-            self._sizes, self._ranks = self._sizes[kept], self._ranks[kept]
-
-    def _stored(self) -> Array:
-        if len(self._parts) != 1:
-            self._parts = [np.concatenate(self._parts)] if self._parts else [np.zeros((0, 0), np.float32)]
-        return self._parts[0]
-
-
-def squares_about(x: Array, shift: Array) -> Array:
-    """|x - shift|^2 of rows (n, D), in their dtype (n,)."""
-    near, found = shift.astype(x.dtype), np.empty(len(x), x.dtype)
-
-    def work(cut: slice) -> None:
-        with np.errstate(all="ignore"):  # for rows whose squares leave float32
-            y = x[cut] - near
-            np.einsum("ij,ij->i", y, y, out=found[cut])
-
-    share(partial(work, cut) for cut in cuts(len(x), _STRIP))
-    return found
+    def _thin(self, others: Array = _NONE) -> None:
+        """Keep the rows whose ranks are among the highest of theirs and those of `others`, in their order."""
+        ranks = np.concatenate([self._ranks[: self._used], others])
+        if len(ranks) <= self.most:
+            return
+        # the highest rank that is left out shows how rare the others are
+        self._threshold = max(self._threshold, float(np.partition(ranks, -self.most - 1)[-self.most - 1]))
+        kept = np.flatnonzero(self._ranks[: self._used] > self._threshold)
+        for of in (self._rows, self._sizes, self._ranks):
+            for cut in cuts(len(kept), _STRIP):  # kept rows only move forwards
+                of[cut] = of[kept[cut]]  # type: ignore[index]
+        self._used = len(kept)

@@ -28,6 +28,8 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
         first = torch.zeros_like(first)
     w = None if weights is None else torch.as_tensor(weights, dtype=torch.float64, device=x.device)
     total, extremes = dict[str, Any](), []
+    if sums.drawn is not None:
+        sums.drawn.expect(len(x))
     with torch.no_grad(), _whole_products():
         for cut in cuts(len(x), GRID):
             cell = _cell(x[cut].to(wide), None if w is None else w[cut], first, sums)

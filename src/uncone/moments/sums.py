@@ -20,8 +20,8 @@ from uncone import atomic
 from uncone.arguments import shown, whole_number
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, zeros
-from uncone.moments.cell import SHORTEST, Cell, add_about, add_lower, cuts, first_mean, mirror
-from uncone.moments.drawn import DrawnRows, squares_about
+from uncone.moments.cell import NUMBERS, SHORTEST, Cell, add_about, add_lower, cuts, first_mean, mirror
+from uncone.moments.drawn import DrawnRows
 from uncone.roles import Path_
 from uncone.rows import GRID, Array
 from uncone.rows.bytes import MemoryFile
@@ -29,8 +29,7 @@ from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.rows.samples import as_floats, as_numbers
 from uncone.threads import one_blas_thread
 
-_WEIGHTS = ("weight", "weight_square", "unit_weight", "unit_weight_square")
-_ADDED = ("n", "zero_rows", *_WEIGHTS, "norm_sum", "norm_square_sum")
+_ADDED = ("n", "zero_rows", *NUMBERS)
 _SCALARS = (*_ADDED, "norm_min", "norm_max", "epsilon", "unit_epsilon")
 _BUFFER_BYTES = 8 * 2**20
 _FORMAT = "uncone.moments/2"
@@ -179,7 +178,7 @@ class Sums:
                 self.sum_products()
         cell = self._summed_cell([(x, w)], self._cell)
         if self.drawn is not None:
-            self._draw(x, w)
+            self._draw(x, w, cell)
         self._cell = cell if more else None
         if self._few is not None:
             self._parts.append((x.copy(), None if w is None else w.copy()))
@@ -194,11 +193,10 @@ class Sums:
             setattr(self, name, getattr(self, name) + value)
         self.widen(cell)
 
-    def _draw(self, x: Array, w: Array | None) -> None:
+    def _draw(self, x: Array, w: Array | None, cell: Cell) -> None:
         assert self.drawn is not None
-        assert self.shift is not None
         if w is None:
-            self.drawn.add(squares_about(x, self.shift), lambda at: x[at])
+            self.drawn.add(cell.take_squares(), lambda at: x[at])
         else:  # the weights of other rows are not known
             self.drawn = None
 
@@ -211,9 +209,10 @@ class Sums:
     def _summed_cell(self, parts: Iterable[tuple[Array, Array | None]], cell: Cell | None = None) -> Cell:
         """The sums of a cell, or of more of its rows, with products unless the rows are kept."""
         if cell is None:
-            products, centered = () if self.keeps_rows else tuple(self._products), self.has("second")
+            products, unit = () if self.keeps_rows else tuple(self._products), self.unit_first is not None
+            of = {"unit": unit, "centered": self.has("second"), "squares": self.drawn is not None}
             assert self.shift is not None
-            cell = Cell(self.shift, self._buffer, products, unit=self.unit_first is not None, centered=centered)
+            cell = Cell(self.shift, self._buffer, products, **of)
         for x, w in parts:
             for cut in cuts(len(x), self.rows_at_once(x.itemsize)):
                 cell.add(x[cut], None if w is None else w[cut])
