@@ -1,5 +1,7 @@
 """Eigenvalues after a rank-one change, against a whole decomposition."""
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from uncone import Moments, measure
 from uncone.moments import derived, eigen
-from uncone.moments.eigen import add_rank_one, consume_to_eigen
+from uncone.moments.eigen import RankOne, consume_to_eigen
 
 Array = npt.NDArray[np.float64]
 
@@ -19,11 +21,12 @@ def whole(values: Array, z: Array) -> tuple[Array, Array]:
 
 
 def agrees(values: Array, z: Array) -> None:
-    found, along, _ = add_rank_one(values, z)
+    one = RankOne(values, z)
+    found, along = one.values, one.along
     expected, _ = whole(values, z)
     largest = max(float(expected[0]), 1e-300)
     assert (found[:-1] >= found[1:]).all()
-    turned(values, z, largest)
+    turned(one, values, z, largest)
     assert float(np.abs(found - expected).max()) <= 2e-14 * largest
     # z . q over one eigenspace has no unique parts, but its length has: sum (z.q)^2 = |z|^2, sum l (z.q)^2 = z' A z
     total = float(np.square(z).sum())
@@ -32,12 +35,14 @@ def agrees(values: Array, z: Array) -> None:
     assert float((found * np.square(along)).sum()) == pytest.approx(energy, rel=1e-12, abs=1e-14 * largest**2)
 
 
-def turned(values: Array, z: Array, largest: float) -> None:
-    """The turned vectors are orthonormal eigenvectors, in any basis that the old ones are given in."""
+def turned(one: RankOne, values: Array, z: Array, largest: float) -> None:
+    """The turned vectors are orthonormal eigenvectors, in any basis that the old ones are given in; none lies on the
+    side of z."""
     d = len(values)
     basis = np.linalg.qr(np.random.default_rng(d).standard_normal((d, d)))[0]
-    found, _, vectors = add_rank_one(values, z, basis)
-    assert vectors is not None
+    found, vectors = one.values, one.turned(basis)
+    length = float(np.linalg.norm(z))
+    assert np.abs(basis @ z @ vectors + one.along).max() * length <= 1e-13 * max(largest, length**2)
     assert np.abs(vectors.T @ vectors - np.eye(d)).max() <= 1e-13
     matrix = basis @ (np.diag(values) + np.outer(z, z)) @ basis.T
     assert np.abs(matrix @ vectors - vectors * found).max() <= 1e-13 * largest
@@ -74,7 +79,7 @@ def test_more_values_than_one_tile_holds(d: int) -> None:
     draw = np.random.default_rng(d)
     values, z = draw.random(d), draw.standard_normal(d)
     agrees(values, z)
-    assert np.allclose(add_rank_one(values, z)[1], whole(values, z)[1], atol=1e-12)
+    assert np.allclose(RankOne(values, z).along, whole(values, z)[1], atol=1e-12)
 
 
 @pytest.mark.parametrize("solver", ["in place", "numpy"])
@@ -91,6 +96,14 @@ def test_decomposition_in_place(solver: str, monkeypatch: pytest.MonkeyPatch) ->
         assert np.abs(values - np.linalg.eigvalsh(matrix)[::-1]).max() <= 1e-14 * np.abs(values).max()
         assert np.abs(vectors.T @ vectors - np.eye(d)).max() <= 1e-13
         assert np.abs(matrix @ vectors - vectors * values).max() <= 1e-13 * np.abs(values).max()
+
+
+def test_the_lapack_is_found_in_an_environment_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_there, home = eigen._lapack() is not None, Path(np.__file__).parent
+    (tmp_path / "packages").symlink_to(home.parent)
+    monkeypatch.setattr(np, "__file__", str(tmp_path / "packages" / home.name / "__init__.py"))
+    eigen._lapack.cache_clear()
+    assert (eigen._lapack() is not None) == is_there
 
 
 def test_leading_values_without_a_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,9 +150,9 @@ def test_one_decomposition_for_spectra_and_directions(monkeypatch: pytest.Monkey
 
 def test_closed_form() -> None:
     d, z = 5, np.array([1.0, 2.0, 0.0, -2.0, 4.0])
-    found, along, _ = add_rank_one(np.full(d, 3.0), z)
-    assert found.tolist() == pytest.approx([28, 3, 3, 3, 3], rel=1e-15)
-    assert along.tolist() == pytest.approx([5, 0, 0, 0, 0], abs=5e-15)
+    one = RankOne(np.full(d, 3.0), z)
+    assert one.values.tolist() == pytest.approx([28, 3, 3, 3, 3], rel=1e-15)
+    assert one.along.tolist() == pytest.approx([5, 0, 0, 0, 0], abs=5e-15)
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.1, 1e3])

@@ -9,7 +9,7 @@ from uncone.arguments import whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.influence import along, norms
 from uncone.measure.reading import cosine_warnings, moments_of, reading
-from uncone.moments import Moments, inverse, row_norms
+from uncone.moments import Moments, are_safe, inverse, row_norms
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement, RandomScores
 from uncone.rows import Array, Rows
@@ -83,8 +83,11 @@ def least_cosine_error(m: Moments) -> float:
     if m.drawn is None or len(m.drawn.rows) < 2:
         return 0.0
     rows, scale, half = m.drawn.rows, inverse(norms(m)), len(m.drawn.rows) // 2
-    ends = (slice(0, half), slice(half, 2 * half))
-    cosines = np.einsum("ij,ij->i", *(rows[end] * scale[end, None] for end in ends))
+    with np.errstate(over="ignore"):
+        if not are_safe(norms(m).astype(rows.dtype)):  # products of such rows may leave their dtype
+            rows, scale = rows * scale[:, None], np.ones(len(rows))
+    ends = (slice(half), slice(half, 2 * half))
+    cosines = np.einsum("ij,ij->i", *(rows[end] for end in ends)) * np.multiply(*(scale[end] for end in ends))
     pairs = np.multiply(*(m.drawn.weights[end] for end in ends))
     return math.sqrt(2 * float(pairs @ np.square(cosines)) / float(pairs.sum())) / m.n
 

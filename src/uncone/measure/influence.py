@@ -10,7 +10,7 @@ from uncone.moments import Moments, cuts, row_norms
 from uncone.records.text import counted
 from uncone.rows import Array
 from uncone.statistics.tails import point_of
-from uncone.threads import share
+from uncone.threads import on_one_thread, share
 
 FEWEST = 30  # rows, below which no interval is given
 TAIL_ROWS = 200  # rows, from which on the tail of the contributions is checked
@@ -24,6 +24,7 @@ class NoIntervalError(Exception):
     """Why a reading has no interval."""
 
 
+@on_one_thread
 def interval_of(value: float, influence: Influence, m: Moments, least: float, *, log: bool) -> tuple[float, float]:
     """The 95% interval of `value`. With `log`, `value` is a logarithm and `influence` acts on it, and the interval is
     for the number itself. NoIntervalError: too few rows, or a few rows decide.
@@ -106,8 +107,9 @@ def products(m: Moments, *, centered: bool) -> Array:
     eigenvectors of the covariance: (k, D), or (k, N + 1) of few rows."""
 
     def make() -> Array:
-        axes = m.leading_directions(m.d, centered=True) if centered else m.directions()
-        return along(m, axes, centered=centered)
+        if centered:
+            return along(m, m.leading_directions(m.d, centered=True), centered=True)
+        return along(m, m.directions()) if m.keeps_directions else m.on_directions(products(m, centered=True))
 
     return m.once(f"drawn products {centered}", make)
 
@@ -121,16 +123,19 @@ def on_direction(m: Moments, place: int, gradient: Array) -> Array:
     """
     assert m.drawn is not None
     found = products(m, centered=False)
-    both = found * found[:, place, None]
-    values = m.spectrum(centered=False)[: both.shape[1]]
-    gaps, noise = values[place] - values, m.drawn.weights @ np.square(both) / m.n**2
+    kind, own, values = found.dtype, found[:, place], m.spectrum(centered=False)[: found.shape[1]]
+    noise = (m.drawn.weights / m.n * np.square(own)).astype(kind) @ np.square(found) / m.n
+    gaps = values[place] - values
     bounded = np.divide(gaps, np.square(gaps) + noise, out=np.zeros_like(gaps), where=gaps != 0)
-    return np.asarray(both @ (gradient * bounded).astype(both.dtype))
+    return np.asarray(own * (found @ (gradient * bounded).astype(kind)))
 
 
 def leading_squares(m: Moments, k: int, *, centered: bool) -> Array:
     """The squares of the first k `products`, and the sum of all others, (rows, k + 1)."""
-    first = np.square(along(m, m.leading_directions(k, centered=centered), centered=centered), dtype=np.float64)
+    found = m.known(f"drawn products {centered}")
+    if found is None:
+        found = along(m, m.leading_directions(k, centered=centered), centered=centered)
+    first = np.square(found[:, :k], dtype=np.float64)
     rest = squared_lengths(m, centered=centered) - first.sum(1)
     return np.concatenate([first, rest[:, None]], axis=1)
 
@@ -157,12 +162,16 @@ def quadratic(m: Moments, matrix: Array, mean: Array | None = None, scale: Array
     rows, found = drawn_rows(m), np.empty(len(drawn_rows(m)))
     kind = rows.dtype
     matrix, mean = matrix.astype(kind), None if mean is None else mean.astype(kind)
+    blocks = cuts(len(matrix), -(-len(matrix) // 4))  # 10 of 16 blocks of a symmetric matrix are enough
+    for block in blocks:
+        matrix[block, block] /= 2
 
     def work(cut: slice) -> None:
         with np.errstate(all="ignore"):
             y = rows[cut] if mean is None else rows[cut] - mean
             y = y if scale is None else y * scale[cut, None].astype(kind)
-            found[cut] = np.einsum("ij,ij->i", y @ matrix, y)
+            parts = ((y[:, b.start :] @ matrix[b.start :, b], y[:, b]) for b in blocks)
+            found[cut] = 2 * sum(np.einsum("ij,ij->i", *part) for part in parts)
 
     share(partial(work, cut) for cut in cuts(len(rows), _STRIP))
     return found

@@ -123,9 +123,10 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
         at = (int(least.argmin()), int(most.argmax()))
         if any(first <= place < stop for first, stop in runs for place in at):
             raise NoIntervalError("eigenvalues coincide, so that the directions are one choice of many")
-        if max(at) >= m.directions().shape[1]:
+        spanned = products(m, centered=False).shape[1]
+        if max(at) >= spanned:
             raise NoIntervalError("the rows do not span all dimensions")
-        mean = m.mean() @ m.directions()
+        mean = -m.mean_along()[:spanned]
         first, last = (
             _on_exponent(m, mean, place, -side * math.copysign(1.0, mean[place]))
             for place, side in zip(at, (1, -1), strict=True)

@@ -14,11 +14,11 @@ from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
 from uncone.moments.cell import checked_weights, counting_nonfinite, cuts, inverse, row_norms
 from uncone.moments.drawn import DrawnRows
-from uncone.moments.eigen import add_rank_one, consume_to_eigen, few_to_eigen, leading_pairs
+from uncone.moments.eigen import RankOne, consume_to_eigen, few_to_eigen, leading_pairs, summed_roundings
 from uncone.moments.sums import Sums
 from uncone.roles import Ticks
 from uncone.rows import GRID, Array, ArrayRows, Rows, as_samples
-from uncone.threads import on_one_thread
+from uncone.threads import on_one_thread, one_blas_thread
 
 _FLOAT64 = 2.0**-52
 
@@ -68,7 +68,8 @@ class Moments(Sums):
             with counting_nonfinite(rows):
                 add(moments, rows.on_device, w, progress)
             return moments
-        deque(moments.add_all(rows, w, progress), maxlen=0)
+        with one_blas_thread():
+            deque(moments.add_all(rows, w, progress), maxlen=0)
         return moments
 
     def add_all(
@@ -79,6 +80,8 @@ class Moments(Sums):
         n = rows.shape[0]
         if n > self.most_kept():
             self.sum_products()
+        if self.drawn is not None and weights is None:
+            self.drawn.expect(n)
         for start, part in rows.numbered(progress, self.rows_at_once(rows.widened.itemsize)):
             stop = start + len(part)
             with counting_nonfinite(rows):
@@ -203,7 +206,7 @@ class Moments(Sums):
         """Eigenvalues of `covariance` or `second_moment`, largest first, none below 0 (D,)."""
         self._require_rows(2 if flag(centered, "centered") else 1)
         n = self.effective_n
-        values = self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
+        values = self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen().values
         return self._whole(values)
 
     def _whole(self, values: Array) -> Array:
@@ -276,16 +279,17 @@ class Moments(Sums):
     def _mean_square_correlation(self) -> float:
         if self.keeps_rows:
             return 0.0  # no product was rounded
-        second, total = self._second(), 0.0
-        sizes = np.sqrt(second.diagonal())
-        scale = inverse(sizes)
-        for cut in cuts(self.d, 64):
-            total += float(np.square(second[cut] * scale[cut, None] * scale).sum())
-        return total / self.d**2
+        if "correlation" not in self._derived:
+            second, total = self._second(), 0.0
+            scale = inverse(np.sqrt(second.diagonal()))
+            for cut in cuts(self.d, 64):
+                total += float(np.square(second[cut] * scale[cut, None] * scale).sum())
+            self._derived["correlation"] = total / self.d**2
+        return self._derived["correlation"]  # type: ignore[no-any-return]
 
     def mean_along(self) -> Array:
         """|mean . c| for the unit eigenvectors c of `second_moment`, largest first (D,)."""
-        return self._whole(self._raw_eigen()[1])
+        return self._whole(self._raw_eigen().along)
 
     def directions(self) -> Array:
         """Unit eigenvectors of `second_moment` as columns (D, D). Where few rows are kept there are N + 1 columns:
@@ -295,13 +299,23 @@ class Moments(Sums):
     def eigen(self) -> tuple[Array, Array]:
         """Eigenvalues of `second_moment`, largest first (D,), and `directions`, decomposed once."""
         if "eigen" not in self._derived:
-            values, along, vectors = self._with_mean(*self._centered_eigen(), self._derived["vectors"])
-            self._derived["raw"], self._derived["eigen"] = (values, along), (self._whole(values), vectors)
+            values = self._whole(self._raw_eigen().values)
+            self._derived["eigen"] = values, self._raw_eigen().turned(self._derived["vectors"])
         return self._derived["eigen"]  # type: ignore[no-any-return]
+
+    def on_directions(self, on_centered: Array) -> Array:
+        """The products of rows with `directions`, from those of the rows less the mean with the centred eigenvectors."""
+        along = self._centered_eigen()[1].astype(on_centered.dtype)
+        return self._raw_eigen().turned(on_centered + along)
 
     @property
     def is_decomposed(self) -> bool:
         return "centered" in self._derived
+
+    @property
+    def keeps_directions(self) -> bool:
+        """Whether `directions` are all that is left of the decomposition."""
+        return "eigen" in self._derived and "vectors" not in self._derived
 
     def once(self, name: str, make: Callable[[], Array]) -> Array:
         """The result of `make`, kept until more rows come."""
@@ -309,11 +323,15 @@ class Moments(Sums):
             self._derived[name] = make()
         return self._derived[name]  # type: ignore[no-any-return]
 
+    def known(self, name: str) -> Array | None:
+        """What `once` keeps under this name."""
+        return self._derived.get(name)
+
     def keep_directions(self) -> None:
         """Free the second-order sums; earlier results from them, and `directions`, stay."""
         self.directions()
         self.second = self.unit_second = None
-        for name in ("vectors", "summed", "drawn products True", "drawn products False"):
+        for name in ("vectors", "summed", "drawn products True"):
             self._derived.pop(name, None)
 
     def leading_directions(self, k: int, *, centered: bool) -> Array:
@@ -344,37 +362,23 @@ class Moments(Sums):
                 scatter /= self.weight
                 values, vectors = consume_to_eigen(scatter)
                 along = self.mean() @ vectors
-                self._derived["roundings"] = _roundings(vectors, self.rounding)
+                self._derived["roundings"] = summed_roundings(vectors, self.rounding)
             values[self.n - 1 :] = 0.0  # rows about their mean add up to 0
             self._derived["centered"], self._derived["vectors"] = (np.maximum(values, 0.0), along), vectors
         return self._derived["centered"]  # type: ignore[no-any-return]
 
-    def _raw_eigen(self) -> tuple[Array, Array]:
-        if "raw" not in self._derived:
-            self._derived["raw"] = self._with_mean(*self._centered_eigen())[:2]
-        return self._derived["raw"]  # type: ignore[no-any-return]
-
-    def _with_mean(self, *eigen: Array) -> tuple[Array, Array, Array | None]:
+    def _raw_eigen(self) -> RankOne:
         """The decomposition after adding the mean; N rows have at most N eigenvalues above 0."""
-        values, along, vectors = add_rank_one(*eigen)
-        values[self.n :] = 0.0
-        return values, along, vectors
+        if "raw" not in self._derived:
+            self._derived["raw"] = RankOne(*self._centered_eigen())
+            self._derived["raw"].values[self.n :] = 0.0
+        return self._derived["raw"]  # type: ignore[no-any-return]
 
     def _require_rows(self, least: int) -> None:
         kish = self.weight**2 / self.weight_square if self.weight > 0 else 0.0
         if self.n < least or kish == 0 or (least > 1 and kish <= 1 + 1e-12):
             got = f"{min(self.n, kish):.0f}: pass more"
             raise UndefinedMeasure(f"expected at least {least} rows of positive weight, got {got}")
-
-
-def _roundings(vectors: Array, rounding: Array) -> tuple[Array, Array]:
-    largest = float(rounding.max()) or 1.0  # squares of the roundings themselves may overflow
-    alone, together = np.zeros((2, len(rounding)))
-    for cut in cuts(len(rounding), 64):
-        strip, of_features = np.square(vectors[cut]), rounding[cut] / largest
-        together += of_features @ strip
-        alone += np.square(of_features) @ np.square(strip)
-    return np.sqrt(alone) * largest, together * largest
 
 
 def _add_outer(matrix: Array, left: Array, right: Array, *, out: Array) -> Array:

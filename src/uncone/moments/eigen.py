@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from uncone.memory import uninitialised, zeros
+from uncone.moments.cell import cuts
 from uncone.rows import Array
 from uncone.statistics.leading import ritz_pairs
 from uncone.threads import interruptible, on_one_thread, share
@@ -68,8 +70,8 @@ def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
 
     share(partial(solve, slice(*ends)) for ends in ((0, half), (half, n)))
     z = math.sqrt(abs(link)) * np.append(rows[:half, half - 1], math.copysign(1.0, link) * rows[half:, half])
-    values, _, joined = add_rank_one(diagonal, z, rows.T)
-    assert joined is not None
+    whole = RankOne(diagonal, z)
+    values, joined = whole.values, whole.turned(rows.T)
 
     def turn(panel: Array) -> None:
         work = np.empty(_WORK * len(panel))
@@ -99,9 +101,9 @@ def few_to_eigen(rows: Array, mean: Array) -> tuple[Array, Array, Array]:
 def _lapack() -> Callable[..., None] | None:
     """A function that calls routines of the LAPACK in NumPy's package; None where NumPy uses another LAPACK."""
     with suppress(OSError, AttributeError):
-        home = Path(np.__file__).parent
+        home = Path(np.__file__).resolve().parent
         for library in ThreadpoolController().lib_controllers:
-            if Path(library.filepath).parent in (home.parent / "numpy.libs", home / ".dylibs"):
+            if Path(library.filepath).resolve().parent in (home.parent / "numpy.libs", home / ".dylibs"):
                 routines = ctypes.CDLL(library.filepath)
                 found = {name: getattr(routines, f"scipy_{name}_64_") for name in ("dsytrd", "dstedc", "dormtr")}
                 return partial(_call, found)
@@ -125,8 +127,20 @@ def _call(routines: Mapping[str, Callable[..., None]], name: str, *given: bytes 
         raise np.linalg.LinAlgError(f"{name} of LAPACK ended with {info.value}")
 
 
-def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple[Array, Array, Array | None]:
-    """Eigenvalues of diag(values) + z z', largest first, and |z . q| for the unit eigenvector q of each.
+def summed_roundings(vectors: Array, rounding: Array) -> tuple[Array, Array]:
+    """The root of sum v_i^4 r_i^2, and sum v_i^2 r_i, for eigenvectors v, the columns of `vectors`, and `rounding` r."""
+    largest = float(rounding.max()) or 1.0  # squares of the roundings themselves may overflow
+    alone, together = np.zeros((2, len(rounding)))
+    for cut in cuts(len(rounding), 64):
+        strip, of_features = np.square(vectors[cut]), rounding[cut] / largest
+        together += of_features @ strip
+        alone += np.square(of_features) @ np.square(strip)
+    return np.sqrt(alone) * largest, together * largest
+
+
+class RankOne:
+    """The eigenvalues of diag(values) + z z', largest first, `values`, and `along`, |z . q| for the unit eigenvector q
+    of each, whose sign is such that z . q is not above 0.
 
     So one decomposition serves for rows about their mean and about the origin: with C = V diag(d) V' and z = V' m, C +
     m m' has the eigenvalues of diag(d) + z z', and the eigenvectors V q. The eigenvalues are the roots of the secular
@@ -136,47 +150,62 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
 
     one between any two neighbouring poles d_j and one beyond the last. All roots are found together, to the rounding of
     their distance from a pole, in about nine steps of D^2 divisions.
-
-    `values` (D,) are in any order, and z in the same order. The third result is `vectors` (D, D), V, turned to V q;
-    with fewer values than D they are (D, K).
     """
-    # Near 1 no square leaves float64; powers of two change no digit.
-    half = math.frexp(max(float(np.abs(values).max()), float(np.abs(z).max()) ** 2))[1] // 2
-    root = math.ldexp(1.0, half)
-    values, z, order = values / root / root, z / root, values.argsort()
-    poles, parts, at, settled, settled_at, rotations = _deflated(values[order], z[order])
-    weights, roots, along = np.square(parts), settled, np.zeros_like(settled)
-    tiles = [(first, min(first + _TILE, len(poles))) for first in range(0, len(poles), _TILE)]
-    origin = tau = poles
-    if tiles:
-        origin, tau = _by_tile(_roots, tiles, poles, weights)
-        (weights,) = _by_tile(_weights_of, tiles, poles, origin, tau)
-        (moved,) = _by_tile(_along, tiles, poles, weights, origin, tau)
-        roots, along = np.concatenate([roots, origin + tau]), np.concatenate([along, moved])
-    ranks = np.argsort(-roots, kind="stable")
-    if vectors is None:
-        return roots[ranks] * root * root, along[ranks] * root, None
-    rows, turned = vectors.T, uninitialised(vectors.shape[::-1])
-    signed = np.copysign(np.sqrt(np.abs(weights)), parts)
 
-    def turn(first: int) -> None:
-        """The components of some vectors along the old vectors, before the rotations of the deflation."""
-        which = ranks[first : first + _TILE]
-        new, some = np.flatnonzero(which >= len(settled)), which[which >= len(settled)] - len(settled)
-        old = np.flatnonzero(which < len(settled))
-        mixed = np.zeros((len(which), len(rows)))
-        mixed[old, settled_at[which[old]]] = 1.0
-        gaps = (poles - origin[some, None]) - tau[some, None]
-        mixed[new[:, None], at] = signed / gaps * along[which[new], None]
-        for i, j, cosine, sine in reversed(rotations):
+    def __init__(self, values: Array, z: Array) -> None:
+        """`values` (D,) are in any order, and z in the same order."""
+        # Near 1 no square leaves float64; powers of two change no digit.
+        half = math.frexp(max(float(np.abs(values).max()), float(np.abs(z).max()) ** 2))[1] // 2
+        root = math.ldexp(1.0, half)
+        values, z, self._order = values / root / root, z / root, values.argsort()
+        poles, parts, self._at, roots, self._settled_at, self._rotations = _deflated(
+            values[self._order], z[self._order]
+        )
+        weights, along, self._settled = np.square(parts), np.zeros_like(roots), len(roots)
+        tiles = _tiles(len(poles))
+        origin = tau = poles
+        if tiles:
+            origin, tau = _by_tile(_roots, tiles, poles, weights)
+            (weights,) = _by_tile(_weights_of, tiles, poles, origin, tau)
+            (moved,) = _by_tile(_along, tiles, poles, weights, origin, tau)
+            roots, along = np.concatenate([roots, origin + tau]), np.concatenate([along, moved])
+        self._ranks = np.argsort(-roots, kind="stable")
+        self._poles, self._origin, self._tau, self._along = poles, origin, tau, along
+        self._signed = np.copysign(np.sqrt(np.abs(weights)), parts)
+        self.values, self.along = roots[self._ranks] * root * root, along[self._ranks] * root
+
+    def turned(self, columns: Array) -> Array:
+        """The products of `columns` (R, D), in the order of `values` given, with the eigenvectors, in their dtype:
+        eigenvectors V become V q."""
+        rows, turned = columns.T, uninitialised(columns.shape[::-1], columns.dtype)
+
+        def turn(cut: slice) -> None:
+            np.matmul(self._eigenvectors(self._ranks[cut], rows.dtype), rows, out=turned[cut])
+
+        share(partial(turn, slice(*tile)) for tile in _tiles(len(rows)))
+        return turned.T
+
+    def _eigenvectors(self, which: Array, kind: np.dtype[Any]) -> Array:
+        """Some eigenvectors, as rows."""
+        some = which[which >= self._settled] - self._settled
+        new, old = np.flatnonzero(which >= self._settled), np.flatnonzero(which < self._settled)
+        mixed = np.zeros((len(which), len(self._order)))
+        mixed[old, self._settled_at[which[old]]] = 1.0
+        gaps = (self._poles - self._origin[some, None]) - self._tau[some, None]
+        mixed[new[:, None], self._at] = self._signed / gaps * self._along[which[new], None]
+        for i, j, cosine, sine in reversed(self._rotations):
             left, right = mixed[:, i].copy(), mixed[:, j]
             mixed[:, i], mixed[:, j] = cosine * left + sine * right, cosine * right - sine * left
-        unsorted = np.empty_like(mixed)
-        unsorted[:, order] = mixed
-        np.matmul(unsorted, rows, out=turned[first : first + _TILE])
+        unsorted = np.empty(mixed.shape, kind)
+        unsorted[:, self._order] = mixed
+        return unsorted
 
-    share(partial(turn, first) for first in range(0, len(rows), _TILE))
-    return roots[ranks] * root * root, along[ranks] * root, turned.T
+
+def _tiles(count: int) -> list[tuple[int, int]]:
+    """Equal parts of `count` roots, an even number of them where there is more than one: two threads end together."""
+    parts = -(-count // _TILE)
+    size = -(-count // (parts + parts % 2 * (parts > 1))) if count else 1
+    return [(first, min(first + size, count)) for first in range(0, count, size)]
 
 
 def _by_tile(function: Callable[..., tuple[Array, ...]], tiles: list[tuple[int, int]], *of: Array) -> list[Array]:
