@@ -281,7 +281,7 @@ def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -
 
 def _strip_size(product: Array) -> int:
     """Many columns keep a core busy, few skip most of the mirrored half."""
-    return max(96, min(256, len(product) // 4))
+    return max(96, min(256, -(-len(product) // 160) * 32))
 
 
 def mirror(product: Array) -> Array:
