@@ -40,9 +40,13 @@ class DrawnRows:
     def expect(self, n: int) -> None:
         """Leave out at once, of at least `n` rows to come, what cannot be kept whatever the lengths are."""
         n = min(n, _FORESEEN)
-        if n > self.most:
-            draws = 1 - deepcopy(self._random).random(n)
-            self._threshold = max(self._threshold, 1 / float(np.partition(draws, self.most)[self.most]))
+        if n <= self.most:
+            return
+        random, lowest = deepcopy(self._random), _NONE
+        for cut in cuts(n, 2**16):
+            draws = np.concatenate([lowest, 1 - random.random(cut.stop - cut.start)])
+            lowest = np.partition(draws, self.most)[: self.most + 1]
+        self._threshold = max(self._threshold, 1 / float(lowest[-1]))
 
     def add(self, squares: Array, take: Callable[[Array], Array]) -> None:
         """Draw from the next rows, with squared lengths (n,); `take` returns the rows (k, D) at given places (k,)."""

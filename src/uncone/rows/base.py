@@ -73,9 +73,9 @@ class Rows:
 
     @property
     def part(self) -> int:
-        """How many rows of a grid cell to read at once: 16 MiB, but between 1,024 rows and all."""
+        """How many rows of a grid cell to read at once: 8 MiB, but between 1,024 rows and all."""
         size = GRID
-        while size > 1024 and size * self.shape[1] * self.widened.itemsize > 2**24:
+        while size > 1024 and size * self.shape[1] * self.widened.itemsize > 2**23:
             size //= 2
         return size
 
