@@ -73,7 +73,12 @@ def _run(name: str, blocks: list[str]) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if any(not demo for demo, _ in _blocks(name))])
-def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    slow = f"test_python_with_large_packages_runs[{name}]"
+    if _runs_with_packages(name) and any(item.name == slow for item in request.session.items):
+        pytest.skip("all its blocks run in the slow test")
     monkeypatch.chdir(tmp_path)
     _run(name, [code for demo, code in _blocks(name) if not demo])
 
@@ -82,13 +87,21 @@ def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", [name for name in NAMES if any(demo for demo, _ in _blocks(name))])
 @pytest.mark.filterwarnings("ignore:::lightning", "ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_python_with_large_packages_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = {None, *(need for need, package in NEEDED.items() if importlib.util.find_spec(package) is not None)}
-    if shutil.which("java") is None:
-        here -= {"spark"}
-    if not any(need in here for need, _ in _blocks(name) if need):
+    if not _runs_with_packages(name):
         pytest.skip("the packages are not installed")
     monkeypatch.chdir(tmp_path)
-    _run(name, [code for need, code in _blocks(name) if need in here])
+    _run(name, [code for need, code in _blocks(name) if need in _here()])
+
+
+def _here() -> set[str | None]:
+    """Which needs are met on this machine."""
+    here = {None, *(need for need, package in NEEDED.items() if importlib.util.find_spec(package) is not None)}
+    return here if shutil.which("java") else here - {"spark"}
+
+
+def _runs_with_packages(name: str) -> bool:
+    here = _here()
+    return any(need in here for need, _ in _blocks(name) if need)
 
 
 _PROGRAM = rf"^(?:Here is a|This) whole program.*?(^{re.escape(NEEDS_DEMO)}\n+)?^```python\n(.*?)^```$"
