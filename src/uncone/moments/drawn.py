@@ -22,8 +22,8 @@ class DrawnRows:
     """At most 1,024 random rows (up to 4,096 with few columns, 256 with very many), drawn as they come: priority
     sampling (Duffield, Lund & Thorup 2007).
 
-    Rows far from the mean of the first rows are drawn more often, by 1 + (|y|^2 / mean |y|^2)^2, because a few such
-    rows may decide how certain a reading of squares is. The sum of weight f(x) over the drawn rows is an unbiased
+    Rows y far from the shift that they are summed about are drawn more often, by 1 + (|y|^2 / mean |y|^2)^2, because a
+    few such rows may decide how certain a reading of squares is. The sum of weight f(x) over the drawn rows is an unbiased
     estimate of the sum of f(x) over all rows. Where there are few rows, all are drawn.
     """
 
