@@ -211,6 +211,15 @@ class TestDrawnRows:
         assert merged.weights.sum() == pytest.approx(20_000, rel=0.06)
         assert (merged.rows == self.x[123]).all(axis=1).any()
 
+    def test_of_wide_rows_that_come_in_small_parts(self) -> None:
+        """The first rows are kept, and summed when there are too many; they were drawn before."""
+        x, m = cone(3000, 600), Moments(600, drawn=True)
+        for start in range(0, 3000, 100):
+            m.update(x[start : start + 100], more=start % 1000 != 900)
+        assert m.drawn is not None
+        assert (m.drawn.rows[:, None, 0] == x[:, 0]).any(1).all()
+        assert m.drawn.weights.sum() == pytest.approx(3000, rel=0.06)
+
     def test_moments_keep_them_through_a_merge(self) -> None:
         a, b = (Moments.of(half) for half in np.split(self.x[:200], 2))
         whole = measure.isoscore(Moments.of(self.x[:200])).interval

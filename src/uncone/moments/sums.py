@@ -196,7 +196,8 @@ class Sums:
     def _draw(self, x: Array, w: Array | None, cell: Cell) -> None:
         assert self.drawn is not None
         if w is None:
-            self.drawn.add(cell.take_squares(), lambda at: x[at])
+            squares = cell.take_squares()  # also of rows that were kept, and summed again
+            self.drawn.add(squares[len(squares) - len(x) :], lambda at: x[at])
         else:  # the weights of other rows are not known
             self.drawn = None
 
