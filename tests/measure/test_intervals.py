@@ -1,6 +1,7 @@
 """Intervals of readings: the jackknife by leaving out every row in turn, rows that decide a reading, and how often they hold."""
 
 import math
+import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -210,6 +211,16 @@ class TestDrawnRows:
         assert len(merged.rows) == merged.most
         assert merged.weights.sum() == pytest.approx(20_000, rel=0.06)
         assert (merged.rows == self.x[123]).all(axis=1).any()
+
+    @pytest.mark.parametrize("first", [50, 5000])
+    def test_they_go_on_in_another_process(self, first: int) -> None:
+        one, other = (self.drawn(first, 20_000 - first) for _ in range(2))
+        sent = DrawnRows(64)
+        sent.add(np.square(self.x[:first]).sum(1), self.x[:first].__getitem__)
+        sent = pickle.loads(pickle.dumps(sent))
+        sent.add(np.square(self.x[first:]).sum(1), self.x[first:].__getitem__)
+        assert np.array_equal(sent.rows, one.rows)
+        assert np.array_equal(sent.weights, other.weights)
 
     def test_of_wide_rows_that_come_in_small_parts(self) -> None:
         """The first rows are kept, and summed when there are too many; they were drawn before."""

@@ -1,7 +1,7 @@
 """A sample of the rows, and how many rows each sampled row represents: intervals of readings come from it."""
 
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
@@ -60,8 +60,9 @@ class DrawnRows:
 
     def merge(self, other: Self) -> Self:
         """The rows drawn from both."""
-        merged = copy(self)
-        merged._places(2 * self.most)
+        merged = type(self)(1)
+        merged.most, merged._scale = self.most, self._scale
+        merged._places(self.most + self.most // 2)
         merged._threshold = max(self._threshold, other._threshold)
         for one in (self, other):
             rows = one.rows
@@ -73,6 +74,13 @@ class DrawnRows:
         self._thin()
         held = {name: value[: self._used] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return vars(self) | held
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        rows, sizes, ranks = self._rows, self._sizes, self._ranks
+        self._places(self.most + self.most // 2)
+        if rows is not None:
+            self._join(sizes, ranks, rows.__getitem__)
 
     @property
     def rows(self) -> Array:
