@@ -13,7 +13,7 @@ from uncone.rows import Array
 FEWEST, MOST = 1024, 4096
 WIDE = 8192  # columns; of wider rows fewer are kept
 NUMBERS = 2**19  # in all kept rows; fewer columns leave room for more rows
-_FORESEEN = 2**20  # rows
+_FORESEEN = 2**20  # rows whose draws are looked at beforehand: a fraction of a second
 _STRIP = 64  # rows that are moved at once
 _NONE = np.zeros(0)
 
@@ -23,8 +23,8 @@ class DrawnRows:
     sampling (Duffield, Lund & Thorup 2007).
 
     Rows y far from the shift that they are summed about are drawn more often, by 1 + (|y|^2 / mean |y|^2)^2, because a
-    few such rows may decide how certain a reading of squares is. The sum of weight f(x) over the drawn rows is an unbiased
-    estimate of the sum of f(x) over all rows. Where there are few rows, all are drawn.
+    few such rows may decide how certain a reading of squares is. The sum of weight f(x) over the drawn rows is an
+    unbiased estimate of the sum of f(x) over all rows. Where there are few rows, all are drawn.
     """
 
     def __init__(self, d: int, seed: int = 0) -> None:
