@@ -162,20 +162,14 @@ def kill(write: Writer, folder: Path, name: str, references: list[bytes], wait: 
     if any(content(target) not in references for target in targets):
         return "half written"
     left = list(folder.rglob(".*.tmp"))
-    for target in targets if whole else [folder / name]:
-        status = os.waitpid(_child(lambda target=target: _rewrite(write, target, whole)), 0)[1]  # type: ignore[misc]
-        if status or content(target) not in references:
-            return "the next writer failed"
+    interrupted = folder / (f"{len(targets)}-{name}" if whole else name)
+    status = os.waitpid(_child(lambda: write(interrupted, 0)), 0)[1]
+    if status or content(interrupted) not in references:
+        return "the next writer failed"
     after = list(folder.rglob(".*.tmp"))
-    if not whole and after:
+    if after:
         return "the next writer left a temporary file"
     return f"{'old or new' if targets else 'absent'}{', a temporary file removed' if left and not after else ''}"
-
-
-def _rewrite(write: Writer, target: Path, whole: bool) -> None:
-    if whole:
-        target.rename(target.with_name("moved-" + target.name))
-    write(target, 0)
 
 
 def _reference(write: Writer, target: Path, version: int) -> bytes | None:
