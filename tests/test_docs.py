@@ -140,7 +140,9 @@ def test_the_readme_says_what_its_code_prints(tmp_path: Path, monkeypatch: pytes
 
 
 TRANSCRIPTS = [
-    pytest.param(code, id=f"{name}: {code.splitlines()[0]}")
+    pytest.param(
+        code, id=f"{name}: {code.splitlines()[0]}", marks=[pytest.mark.long] if name == "docs/real_runs.md" else []
+    )
     for name in ("README.md", "docs/tutorial.md", "docs/search.md", "docs/new_tokens.md", "docs/real_runs.md")
     for kind, code in _FENCE.findall(_text(name))
     if kind == "text" and code.startswith("$ uncone")

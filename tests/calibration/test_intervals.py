@@ -28,6 +28,7 @@ def _truth(rng: np.random.Generator) -> tuple[np.ndarray, list[int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("queries", "rows"), [(100, 200), (None, 300), (30, 600)])
 def test_intervals_cover_and_those_of_independent_pairs_do_not(queries: int | None, rows: int) -> None:
     rng, repeats = np.random.default_rng(3), 200
@@ -48,6 +49,7 @@ def test_intervals_cover_and_those_of_independent_pairs_do_not(queries: int | No
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_few_copies_of_one_text_are_covered_less_often() -> None:
     """The documented limit: what reaches the score is one group of about 3.6 rows of 300."""
     rng, probability, repeats, covered = np.random.default_rng(1), 0.012, 100, 0

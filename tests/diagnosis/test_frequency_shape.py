@@ -99,6 +99,7 @@ READINGS: dict[str, Read] = {
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", COUNTS)
 @pytest.mark.parametrize("reading", READINGS)
 def test_intervals_hold_the_truth_under_heavy_ties(name: str, reading: str) -> None:
@@ -147,6 +148,7 @@ MONOTONE: dict[str, Read] = {
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("reading", MONOTONE)
 @pytest.mark.parametrize("name", COUNTS)
 def test_what_never_turns_is_seldom_said_to(name: str, reading: str, monkeypatch: pytest.MonkeyPatch) -> None:

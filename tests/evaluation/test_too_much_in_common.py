@@ -190,6 +190,7 @@ def test_rows_without_the_directions_of_their_cluster(experiment: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not DATA.is_dir(), reason="the shared word sets are not there")
 def test_minilm_as_the_authors_program_has_it(
     experiment: Any, minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

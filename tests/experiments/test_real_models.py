@@ -162,6 +162,7 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndar
     return write_model(tmp_path_factory.mktemp("unseen") / "m", torch.from_numpy(table), tokens=names), seen
 
 
+@pytest.mark.long
 class TestUnseen:
     """A GPT-2 of 64 columns with 172 ids that never occur."""
 

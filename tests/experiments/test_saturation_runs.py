@@ -231,6 +231,7 @@ def test_the_kept_runs_keep_to_the_bars_and_one_width_gives_its_rows(saturation:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_kept_runs_give_the_kept_tables(saturation: Load) -> None:
     analyse = saturation("analyse")
     runs, kept = analyse.read(KEPT / "results" / "runs"), (KEPT / "RUNS.md").read_text()

@@ -144,6 +144,7 @@ def test_vectors_of_e5_have_none_and_small_changes_are_found() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_small_edits_of_texts_are_near_duplicates_for_minilm(minilm: Path) -> None:
     """Texts with a letter or a word less, or a notice before them, among 500 others that are none."""
     sentence_transformers = pytest.importorskip("sentence_transformers")

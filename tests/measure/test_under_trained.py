@@ -332,6 +332,7 @@ class TestRecord:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "prefer", "options"),
     [
@@ -361,6 +362,7 @@ def test_the_false_discovery_rate_is_held_and_planted_rows_are_found(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_tables_without_planted_rows_have_hardly_any_finds() -> None:
     """Then every find is false: in at most a few of 100 tables is there one."""
     tables = (plant(planted=0, reserved=30, seed=seed) for seed in range(100))

@@ -106,7 +106,9 @@ def test_an_open_end_is_in_the_verdict() -> None:
     assert any(note.startswith("The runs do not bound ") for note in record.notes)
 
 
-@pytest.mark.parametrize("seed", [1, 3, 7, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 60))])
+@pytest.mark.parametrize(
+    "seed", [1, 3, 7, *(pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.long]) for seed in range(8, 60))]
+)
 def test_no_table_of_positive_numbers_ends_in_a_crash(seed: int) -> None:
     """Every number is finite or open, and every view can be drawn."""
     table = odd_table(seed)

@@ -273,6 +273,7 @@ def test_a_mixture_has_as_many_parameters_as_its_rival_and_is_read_on_the_same_t
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_mixture_wins_where_the_source_is_one() -> None:
     """Two experts, chosen by the sign of a column, whose logits no softmax of so few columns can both follow."""
     random = torch.Generator().manual_seed(0)

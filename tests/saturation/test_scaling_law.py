@@ -149,6 +149,7 @@ def test_the_digitised_file_gives_the_notes_constants(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_intervals_hold_planted_constants_as_often_as_they_say() -> None:
     """120 simulations of six runs: binomial limits at 99.9%. `experiments/saturation/coverage.py` has 1,000 a cell."""
     n = np.array([n for n, _ in FINAL.values() if n >= 4e8])

@@ -33,6 +33,7 @@ def test_lengths_are_scipys(kind: str, algorithm: Algorithm) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_are_scipys_on_a_thousand_clouds(kind: str, algorithm: Algorithm) -> None:

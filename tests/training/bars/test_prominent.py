@@ -97,6 +97,7 @@ def test_pytorch_takes_the_steps_that_numpy_takes(family: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_the_procedure_a_thousand_times(family: str) -> None:
     for bars in barcodes(family, 1000):
