@@ -19,6 +19,8 @@ try:
 except ImportError:  # as in an environment of the core alone
     torch = None
 
+gc.disable()  # until all tests are collected
+
 # Every annotation of the package is checked at every call, in tests only; before its modules are imported. The terminal
 # imports rich inside functions, and so do the records pandas and matplotlib: their annotations mean nothing then.
 _LATE = ("uncone.report.terminal", "uncone.report.plot", "uncone.records.record")
@@ -101,9 +103,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The collector need not walk over the modules and the thousands of tests again and again."""
+    """The collector of garbage takes a tenth of a run: it need not walk over the modules and the thousands of tests, nor
+    come as often as for a program that has little memory."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

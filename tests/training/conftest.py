@@ -1,5 +1,6 @@
 """The models here are tiny: more than one thread would only wait for each other."""
 
+import gc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _collections_are_short() -> None:
+    """Each `Trainer.train` collects all garbage, and would walk over every module that was imported."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
