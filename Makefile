@@ -81,6 +81,7 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m pip install $(PIP_OPTIONS) build
 	$(BIN)/python -m build --outdir build/dist .
 	$(PYTHON) -m venv build/wheel
+	-build/wheel/bin/python -m pip install $(PIP_OPTIONS) --upgrade pip
 	build/wheel/bin/python -m pip install $(PIP_OPTIONS) build/dist/uncone-*.whl
 	build/wheel/bin/python tests/wheel.py README.md
 
@@ -106,11 +107,10 @@ types: $(VENV)/.dev
 bench: $(VENV)/.dev
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file; done
 
-$(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
-
-$(VENV)-core/bin/python:
-	$(PYTHON) -m venv $(VENV)-core
+# The pip that an old Python brings takes twice the processor time of a new one
+$(VENV)/bin/python $(VENV)-core/bin/python:
+	$(PYTHON) -m venv $(@D:/bin=)
+	-$(@D)/python -m pip install $(PIP_OPTIONS) --upgrade pip
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[gguf]'
