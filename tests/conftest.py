@@ -19,8 +19,6 @@ try:
 except ImportError:  # as in an environment of the core alone
     torch = None
 
-gc.disable()  # until all tests are collected
-
 # Every annotation of the package is checked at every call, in tests only; before its modules are imported. The terminal
 # imports rich inside functions, and so do the records pandas and matplotlib: their annotations mean nothing then.
 _LATE = ("uncone.report.terminal", "uncone.report.plot", "uncone.records.record")
@@ -102,13 +100,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name != "test_kills.py")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """The collector of garbage takes a tenth of a run: it need not walk over the modules and the thousands of tests, nor
     come as often as for a program that has little memory."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.studies import first_of
 from uncone.calibration.scores.counting import Grid, clustered, count_pairs, curve_of, hoeffding, student, wilson
 
 GRID = Grid(-1.0, 2e-3, 1000)
@@ -28,8 +29,7 @@ def _truth(rng: np.random.Generator) -> tuple[np.ndarray, list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize(("queries", "rows"), [(100, 200), (None, 300), (30, 600)])
+@pytest.mark.parametrize(("queries", "rows"), first_of([(100, 200), (None, 300), (30, 600)]))
 def test_intervals_cover_and_those_of_independent_pairs_do_not(queries: int | None, rows: int) -> None:
     rng, repeats = np.random.default_rng(3), 200
     share, edges = _truth(rng)
@@ -49,7 +49,6 @@ def test_intervals_cover_and_those_of_independent_pairs_do_not(queries: int | No
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_a_few_copies_of_one_text_are_covered_less_often() -> None:
     """The documented limit: what reaches the score is one group of about 3.6 rows of 300."""
     rng, probability, repeats, covered = np.random.default_rng(1), 0.012, 100, 0

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.studies import first_of
 from uncone.diagnosis.bins import shape
 from uncone.diagnosis.bins.frequency import bin_edges
 from uncone.diagnosis.bins.shape import find_turn, spearman
@@ -99,9 +100,8 @@ READINGS: dict[str, Read] = {
 
 
 @pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize("name", COUNTS)
-@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("name", first_of(COUNTS))
+@pytest.mark.parametrize("reading", first_of(READINGS))
 def test_intervals_hold_the_truth_under_heavy_ties(name: str, reading: str) -> None:
     """95% of 600 samples, within chance. Fisher's interval with the variance of Bonett & Wright, which takes the pair as
     normal, holds it in 75% where spread and mean both change with the count."""
@@ -148,9 +148,8 @@ MONOTONE: dict[str, Read] = {
 
 
 @pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize("reading", MONOTONE)
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("reading", first_of(MONOTONE))
+@pytest.mark.parametrize("name", first_of(COUNTS))
 def test_what_never_turns_is_seldom_said_to(name: str, reading: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 2.5% of 500 samples, within chance, whatever its size: 0.1 is asked of no correlation here. Plateaus are the
     worst case, as one side is as flat as can be."""

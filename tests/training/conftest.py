@@ -21,7 +21,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _collections_are_short() -> None:
+def _little_is_searched_for_garbage() -> None:
     """Each `Trainer.train` collects all garbage, and would walk over every module that was imported."""
     gc.freeze()
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from tests.studies import first_of
 from tests.training.bars.hard_clouds import scipy_lengths
 from uncone.errors import InputError
 from uncone.training.bars import bars as bars_file
@@ -97,8 +98,7 @@ def test_pytorch_takes_the_steps_that_numpy_takes(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", first_of(FAMILIES))
 def test_it_is_the_procedure_a_thousand_times(family: str) -> None:
     for bars in barcodes(family, 1000):
         lengths = torch.tensor(bars, dtype=torch.float64)
